@@ -10,7 +10,7 @@ PY   := $(VENV)/bin/python
 PINS := $(VENV)/constraints.txt
 OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 
-.PHONY: demo test check sinks pages real-models docs bench bench-peers chaos playground clean
+.PHONY: demo test check sinks sweeps pages real-models docs bench bench-peers chaos playground clean
 
 # If it is killed:  make demo RESUME=1
 demo: $(OK)
@@ -33,6 +33,12 @@ sinks: $(OK)
 	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[tensorboard,mlflow,wandb]' || \
 	    $(PY) -m pip install -q -c $(PINS) -e '.[tensorboard,mlflow,wandb]'
 	@SINKS=1 $(RUN_TESTS) -m sinks tests/extensions/logging $(ARGS)
+
+# Optuna, Hydra and OmegaConf run what two pages say of them; they are installed first.
+sweeps: $(OK)
+	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) optuna hydra-core || \
+	    $(PY) -m pip install -q -c $(PINS) optuna hydra-core
+	@$(RUN_TESTS) tests/docs/test_forms.py tests/examples/test_hyper_parameters.py tests/rebuilding/test_recorded.py $(ARGS)
 
 # The buttons of the report page are pressed in the Chromium that the machine has, and axe-core looks at it.
 pages: $(OK)
@@ -58,7 +64,7 @@ docs: $(OK)
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 	@echo 'The first page is site/index.html; to read and search them all: $(PY) -m http.server -d site'
 
-# Writes docs/explanation/benchmarks.md;  make bench ARGS="dispatch loop"  or  ARGS=--quick  only shows figures.
+# Writes docs/explanation/benchmarks.md;  make bench ARGS="dispatch loop"  or  ARGS=--quick  only shows numbers.
 bench: $(OK)
 	@$(PY) -m benchmarks $(ARGS)
 
@@ -70,7 +76,7 @@ bench-peers: $(OK)
 
 # Tests at all places what rotates, then kills trainings a thousand times, cuts the power, changes files, and writes
 # docs/explanation/checkpoints-under-fire.md. A quarter of an hour;  make chaos ARGS=0.1  kills a tenth as often, and
-# only shows figures.
+# only shows numbers.
 chaos: $(OK)
 	@$(RUN_TESTS) -q --all-places
 	@OMP_NUM_THREADS=1 $(PY) -m tests.chaos $(ARGS)
@@ -85,22 +91,27 @@ clean:
 
 # torch comes first and by pip, which reads the machine's pip settings (uv does not); then nothing
 # else can choose a torch. uv is there for speed: where it cannot be had, pip does its part.
+# In a terminal a dot for each two seconds shows that it is alive, until the log is removed or the shell is gone.
+DOTS := if [ -t 1 ]; then while sleep 2 && [ -e "$$log" ] && kill -0 $$$$ 2>/dev/null; do printf .; done & fi;
 define SETUP
 set -e
 $(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed" if sys.version_info < (3, 11) else 0)'
+printf '  an environment ' >&3
 $(PYTHON) -m venv $(VENV)
 rm -f $(VENV)/.ok-*
 if [ '$(TORCH)' = '$(TESTED)' ]; then cat constraints.txt
 else echo '$(TORCH)'; sed '1,/^$$/d' constraints.txt; fi >$(PINS)
+printf '\n  $(TORCH), which is 200 MB or more ' >&3
 $(PY) -m pip install -q -c $(PINS) '$(TORCH)' uv || $(PY) -m pip install -q -c $(PINS) '$(TORCH)'
+printf '\n  the tools ' >&3
 $(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[dev]' ||
     $(PY) -m pip install -q -c $(PINS) -e '.[dev]'
 endef
 export SETUP
 
 $(OK): setup.cfg pyproject.toml constraints.txt
-	@echo 'Setting up $(VENV) with $(TORCH) and the tools; this takes about half a minute ...'
-	@log=$$(mktemp); sh -c "$$SETUP" >"$$log" 2>&1 || \
-	    { cat "$$log" >&2; rm -f "$$log"; echo 'The set-up failed; see above.' >&2; exit 1; }; \
-	    rm -f "$$log"
+	@echo 'Setting up $(VENV), once:'
+	@log=$$(mktemp); $(DOTS) sh -c "$$SETUP" 3>&1 >"$$log" 2>&1 || \
+	    { echo; cat "$$log" >&2; rm -f "$$log"; echo 'The set-up failed; see above.' >&2; exit 1; }; \
+	    rm -f "$$log"; echo
 	@touch '$@'

@@ -24,6 +24,7 @@ NAMES: Final = (
     "code_record_cost",
     "metric_cost",
     "batch_leak",
+    "ranks",
     "watchers",
     "sinks",
     "defaults",

@@ -64,7 +64,7 @@ def section(rounds: int = 7, width: int = 512, examples: int = 64) -> Section:
     costs = {name: ratios(measured[name], measured["step"]) for name in kinds}
     claims = [Claim(f"check for batch leaks, {name}, in training steps", costs[name].median, 45, 40) for name in kinds]
     rows = table(["", "training steps"], [[name, cost.shown(1)] for name, cost in costs.items()])
-    return Section("The check for batch leaks", TEXT.format(examples=examples, table=rows), claims)
+    return Section("The check for batch leaks", TEXT.format(examples=examples, table=rows), claims, on_page=False)
 
 
 def _checked(model: nn.Module, batch: Tensor) -> Callable[[], float]:

@@ -39,8 +39,8 @@ print(json.dumps(milliseconds))
 """
 
 TEXT: Final = """\
-CPU time in ms of the check that a TrainManager makes once, before the first step: the first time in a process, which
-reads the source, and again, as after a new extension.
+CPU time in ms of the check before the first step: the first time in a process, which reads the source, and again, as
+after a new extension.
 
 {table}
 """

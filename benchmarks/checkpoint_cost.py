@@ -21,7 +21,7 @@ from benchmarks.section import Claim, Section, table
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.checkpoint_names import name_of
-from train_manager.checkpoints.copies import copied
+from train_manager.checkpoints.copies import copy_state
 from train_manager.checkpoints.verification import verify
 from train_manager.files.background import Background
 
@@ -33,16 +33,14 @@ RESUMES: Final = {"all files read and hashed": "all files read and hashed", "a r
 QUICK: dict[str, Any] = {"rounds": 1, "megabytes": 5}
 
 TEXT: Final = """\
-Time on the clock (waits for the disk are a part of it) of a state of {megabytes} MB in {parts} tensors on the CPU, and
-the ratio to torch's own. A checkpoint is hashed (SHA-256) in a thread while it is written, and synced: when the call
-returns, the disk has it. `torch.save` does neither, so a power failure after it may lose the file; it is also measured
-with a sync. With `in_background=True` the training waits for a copy of the state only; a thread writes it. `torch.load`
-notices no flipped bit; reading a checkpoint looks at each byte. A resume finds the newest sound checkpoint and reads
-it; each file is hashed once. All files were written a moment ago, so they are read from memory.
+Wall time of a state of {megabytes} MB in {parts} tensors on the CPU, and the ratio to torch. A checkpoint is hashed
+(SHA-256) and synced while it is written; `torch.save` does neither. With `in_background=True` the training waits for a
+copy of the state only. Reading a checkpoint checks each byte; `torch.load` does not. A resume finds the newest sound
+checkpoint and reads it. All files are read from the memory of the system.
 
 {table}
 
-Larger by {overhead} bytes than the tensors in it: names, sums and the state beside the tensors.
+The checkpoint has {overhead} bytes more than its tensors.
 """
 
 
@@ -86,7 +84,7 @@ def _cases(folder: Path, state: Any, saved: Path, written: Path) -> dict[str, Ca
         "torch.save": lambda: _seconds(lambda: torch.save(state, new), new),
         "torch.save, synced": lambda: _seconds(save_synced, new),
         "a checkpoint": lambda: _seconds(lambda: write_checkpoint(folder, checkpoint.name, state, {}), checkpoint),
-        "a copy of the state": lambda: _seconds(lambda: copied(state)),
+        "a copy of the state": lambda: _seconds(lambda: copy_state(state)),
         "in the background, the wait": lambda: _wait(folder, state, checkpoint),
         "torch.load": lambda: _seconds(lambda: torch.load(saved, weights_only=True)),
         "the check of a checkpoint": lambda: _seconds(lambda: verify(written)),
@@ -107,9 +105,9 @@ def _resume(checkpoints: Path) -> None:
 
 
 def _wait(folder: Path, state: Any, made: Path) -> float:
-    """Seconds until the training goes on, while a thread writes."""
+    """Seconds until the run continues, while a thread writes."""
     writing = Background(lambda copy: write_checkpoint(folder, made.name, copy, {}))
-    seconds = _seconds(lambda: writing.submit(copied(state)))
+    seconds = _seconds(lambda: writing.submit(copy_state(state)))
     writing.join()
     shutil.rmtree(made)
     return seconds

@@ -1,4 +1,4 @@
-"""What the record of a training's code costs, beside what git takes for a diff.
+"""What the record of a run's code costs, beside what git takes for a diff.
 
 python -m benchmarks code_record_cost
 """
@@ -68,7 +68,7 @@ def section(rounds: int = 5, files: int = 20_000, megabytes: int = 20) -> Sectio
         Claim(f"the code record of {megabytes} MB of changed files", seconds[large], must=5, goal=2, unit="s"),
         Claim("what the first step waits for it", wait, must=0.1, goal=0.02, unit="s"),
     ]
-    return Section("A code record", text, claims)
+    return Section("A code record", text, claims, on_page=False)
 
 
 def many_files(folder: Path, files: int) -> Path:

@@ -21,13 +21,12 @@ QUICK: dict[str, Any] = {}
 
 TEXT: Final = """\
 Calls of Python functions + calls of C functions in one hook point, with the 2H calls of the subscribers, as
-`sys.setprofile` counts them. They are the same in every run.
+`sys.setprofile` counts them.
 
 {table}{notes}
 
-What is run of this library, without torch and the user's own code, in one plain step of the MLP (no extension, no
-evaluation), in a checkpoint that `Checkpoints` saves, and in one that a program loads as it is started again. A move is
-a call from one file into another one.
+The work of this library, without torch and the user's code, in a step of the MLP, and in a save and a load of a
+checkpoint. A move is a call from one file into another.
 
 {traces}
 """

@@ -22,16 +22,15 @@ LIMITS: Final = {1: (7, 3.3), 5: (2.7, 1.5), 20: (1.5, 1.2)}  # must and goal; a
 QUICK: dict[str, Any] = {"rounds": 3, "calls": 50}
 
 TEXT: Final = """\
-One hook point calls H subscribers, once before and once after: 2H calls. Each subscriber is an object of a class of its
-own, gets one value, and counts. The table has the time over that of two loops over bound methods, written by hand,
-which take {nanoseconds} ns here.
+One hook point calls H subscribers, once before and once after. Each subscriber is an object of its own class, gets one
+value, and counts. The times are ratios to two loops over bound methods, written by hand, which take {nanoseconds} ns.
 
 {table}
 
 ![Time of a hook point over that of calls by hand, for 0 to 20 subscribers](benchmarks/dispatch.png)
 
-"{floor}" is the same loops around a `with self.staged(name, {{...}})` that does nothing:
-no stage of this form can be cheaper.{notes}
+"{floor}" has an empty `with self.staged(name, {{...}})` between the two loops: the least possible cost of a
+stage in this form.{notes}
 """
 
 

@@ -25,9 +25,9 @@ LIMIT, GOAL = 1.25, 1.1
 QUICK: dict[str, Any] = {"rounds": 1, "examples": 640, "epochs": 3}
 
 TEXT: Final = """\
-CPU time of an epoch of the MLP on {examples} examples that are in memory, in batches of {batch}, and of an evaluation
-on a quarter as many after it; SGD is fused. The plain script takes slices of the tensors, reads no loss before the
-epoch has ended, and frees gradients in place of filling them with zeros. Both end with the same weights, to the bit.
+CPU time of an epoch of the MLP on {examples} examples in memory, in batches of {batch}, and of an evaluation on a
+quarter as many; SGD is fused. The plain script takes slices of the tensors, reads no loss before the end of the epoch,
+and sets gradients to None. Both end with the same weights, bit for bit.
 
 {table}
 """
@@ -105,14 +105,14 @@ Run = Callable[[nn.Sequential, Examples, Examples, int], None]
 
 
 def weights_after(run: Run, train: Examples, valid: Examples, epochs: int) -> Tensor:
-    """All weights after a training, in one row."""
+    """All weights after a run, in one row."""
     model = new_model()
     run(model, train, valid, epochs)
     return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
 def seconds_of(run: Run, train: Examples, valid: Examples, epochs: int) -> Callable[[], float]:
-    """A case for ``interleaved``: CPU seconds of an epoch; what is done once in a training does not count."""
+    """A case for ``interleaved``: CPU seconds of an epoch; what is done once in a run does not count."""
 
     def measured() -> float:
         began = process_time()

@@ -43,7 +43,7 @@ print(json.dumps([seconds, peak / 1024, len(sys.modules), "torch" in sys.modules
 """
 
 TEXT: Final = """\
-CPU time of an import in a process of its own, the peak of memory after it, and the number of loaded modules.
+CPU time of an import in a new process, the peak of memory, and the number of loaded modules.
 
 {table}{notes}
 """

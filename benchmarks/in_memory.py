@@ -22,14 +22,13 @@ SIZES: Final = (2_000, 10_000, 60_000)
 QUICK: dict[str, Any] = {"rounds": 1, "sizes": (1_000,)}
 
 TEXT: Final = """\
-CPU time of one batch of {batch} pictures of 28x28 with their targets, one thread, and the speed of `InMemory` over
-that of a `DataLoader` over a `TensorDataset`. Both give the same examples; this is checked.
+CPU time of one batch of {batch} pictures of 28x28 with their targets, of `InMemory` and of a `DataLoader` over a
+`TensorDataset`.
 
 {table}
 
-Calls are only a few microseconds of the time of `InMemory`. The rest is the copy of 200 kB: scattered rows are copied
-at half the speed of rows in order. Views would be faster, but an operation in place on a batch would then change the
-data.
+`InMemory` spends most of its time on the copy of 200 kB. Views would be faster, but an operation in place on a batch
+would then change the data.
 """
 
 

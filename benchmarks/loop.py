@@ -37,22 +37,20 @@ NEAR: Final = 1e-4  # how far weights may differ for who does the same arithmeti
 QUICK: dict[str, Any] = {"rounds": 1, "steps": 20}
 
 TEXT: Final = """\
-One step of an MLP of 32, 64 and 10 units on a batch of 32 in memory, with plain SGD: its time above that of the same
-step in a bare loop, which takes {raw} us here. H subscribers are called after each step and can
-read its loss; in the bare loop they are called by hand. The set-up of a training does not count. All end with the
-weights of the bare loop: bit for bit, or within {near:g} if a toolkit adds in another order ({inexact}).
+One step of an MLP of 32, 64 and 10 units on a batch of 32 in memory, with plain SGD: the time above the same step in a
+bare loop, which takes {raw} us. H subscribers are called after each step and can read its loss. The
+set-up of the training does not count. All end with the weights of the bare loop: bit for bit, or within {near:g} if a
+toolkit adds in another order ({inexact}).
 
 {table}
 
 ![Microseconds of a step above the bare loop](benchmarks/loop.png)
 
-"{floor}" is the bare loop in methods, with a `with self.staged(name)` that does nothing for each stage
-of ours: no loop of this form that opens them can be cheaper. Train Manager opens the stages inside the batch only if
-something looks into them, as the hook of its second line does. The limits are ratios, for every figure is
-larger on a slower machine.
+"{floor}" is the bare loop with an empty `with self.staged(name)` for each stage. Train Manager opens the
+stages inside the batch only for a hook inside, as in its second line.
 
 Logging, checkpoints and progress bars are off: Lightning has `barebones=True`, transformers neither clips nor checks
-for nan. Keras trains its own layers on torch, which is part of its figure.{notes}
+for nan. Keras trains its own layers on torch.{notes}
 """
 
 
@@ -206,7 +204,7 @@ def turn(train: Train, batches: list[Batch], count: int, expected: Tensor) -> Ca
 
 
 def trained(train: Train, batches: Clocked, count: int) -> Tensor:
-    """All weights after a training, in one row; each subscriber was called once per step."""
+    """All weights after a run, in one row; each subscriber was called once per step."""
     model = new_model()
     watching = train(model, batches, count)
     assert len(watching) == count

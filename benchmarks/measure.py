@@ -1,4 +1,4 @@
-"""Measuring such that figures can be compared on a machine that does other things too.
+"""Measuring such that numbers can be compared on a machine that does other things too.
 
 All cases take turns, in a new random order in each round, on the clock of the process's CPU time. A ratio is taken
 inside a round, where both cases saw the same machine; what is shown is the median over rounds, and the quartiles.

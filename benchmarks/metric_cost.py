@@ -1,4 +1,4 @@
-"""What a stored figure costs, beside a list, lines of JSON and plain batched inserts; and what a training step costs.
+"""What a stored metric costs, beside a list, lines of JSON and plain batched inserts; and what a training step costs.
 
 python -m benchmarks metric_cost
 """
@@ -22,8 +22,8 @@ from benchmarks.mlp import Clocked, new_batches, new_model, sgd
 from benchmarks.section import Claim, Section, table
 from train_manager import Extension, TrainManager
 from train_manager.extensions import MetricStore
+from train_manager.runs.record.background_writer import BackgroundWriter
 from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.record.metric_writer import MetricWriter
 
 WARMUP: Final = 10
 STORE: Final = "`MetricStore`'s writer, flush and close included"
@@ -34,11 +34,11 @@ CPU time of all threads for a scalar with step and time, {scalars:,} of them:
 
 {table}
 
-Lines of JSON are not flushed, and nobody can read them while they are written; plain inserts are one transaction of a
-single thread. The writer's figures can be read half a second later, and survive a kill.
+Numbers of `MetricStore` can be read half a second later, and survive a kill. Lines of JSON are not flushed, and plain
+inserts are one transaction.
 
 A step of an MLP on a batch of 32 takes {step} us longer with `MetricStore` than without extensions, with the thread
-that writes. The end of the run, which syncs and closes the file, is not in it.
+that writes, without the end of the run.
 """
 
 
@@ -58,7 +58,7 @@ def section(rounds: int = 7, scalars: int = 1_000_000, steps: int = 3000) -> Sec
     step = differences(trainings["stored"], trainings["plain"]).times(1e6)
     text = TEXT.format(scalars=scalars, table=table(["", "us of CPU per scalar"], rows), step=step.shown(1))
     each = spread(measured[STORE]).times(1e6).median
-    return Section("Stored figures", text, [Claim("CPU time of a stored scalar", each, must=3, goal=1, unit="us")])
+    return Section("Stored numbers", text, [Claim("CPU time of a stored scalar", each, must=3, goal=1, unit="us")])
 
 
 def _turn(write: Callable[[Path, int], None], path: Path, count: int) -> Callable[[], float]:
@@ -95,7 +95,7 @@ def _to_inserts(path: Path, count: int) -> None:
 
 
 def _to_store(path: Path, count: int) -> None:
-    writer = MetricWriter(path, "run")
+    writer = BackgroundWriter(path, "run")
     number = writer.number(Series("loss"))
     for step in range(count):
         writer.append((number, step, 1, time(), 0.5))

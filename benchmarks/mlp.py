@@ -28,7 +28,7 @@ def new_batches(count: int) -> list[Batch]:
 
 
 class Clocked:
-    """Batches that note the CPU time at which they are asked for: so the set-up of a training does not count.
+    """Batches that note the CPU time at which they are asked for: so the set-up of a run does not count.
 
     A loop that reads some batches ahead does so at the first reading of the clock as at the last.
     """

@@ -14,26 +14,24 @@ from typing import Final
 from benchmarks import peers
 from benchmarks.measure import ROOT
 from benchmarks.section import Section, table
-from train_manager.reporting.loss_figure import rendered
+from train_manager.reporting.loss_figure import render_figure
 
 PAGE: Final = ROOT / "docs" / "explanation" / "benchmarks.md"
 
 TEXT: Final = """\
 # Benchmarks
 
-The cost of stages and training steps, here and in other toolkits. `make bench` has written this page, and writes it
-anew with the installed toolkits; `make bench-peers` installs them first.
+The cost of stages and training steps, here and in other toolkits. `make bench` writes this page with the installed
+toolkits; `make bench-peers` installs them.
 
 Measured on {date}: {machine}, one thread; {versions}.
 
-All cases take turns in random order, on the clock of the process's CPU time. Ratios and differences are taken inside a
-round; figures are medians over rounds, with the quartiles in brackets. Each case is checked: every hook ran exactly
-once, every training ended with the same weights. Absolute times depend on this machine and its other load: compare
-ratios.
+The cases take turns in random order, and are measured in CPU time. Numbers are medians over rounds, with the quartiles
+in brackets; ratios and differences are taken inside a round. Compare ratios: absolute times depend on the machine.
 
 ## Limits
 
-The limits that the library sets itself, and the measured figures.
+Some measurements have no section below; `python -m benchmarks` prints their tables.
 
 {claims}
 
@@ -56,15 +54,16 @@ def limits(sections: Sequence[Section]) -> str:
 def write(sections: Sequence[Section], page: Path = PAGE) -> None:
     """Write the page, and its pictures into the folder of its name."""
     page.with_suffix("").mkdir(exist_ok=True)
-    for section in sections:
+    detailed = [section for section in sections if section.on_page]
+    for section in detailed:
         for name, figure in section.figures.items():
-            (page.with_suffix("") / f"{name}.png").write_bytes(rendered(figure, "png"))
+            (page.with_suffix("") / f"{name}.png").write_bytes(render_figure(figure, "png"))
     text = TEXT.format(
         date=datetime.datetime.now(datetime.UTC).date(),
         machine=machine(),
         versions=", ".join(versions()),
         claims=limits(sections),
-        sections="\n\n".join(f"## {section.title}\n\n{section.text.strip()}" for section in sections),
+        sections="\n\n".join(f"## {section.title}\n\n{section.text.strip()}" for section in detailed),
     )
     page.write_text(text.rstrip() + "\n", encoding="utf-8")
 

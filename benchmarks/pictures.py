@@ -68,7 +68,7 @@ def bars_of(axes: Axes, groups: Mapping[str, Mapping[str, Spread]]) -> None:
     axes.set_yticks([place + 0.4 - thickness / 2 for place in range(len(bars))], list(bars))
     axes.invert_yaxis()
     axes.set_xscale("log")
-    axes.set_xlim(left=1, right=axes.get_xlim()[1] * 1.5)  # room for the figures
+    axes.set_xlim(left=1, right=axes.get_xlim()[1] * 1.5)  # room for the numbers
     axes.xaxis.set_major_formatter("{x:g}")
     axes.grid(visible=False, axis="y")
     axes.legend(loc="upper right", frameon=False)

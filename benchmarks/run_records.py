@@ -42,7 +42,7 @@ def section(rounds: int = 7, each: bool = True) -> Section:
     rows = [[case, spread(seconds).times(1e3).shown(0)] for case, seconds in measured.items()]
     cost = spread(measured["all three"]).median - spread(measured["without"]).median
     claim = Claim("the three records of a run", cost, must=1.0, goal=0.3, unit="s")
-    return Section("Records of a run", TEXT.format(table=table(["a training", "ms"], rows)), [claim])
+    return Section("Records of a run", TEXT.format(table=table(["a training", "ms"], rows)), [claim], on_page=False)
 
 
 def _seconds(names: tuple[str, ...]) -> float:

@@ -112,7 +112,7 @@ def section(rounds: int = 21, calls: int = 2000, most: int = 10_000) -> Section:
         Claim(f"a stage {what} over one {instead}", one.over_first[-1].median, 1.2, 1.1)
         for one, (what, instead) in zip(flat, FLAT, strict=True)
     ]
-    return Section("Growth", text, claims, {"scale": picture(grown)})
+    return Section("Growth", text, claims, {"scale": picture(grown)}, on_page=False)
 
 
 def measured(sizes: Sequence[int], case: Callable[[int], Callable[[], float]], rounds: int) -> Growth:

@@ -17,7 +17,7 @@ Costs = Mapping[str, Mapping[int, Spread]]
 
 @dataclass(frozen=True)
 class Claim:
-    """A figure that the library holds itself to.
+    """A number that the library holds itself to.
 
     Args:
         what: what was measured.
@@ -43,8 +43,8 @@ class Claim:
 
     def row(self) -> list[str]:
         """A row of the table of claims."""
-        figures = (f"{value:.3g} {self.unit}".strip() for value in (self.measured, self.must, self.goal))
-        return [self.what, *figures, self.verdict()]
+        numbers = (f"{value:.3g} {self.unit}".strip() for value in (self.measured, self.must, self.goal))
+        return [self.what, *numbers, self.verdict()]
 
     def _reaches(self, limit: float) -> bool:
         return self.measured >= limit if self.at_least else self.measured <= limit
@@ -59,16 +59,18 @@ class Section:
         text: Markdown below it.
         claims: for the table at the top of the page.
         figures: pictures; the text has the picture ``name`` as ``benchmarks/name.png``.
+        on_page: whether the page has the section; otherwise the page has its claims only.
     """
 
     title: str
     text: str
     claims: Sequence[Claim] = ()
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    on_page: bool = True
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown: words to the left, figures to the right.
+    """A table in Markdown: words to the left, numbers to the right.
 
     >>> print(table(["case", "us"], [["a stage", "0.3"]]))
     | case    |  us |
@@ -78,7 +80,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [list(heads), *(list(row) for row in rows)]
     first, *others = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = [
-        "| " + " | ".join([line[0].ljust(first), *map(str.rjust, line[1:], others)]) + " |"  # figures to the right
+        "| " + " | ".join([line[0].ljust(first), *map(str.rjust, line[1:], others)]) + " |"  # numbers to the right
         for line in lines
     ]
     rule = "|:" + "-" * (first + 1) + "|" + "".join("-" * (width + 1) + ":|" for width in others)
@@ -92,11 +94,11 @@ def better(costs: Costs, ours: str, others: Iterable[str]) -> str:
     for count, mine in costs[ours].items():
         for name in rivals:
             other = costs[name][count]
-            figures = f"{other.median:.1f} against {mine.median:.1f}"
+            times = f"{other.median:.1f} against {mine.median:.1f}"
             if other.is_below(mine):
-                told.append(f"- H = {count}: {name} costs less, {figures}")
+                told.append(f"- H = {count}: {name} costs less, {times}")
             elif not mine.is_below(other):
-                told.append(f"- H = {count}: {name} cannot be told apart, {figures}")
+                told.append(f"- H = {count}: {name} cannot be told apart, {times}")
     if told:
         return "Cases in which another toolkit is better, or as good:\n\n" + "\n".join(told)
     return f"{ours} costs less than each of the others at every H." if rivals else ""

@@ -1,4 +1,4 @@
-"""The share of the interpreter that TensorBoard takes while it follows a training.
+"""The share of the interpreter that TensorBoard takes while it follows a run.
 
     python -m benchmarks sinks
 
@@ -32,7 +32,7 @@ BATCHES: Final = 200
 
 TEXT: Final = """\
 CPU time of the thread that sends to TensorBoard, while an MLP is trained on batches of 32 for {seconds:.0f} s, which
-brings more figures than it may send: {share} of a second, once tensorboard is imported. It rests to stay at
+brings more metrics than it may send: {share} of a second, once tensorboard is imported. It rests to stay at
 {limit:.0%} whatever there is to send; what is left then is sent as the run ends, which is not in it.
 """
 
@@ -40,16 +40,16 @@ brings more figures than it may send: {share} of a second, once tensorboard is i
 def section(rounds: int = 5, seconds: float = 30.0) -> Section:
     """Measure."""
     if importlib.util.find_spec("tensorboard") is None:
-        return Section("Sinks", "Left out: tensorboard is not installed (`make sinks`).")
+        return Section("Sinks", "Left out: tensorboard is not installed (`make sinks`).", on_page=False)
     torch.set_num_threads(1)
     share = spread([share_of_thread(seconds) for _ in range(rounds)])
     text = TEXT.format(seconds=seconds, share=share.shown(3), limit=follower.SHARE)
     claim = Claim("share of the interpreter that TensorBoard takes", share.median, must=0.04, goal=0.025, unit="")
-    return Section("Sinks", text, [claim])
+    return Section("Sinks", text, [claim], on_page=False)
 
 
 def share_of_thread(seconds: float) -> float:
-    """Return the CPU seconds of the thread that sends for each second of a training."""
+    """Return the CPU seconds of the thread that sends for each second of a run."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # there is more than is sent in the ten seconds at the end
         tm = TrainManager(

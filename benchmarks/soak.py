@@ -122,7 +122,7 @@ def section(stages: int = 10_000_000) -> Section:
         ),
     )
     claims = [Claim(f"growth of memory over {stages:,} stages", max(above), 1, 0.1, "MB")]
-    return Section("Memory over many stages", text, claims, {"soak": picture(done, above)})
+    return Section("Memory over many stages", text, claims, {"soak": picture(done, above)}, on_page=False)
 
 
 def picture(done: list[int], above: list[float]) -> Figure:

@@ -137,7 +137,7 @@ class TracedBatches:
 
 
 def steps(extensions: Any = None, count: int = 100) -> Trace:
-    """Count so many steps of a training with a folder; the loop that pulls the batches is not traced."""
+    """Count so many steps of a run with a folder; the loop that pulls the batches is not traced."""
     batches = TracedBatches(20, count)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
         with contextlib.redirect_stdout(io.StringIO()):

@@ -109,7 +109,7 @@ def section(rounds: int = 5, steps: int = 2500) -> Section:
         Claim("a step of an MLP of some 1 ms with all watchers", whole[SHORT, ALL], must=1.20, goal=1.15),
         Claim("a step of a CNN of some 20 ms with `NonFiniteFinder`", whole[LONG, FINDER], must=1.02, goal=1.01),
     ]
-    return Section("Watchers", TEXT.format(table=table(["", "ms without", "ratio"], rows)), claims)
+    return Section("Watchers", TEXT.format(table=table(["", "ms without", "ratio"], rows)), claims, on_page=False)
 
 
 def measured(

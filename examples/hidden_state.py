@@ -52,7 +52,7 @@ def source() -> tuple[Tensor, int]:
 
 
 def pieces(text: Tensor, columns: int) -> list[Batch]:
-    """Cut a text into columns, and these into batches of some lines: each batch goes on where the last one ended."""
+    """Cut a text into columns, and these into batches of some lines: each batch continues where the last one ended."""
     lines = text[: len(text) // columns * columns].view(columns, -1).t()
     return list(zip(lines[:-1].split(LENGTH), lines[1:].split(LENGTH), strict=True))
 

@@ -2,7 +2,7 @@
 
     python examples/lbfgs.py
 
-The network reads half of each wave and says how it goes on. All waves are one batch, so each epoch is one step; the
+The network reads half of each wave and says how it continues. All waves are one batch, so each epoch is one step; the
 loop gives the optimizer the function that it needs.
 """
 

@@ -4,11 +4,12 @@ An extension is imported when its name is first read, so this module needs neith
 
     optimization     how gradients and weights are treated
     augmentation     batches that are changed before they are trained on
-    evaluation       what an evaluation measures, and what follows from it
-    logging          what a training shows while it runs
+    evaluation       measurements of an evaluation, and decisions that follow from them
+    logging          lines, bars and files of metrics that a run shows while it is open
     visualization    pictures of a training
-    debugging        what finds mistakes in a training
-    reproducibility  what makes a training repeatable
+    debugging        checks that find mistakes in a training
+    distribution     a training on several processes and GPUs
+    reproducibility  records and settings that make a training repeatable
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from train_manager.extensions.debugging.non_finite_finder import NonFiniteFinder as NonFiniteFinder
     from train_manager.extensions.debugging.profile import Profile as Profile
     from train_manager.extensions.debugging.stop_on_non_finite import StopOnNonFinite as StopOnNonFinite
+    from train_manager.extensions.distribution.distributed import Distributed as Distributed
     from train_manager.extensions.evaluation.attribution import Attribution as Attribution
     from train_manager.extensions.evaluation.early_stopping import EarlyStopping as EarlyStopping
     from train_manager.extensions.evaluation.eval_totals import EvalTotals as EvalTotals
@@ -106,6 +108,7 @@ else:
         "NonFiniteFinder": "debugging.non_finite_finder",
         "Profile": "debugging.profile",
         "StopOnNonFinite": "debugging.stop_on_non_finite",
+        "Distributed": "distribution.distributed",
         "Checkpoints": "reproducibility.checkpoints",
         "CodeRecord": "reproducibility.code_record",
         "Deterministic": "reproducibility.deterministic",
@@ -117,15 +120,19 @@ else:
     def __getattr__(name: str) -> Any:
         if name not in _FILES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # `from train_manager.extensions import Log` comes here (PEP 562), so only log.py and its imports are loaded.
         return getattr(importlib.import_module(f"{__name__}.{_FILES[name]}"), name)
 
     def import_one(name: str) -> None:
-        """Import one of the shipped extensions, if it is one: a checkpoint names those that it was written with."""
+        """Import a shipped extension by the name of its class; do nothing with any other name."""
         if name in _FILES:
+            # A checkpoint names the classes of its extensions, which
+            # may not be imported yet in the process that reads it.
             __getattr__(name)
 
+    # Without this, dir() and tab completion would list only the extensions that were read already.
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted(__all__)
 
 
 def default_extensions(*, files: bool = True) -> dict[str, Extension]:
@@ -134,12 +141,13 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
     >>> list(default_extensions())
     ['progress_bar', 'log', 'loss_curves', 'checkpoints', 'code_record', 'run_record', 'metric_store']
 
-    A TrainManager without a ``train_dir`` refuses extensions that write files:
+    To add one: ``extensions=[default_extensions(), MyExtension()]``. A TrainManager without a ``train_dir`` refuses
+    extensions that write files:
 
     >>> list(default_extensions(files=False))
     ['progress_bar', 'log']
 
-    ``checkpoints`` refuses a ``train_dir`` that has some. The same script goes on from there if it is made with
+    ``checkpoints`` refuses a ``train_dir`` that has some. The same script resumes from there if it is made with
 
     >>> from train_manager.extensions import Checkpoints
     >>> extensions = {**default_extensions(), "checkpoints": Checkpoints(resume=True)}

@@ -14,7 +14,7 @@
 # # A first training
 #
 # This notebook trains a small network to read handwritten digits, and shows on the way how Train Manager works.
-# It takes less than half a minute and downloads nothing.
+# It takes less than half a minute and downloads nothing. The digits come from scikit-learn: `pip install ".[demo]"`.
 #
 # The idea in one sentence: **the training loop does only the training; everything else, such as plots, progress bars
 # and accuracies, is an extension.**
@@ -68,8 +68,8 @@ network = nn.Sequential(*layers, nn.Flatten(), nn.Dropout(), nn.Linear(128, 10))
 # `default_extensions()` is the usual set of extensions: a progress bar, a line for each epoch in a table that grows
 # while the network is trained, curves of the loss, and checkpoints. Extensions write their files into `train_dir`. A
 # folder that has checkpoints is never overwritten: `resume="fresh"` moves it aside if you run this again, and
-# `resume=True` would go on from where it was. For that the data have to be able to go on, too: `SeededDataLoader` is
-# torch's `DataLoader` with an order that can be had again.
+# `resume=True` would resume from where it was. For that the data have to be able to resume, too: `SeededDataLoader` is
+# torch's `DataLoader` in an order that can be repeated.
 
 # %%
 tm = TrainManager(

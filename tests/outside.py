@@ -4,7 +4,7 @@
     assert not [note for note in notes if note.kind == "socket"]
 
 Audit hooks see what Python's own functions do, and cannot be taken out again, so each program runs in an interpreter of
-its own, in which the hook comes first. A process that C code starts shows in the figures that the system keeps of
+its own, in which the hook comes first. A process that C code starts shows in the numbers that the system keeps of
 children; a socket that C code opens shows if it is still open at the end.
 """
 

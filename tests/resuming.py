@@ -1,4 +1,4 @@
-"""A training that is killed between two batches, and goes on in new objects from what its state was there.
+"""A training that is killed between two batches, and continues in new objects from what its state was there.
 
 The state makes its way through JSON and bytes, so that nothing of the killed training is alive in the other one.
 """
@@ -73,7 +73,7 @@ def states_of(tm: TrainManager, train: Training, after: int | None = None) -> di
 
 
 def resumed(make: Callable[[], TrainManager], train: Training, after: int) -> dict[int, dict[str, Any]]:
-    """Kill a training after a step, go on from there in another one, and return its states."""
+    """Kill a training after a step, resume from there in another one, and return its states."""
     state = states_of(make(), train, after)[after]
     tm = make()
     tm.add_extension(Resume(state), "resume")

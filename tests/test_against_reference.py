@@ -248,7 +248,7 @@ def make_manager(program: Program, script: Script, data: Any, net: Net) -> Train
 # ---- the reference ---------------------------------------------------------------------------------------------------
 
 
-def told_end(loop: ReferenceLoop) -> int | None:
+def requested_end(loop: ReferenceLoop) -> int | None:
     return loop.expected_end if loop.end_step is None else loop.end_step
 
 
@@ -260,10 +260,10 @@ def make_reference(program: Program, script: Script, data: Any, net: Net) -> Ref
 
     def seen(loop: ReferenceLoop, hook: str) -> tuple[Any, ...]:
         stage = hook.split("_", 1)[1]
-        own: tuple[Any, ...] = (loop.start_step, told_end(loop)) if stage == "train" else ()
+        own: tuple[Any, ...] = (loop.start_step, requested_end(loop)) if stage == "train" else ()
         if stage == "train_step_batch":
             own = (loop.batch[0].tolist(), loop.batch_num, loop.update_begins, loop.update_ends)
-            own = (*own, loop.start_step, told_end(loop))
+            own = (*own, loop.start_step, requested_end(loop))
             own = (*own, loop.is_last()) if program["looks_ahead"] else own
         if hook == "post_train_step_batch":
             assert loop.loss is not None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,6 +65,18 @@ def test_the_demo_prints_a_line_for_each_epoch_and_reads_more_than_98_percent(wh
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_an_interrupted_demo_says_how_to_resume_it(fork_server: ForkServer, tmp_path: Path) -> None:
+    interrupted = fork_server.start(strictly, "module", "train_manager.demo", cwd=tmp_path)
+    interrupted.wait_for(" 1/12")
+    interrupted.signal(signal.SIGINT)
+
+    assert interrupted.wait() == 130
+    assert "Traceback" not in interrupted.errors
+    assert interrupted.output.splitlines()[-1] == "resume with: make demo RESUME=1"
+
+
+@pytest.mark.slow
 @pytest.mark.whole
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the demo is not in a repository here")
 def test_the_demo_is_reproduced(whole: tuple[str, Path], tmp_path: Path) -> None:
@@ -84,7 +97,7 @@ def test_the_demo_is_reproduced(whole: tuple[str, Path], tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.whole
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
-def test_a_demo_that_is_killed_goes_on_to_the_same_weights(
+def test_a_demo_that_is_killed_resumes_to_the_same_weights(
     whole: tuple[str, Path], fork_server: ForkServer, tmp_path: Path
 ) -> None:
     killed = fork_server.start(demo.main, cwd=tmp_path)
@@ -98,6 +111,19 @@ def test_a_demo_that_is_killed_goes_on_to_the_same_weights(
     assert [name for name in models[0] | models[1] if not models[0][name].equal(models[1][name])] == []
     assert next(line for line in resumed.output.splitlines() if line.startswith("accuracy")) in whole[0]
     assert re.search(r"^resumed   from step (44|66|88|110), that of the last checkpoint$", resumed.output, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_a_demo_that_has_finished_says_so(whole: tuple[str, Path], tmp_path: Path, fork_server: ForkServer) -> None:
+    shutil.copytree(whole[1], tmp_path / "runs" / "digits-1")  # beside `whole`, other tests may leave newer folders
+    again = fork_server.start(demo.main, cwd=tmp_path, RESUME="1")
+
+    assert again.wait() == 0
+    assert "nothing to do" not in again.errors
+    resumes, end = again.output.splitlines()
+    assert resumes.endswith("runs/digits-1/checkpoints/step-000000000264 (12 epochs done)")
+    assert len(resumes) <= 80
+    assert end == "finished already; press Ctrl-C during make demo to see a resume"
 
 
 def test_the_newest_folder_has_the_largest_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def test_the_model_comes_back_with_its_weights_and_arguments(tmp_path: Path) -> 
     assert all(new.equal(old) for new, old in zip(again.model.parameters(), tm.model.parameters(), strict=True))
 
 
-def test_a_training_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -> None:
+def test_a_training_continues_as_if_it_had_never_stopped(tmp_path: Path) -> None:
     tm = trained(tmp_path, seed=3, lr_schedule=partial(StepLR, step_size=1), extensions=[EMA(0.9), ClipGradients(1.0)])
     again = TrainManager.from_checkpoint(tmp_path, train_data=batches(), eval_data={"valid": batches()})
     tm.train_epochs(2)
@@ -332,6 +332,24 @@ def test_the_options_of_one_of_two_optimizers_are_overridden_by_its_name(tmp_pat
     again = TrainManager.from_checkpoint(tmp_path, {"optimizer.head.lr": 0.5})
 
     assert [one.param_groups[0]["lr"] for one in again.optimizers.values()] == [0.001, 0.5]
+
+
+@recorded
+class WithHyperParameters(TrainManager[Any]):
+    def __init__(self, hyper: dict[str, Any], **rest: Any) -> None:
+        super().__init__(optimizer=partial(torch.optim.SGD, lr=hyper["lr"]), **rest)
+
+
+def test_an_override_that_the_saved_state_undoes_is_said(tmp_path: Path) -> None:
+    tm = WithHyperParameters({"lr": 0.1}, model=net(), loss=scaled_loss, train_data=batches())
+    saved(tm, tmp_path)
+    with pytest.warns(RuntimeWarning) as warned:
+        WithHyperParameters.from_checkpoint(tmp_path, {"hyper.lr": 0.3})
+
+    assert [str(one.message) for one in warned] == [
+        "this program is not the one that wrote the checkpoint; for each difference, one of the two is used:\n"
+        "  - lr of optimizer 'optimizer': program 0.3, checkpoint 0.1, used 0.1"
+    ]
 
 
 def test_an_argument_replaces_what_was_recorded(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ PUBLIC = [
     "NonFiniteLoss",
     "Objective",
     "OrderError",
+    "RankError",
     "Rows",
     "SeededDataLoader",
     "SeededDataset",
@@ -106,6 +107,15 @@ def test_an_editor_is_shown_each_public_name_before_it_is_read() -> None:
     )
 
     assert python(code) == "True True\n"
+
+
+def test_an_editor_is_shown_public_names_only() -> None:
+    code = (
+        "import train_manager as tm, train_manager.extensions as e, train_manager.types as t;"
+        "print(sorted({*dir(tm)} - {*tm.__all__}), {*dir(e)} == {*e.__all__}, {*dir(t)} == {*t.__all__})"
+    )
+
+    assert python(code) == "['extensions', 'types'] True True\n"
 
 
 def test_the_train_manager_comes_through_the_front_door() -> None:

@@ -112,7 +112,7 @@ def test_an_evaluation_between_does_not_move_the_data() -> None:
 
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("data", [make_batches(4), Unsized()])
-def test_steps_go_on_where_the_last_call_left_the_data(data: Any, held: bool) -> None:
+def test_steps_continue_where_the_last_call_left_the_data(data: Any, held: bool) -> None:
     steps = Steps()
     tm = tiny_manager(steps, train_data=data)
     if held:
@@ -144,7 +144,7 @@ def test_an_epoch_that_ends_with_the_steps_is_over() -> None:
     assert (tm.epoch_num, steps.evals) == (1, [0, 3])
 
 
-def test_data_that_is_cut_into_epochs_goes_on_too() -> None:
+def test_data_that_is_cut_into_epochs_continues_too() -> None:
     steps = Steps()
     tm = tiny_manager(steps, train_data=make_batches(4), steps_per_epoch=3)
     tm.train_steps(2)

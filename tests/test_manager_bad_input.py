@@ -121,7 +121,8 @@ def test_no_loss_is_refused() -> None:
     assert refused_run(loss=None) == (
         "there is no loss: none was returned, and the model has added none\n"
         "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
-        "or call add_loss(value) in the model's forward; beside an own train_batch, override eval_batch too"
+        "or call add_loss(value) in the model's forward; beside an own train_batch, "
+        "override eval_batch too, or give eval_data=None"
     )
 
 
@@ -152,7 +153,7 @@ def test_a_loss_that_is_a_plain_number_is_refused() -> None:
 def test_a_loss_without_gradient_is_refused() -> None:
     assert refused_run(loss=loss_of(lambda losses: losses.mean().detach())) == (
         "the loss does not require grad, so nothing would be trained\n"
-        "  is it computed under no_grad or from detached tensors, or are all parameters frozen?"
+        "  is it computed under no_grad, from detached tensors or from an argmax, or are all parameters frozen?"
     )
 
 
@@ -230,7 +231,8 @@ def test_a_loss_class_is_refused() -> None:
 def test_a_schedule_that_wants_a_metric_is_refused() -> None:
     assert rejected(lr_schedule=ReduceLROnPlateau) == (
         "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau\n"
-        "  step it with a metric: extensions=[LRSchedule(make, monitor=...)]"
+        "  step it with a metric: "
+        'extensions=[LRSchedule(torch.optim.lr_scheduler.ReduceLROnPlateau, monitor="valid/loss")]'
     )
 
 
@@ -306,3 +308,31 @@ def test_an_own_train_batch_that_sets_a_number_for_the_loss_is_refused() -> None
     toy = tiny_manager()
     with pytest.raises(InputError, match="the loss must be a tensor, but is a float"):
         Own(model=toy.model, loss=toy.loss, optimizer=toy.optimizer, train_data=toy.train_data).train()
+
+
+def test_the_name_of_a_set_that_eval_is_given_is_refused_with_how_to_evaluate_the_set() -> None:
+    tm: Any = tiny_manager()
+    with pytest.raises(InputError) as caught:
+        tm.eval("valid")
+    assert str(caught.value) == (
+        "eval() takes sets of batches, but was given the name 'valid'\n"
+        '  evaluate this set alone: tm.eval({"valid": tm.eval_data["valid"]})'
+    )
+    assert [*tm.eval({"valid": tm.eval_data["valid"]})] == ["valid"]
+
+
+def test_the_name_of_no_set_that_eval_is_given_is_refused_with_the_names_there_are() -> None:
+    tm: Any = tiny_manager()
+    with pytest.raises(InputError) as caught:
+        tm.eval("validd")
+    assert str(caught.value) == (
+        "eval() takes sets of batches, but was given the name 'validd'\n"
+        "  eval_data has 'valid'; other data: tm.eval({\"validd\": batches})"
+    )
+
+
+def test_a_path_in_place_of_evaluation_data_is_refused_with_eval_data_in_the_cure() -> None:
+    assert rejected(eval_data="data/digits") == (
+        "eval_data must be an iterable of batches, but is a path or a text, 'data/digits'\n"
+        "  load it: eval_data=DataLoader(dataset, batch_size=64)"
+    )

@@ -32,7 +32,7 @@ def test_means_are_over_examples_not_over_batches() -> None:
     assert cut.eval()["eval"]["loss"] == pytest.approx(whole.eval()["eval"]["loss"])
 
 
-def test_evaluation_alone_gives_the_figures_of_a_run() -> None:
+def test_evaluation_alone_gives_the_metrics_of_a_run() -> None:
     results = Values("post_eval", "eval_results", "standalone_eval")
     tm = tiny_manager(results)
     tm.train()

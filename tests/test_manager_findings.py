@@ -1,4 +1,4 @@
-"""What checks find in a training: where it is kept, when it is told, and what goes on with a checkpoint."""
+"""What checks find in a training: where it is kept, when it is told, and what continues with a checkpoint."""
 
 from __future__ import annotations
 

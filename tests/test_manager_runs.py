@@ -1,4 +1,4 @@
-"""Runs that are held open, what goes on in them, and where the counts of a run begin."""
+"""Runs that are held open, what continues in them, and where the counts of a run begin."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_run_that_was_opened_is_joined_until_it_is_closed() -> None:
     assert recorder.hooks[-1] == "post_run"
 
 
-def test_a_window_goes_on_from_call_to_call_in_a_run_that_was_opened() -> None:
+def test_a_window_resumes_from_call_to_call_in_a_run_that_was_opened() -> None:
     tm = tiny_manager(Accumulate(2))
     tm.open()
     for batch in make_batches(2):

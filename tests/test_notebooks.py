@@ -18,6 +18,8 @@ from nbclient import NotebookClient
 
 import train_manager
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[1] / "notebooks"
 SOURCES = sorted(FOLDER.glob("*.py"))
 SEEN = "02_see_a_training"  # runs in each run of the tests
@@ -106,6 +108,32 @@ def test_live_has_one_output_in_each_cell_that_trains() -> None:
     live = [sum("<svg" in o.get("data", {}).get("text/html", "") for o in outputs) for outputs in of_cells]
 
     assert [count for count in live if count] == [1, 1]
+
+
+INTERRUPTED = """
+import signal
+from train_manager import Extension
+from train_manager.testing import tiny_manager
+
+class Interrupt(Extension):
+    def post_train_backward(self, train_manager, step_num):
+        if step_num == 4:
+            train_manager.remove_extension("interrupt")
+            signal.raise_signal(signal.SIGINT)
+
+tm = tiny_manager(Interrupt(), epochs=5)
+"""
+
+
+def test_a_cell_that_is_interrupted_ends_with_where_the_next_one_begins(tmp_path: Path) -> None:
+    cells = [nbformat.v4.new_code_cell(source) for source in (INTERRUPTED, "tm.train()", "tm.train().steps")]  # type: ignore[no-untyped-call]
+
+    notebook = executed(nbformat.v4.new_notebook(cells=cells), tmp_path, allow_errors=True)  # type: ignore[no-untyped-call]
+
+    *_, traceback, steps = outputs_of(notebook)
+    told = "stopped at step 4; the next tm.train() begins epoch 2 anew, with the weights as they are"
+    assert "\n".join(traceback["traceback"]).splitlines()[-1] == told
+    assert steps["data"]["text/plain"] == "12"
 
 
 def write_all() -> None:

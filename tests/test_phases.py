@@ -138,7 +138,7 @@ def test_an_objective_of_a_phase_is_its_loss() -> None:
 # ---- counters ----------------------------------------------------------------------------------------------------
 
 
-def test_epochs_begin_at_0_and_are_put_back_while_steps_go_on() -> None:
+def test_epochs_begin_at_0_and_are_put_back_while_steps_continue() -> None:
     seen = Values("post_train_step_epoch", "phase_name", "epoch_num", "step_num")
     tm = tiny_manager(seen, epochs=2)
     with tm.run():
@@ -150,7 +150,7 @@ def test_epochs_begin_at_0_and_are_put_back_while_steps_go_on() -> None:
     assert seen.seen == [(None, 1, 3), ("other", 1, 6), ("other", 2, 9), (None, 2, 12)]
 
 
-def test_an_epoch_that_was_left_goes_on_after_the_phase() -> None:
+def test_an_epoch_that_was_left_continues_after_the_phase() -> None:
     numbers = Values("pre_train_step_batch", "batch_num")
     tm = tiny_manager(numbers)
     with tm.run():

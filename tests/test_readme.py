@@ -1,4 +1,4 @@
-"""The README claims nothing that is not there: its pictures, extensions and figures."""
+"""The README claims nothing that is not there: its pictures and its numbers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-
-from train_manager import extensions
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,17 +21,35 @@ def test_its_pictures_are_drawn_from_what_explain_tells_today(monkeypatch: pytes
         assert (script.FOLDER / f"step-{theme}.svg").read_text() == script.picture(colors), "run make_step.py"
 
 
-def test_at_most_sixty_words_stand_before_its_first_picture() -> None:
-    assert len(re.findall(r"\w[\w-]*", re.sub(r"\]\([^)]*\)", "]", README.partition("<picture>")[0]))) <= 60
+def test_at_most_sixty_words_stand_before_its_first_code() -> None:
+    words = re.findall(r"\w[\w-]*", re.sub(r"\]\([^)]*\)", "]", README.partition("```")[0]))
+
+    assert len(words) <= 60
 
 
-def test_it_names_every_extension_that_ships() -> None:
-    shipped = {name for name in extensions.__all__ if name != "default_extensions"}
+@pytest.mark.parametrize("section", ["Find what is wrong", "Kill it, and resume"])
+def test_the_code_of_a_section_runs_without_the_code_above_it(
+    section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = README.partition(f"## {section}\n")[2].partition("```python\n")[2].partition("```")[0]
 
-    assert shipped - set(re.findall(r"`(\w+)`", README)) == set()
+    exec(code, {})
 
 
-def test_its_figures_are_those_of_the_page_of_benchmarks() -> None:
+def test_it_has_at_most_180_lines() -> None:
+    assert len(README.splitlines()) <= 180
+
+
+def test_its_kills_and_what_they_changed_are_those_of_the_page_of_kills() -> None:
+    page = (ROOT / "docs" / "explanation" / "checkpoints-under-fire.md").read_text(encoding="utf-8")
+    kills, outcome = re.findall(r"^\| killed trainings +\| +([\d,]+) \| +(.*?) \|", page, re.MULTILINE)[0]
+
+    assert f"[{kills} kills](docs/explanation/checkpoints-under-fire.md) changed no bit" in README
+    assert outcome == "0 of 2 trainings that differ in any bit"
+
+
+def test_its_numbers_are_those_of_the_page_of_benchmarks() -> None:
     section = BENCHMARKS.partition("## One training step")[2].partition("\n## ")[0]
     measured = dict(re.findall(r"^\| ([\w ]+?) +\| [^|]+\| +([\d.]+) \[", section, re.MULTILINE))
     claimed = dict(re.findall(r"^\| (\w[\w ]*?) +\| +([\d.]+) x", README, re.MULTILINE))
@@ -41,3 +57,4 @@ def test_its_figures_are_those_of_the_page_of_benchmarks() -> None:
     assert claimed.pop("your own loop") == measured["bare loop"]
     assert claimed == {name: measured[name] for name in claimed}
     assert len(claimed) == 4
+    assert f"[{measured['Train Manager']} x](docs/explanation/benchmarks.md) a bare one" in README

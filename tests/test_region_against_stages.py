@@ -674,7 +674,7 @@ def test_the_program_opens_the_stages_only_for_what_needs_them(name: str) -> Non
     region = managers[-1]._setup.region
 
     assert region is not None
-    assert region.opened_for == needs
+    assert region.reason_to_open == needs
 
 
 # ---- random programs -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A training that is killed and goes on from its state comes to what an uninterrupted one does, to the bit."""
+"""A training that is killed and resumes from its state comes to what an uninterrupted one does, to the bit."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def test_the_figure_of_the_losses_is_that_of_an_uninterrupted_training(tmp_path:
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_the_bar_of_an_epoch_begins_where_the_epoch_goes_on() -> None:
+def test_the_bar_of_an_epoch_begins_where_the_epoch_continues() -> None:
     terminal = io.StringIO()
 
     def make() -> TrainManager:
@@ -371,7 +371,7 @@ def test_the_bar_of_an_epoch_begins_where_the_epoch_goes_on() -> None:
     assert "1/3" not in terminal.getvalue()
 
 
-def test_the_lines_of_epochs_go_on_with_the_best_so_far() -> None:
+def test_the_lines_of_epochs_continue_with_the_best_so_far() -> None:
     def lines(after: int | None) -> list[str]:
         file = io.StringIO()
 
@@ -450,7 +450,7 @@ def test_the_best_weights_are_put_back_if_the_resumed_program_only_evaluates() -
     assert differences(dict(tm.model.state_dict()), dict(other.model.state_dict())) == []
 
 
-def test_a_hook_of_the_run_counts_the_run_that_goes_on_once() -> None:
+def test_a_hook_of_the_run_counts_the_run_that_resumes_once() -> None:
     class Ends(Extension):
         ran = 0
 

@@ -26,7 +26,7 @@ def parsed(text: str) -> Tree:
     for line in text.strip().splitlines():
         indentation = len(line) - len(line.lstrip())
         code, _, comment = (part.strip() for part in line.partition("#"))
-        if code:  # else the list of a stage's fixtures goes on
+        if code:  # else the list of a stage's fixtures continues
             while open_stages and open_stages[-1][0] >= indentation:
                 open_stages.pop()
             path = tuple(name for _, name in open_stages)
@@ -79,7 +79,7 @@ class Opened(Extension):
 def ran(tmp_path: Path) -> tuple[Opened, Recorder]:
     """All that a TrainManager can be asked for, in the order of the map; some of it with two evaluation sets."""
     opened, recorder = Opened(), Recorder()
-    tm = tiny_manager(opened, recorder, epochs=3, train_dir=tmp_path)
+    tm = tiny_manager(opened, recorder, epochs=3, train_dir=tmp_path, device="cpu")
     tm.eval_data["again"] = tm.eval_data["valid"]
     batches = list(tm.train_data or ())
     tm.train_epochs(0)  # evaluates, as before any first epoch

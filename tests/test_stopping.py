@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from tests.training import At, stop_at, warm_up
@@ -9,7 +14,9 @@ from train_manager import (
     InputError,
     StageError,
     TrainManager,
+    every,
 )
+from train_manager.extensions import Checkpoints
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -131,3 +138,82 @@ def test_an_evaluation_cannot_be_asked_for_outside_of_a_run() -> None:
         "  open stages  none",
         "  outside of a run, evaluate at once: tm.eval()",
     ]
+
+
+def interrupted(call: str, at_step: int, **options: Any) -> tuple[TrainManager, list[str]]:
+    """A training that was interrupted in the backward of a step, and the notes of the interrupt about it."""
+
+    def interrupt(step_num: int) -> None:
+        if step_num == at_step:
+            tm.remove_extension("interrupts")
+            raise KeyboardInterrupt
+
+    tm = tiny_manager(extensions={"interrupts": At("post_train_backward", interrupt)}, **options)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        getattr(tm, call)(*(() if call == "train" else (9,)))
+    return tm, [note for note in caught.value.__notes__ if note.startswith("stopped")]
+
+
+@pytest.mark.parametrize("call", ["train", "train_epochs", "train_steps"])
+def test_an_interrupt_at_a_prompt_says_where_the_next_call_begins(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+
+    tm, notes = interrupted(call, 4, epochs=3)
+    getattr(tm, call)(*(() if call == "train" else (3,)))
+
+    assert notes == [f"stopped at step 4; the next tm.{call}() begins epoch 2 anew, with the weights as they are"]
+    assert [row["step"] for row in tm.history.epochs][:2] == [3, 7]  # three steps after those of before
+
+
+@pytest.mark.parametrize("saved_by", ["after this step", "before"])
+def test_an_interrupt_at_a_prompt_names_a_checkpoint_of_this_step(
+    saved_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+
+    def interrupt(step_num: int) -> None:
+        if step_num == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    save_at = "end" if saved_by == "after this step" else every(3)
+    checkpoints = Checkpoints(save_at=save_at)
+    tm = tiny_manager(checkpoints, At("post_train_backward", interrupt), epochs=3, train_dir=tmp_path)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        tm.train()
+
+    note = "stopped at step 5; the next tm.train() begins epoch 2 anew, with the weights as they are"
+    resumes = "; a new TrainManager with Checkpoints(resume=True) continues at step 5"
+    assert caught.value.__notes__[-1] == note + (resumes if saved_by == "after this step" else "")
+
+
+def test_an_interrupt_after_the_last_epoch_names_no_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+
+    def interrupt(epoch_num: int) -> None:
+        if epoch_num == 2:
+            raise KeyboardInterrupt
+
+    tm = tiny_manager(At("pre_eval", interrupt), epochs=2)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        tm.train()
+
+    assert caught.value.__notes__[-1] == "stopped at step 6"
+
+
+def test_an_interrupt_in_a_program_which_it_ends_says_nothing_of_a_next_call() -> None:
+    assert interrupted("train", 4, epochs=3)[1] == []
+
+
+def test_an_interrupt_in_a_run_that_the_program_holds_open_says_nothing_of_a_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    tm = tiny_manager(At("post_train_backward", interrupt))
+    with pytest.raises(KeyboardInterrupt) as caught, tm.run():
+        tm.train()
+
+    assert not any(note.startswith("stopped") for note in caught.value.__notes__)

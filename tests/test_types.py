@@ -70,7 +70,7 @@ class Kinds(Extension):
 
 def test_the_fixtures_of_a_training_have_these_types(tmp_path: Path) -> None:
     kinds = Kinds()
-    tm = tiny_manager(kinds, Checkpoints(), MetricStore(), train_dir=tmp_path)
+    tm = tiny_manager(kinds, Checkpoints(), MetricStore(), train_dir=tmp_path, device="cpu")
     tm.train_data = InMemory(*next(iter(tm.train_data or ())), batch_size=8)
     tm.train()
     tm.predict([next(iter(tm.train_data))])

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from sklearn.metrics import f1_score
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from train_manager import InputError, TrainManager
+from train_manager import ArgumentError, InputError, TrainManager
+from train_manager.extensions import LRSchedule, Metrics
+from train_manager.metrics import whole
 from train_manager.testing import tiny_manager
 
 X, Y = torch.ones(4, 2), torch.zeros(4, dtype=torch.long)
@@ -93,14 +100,15 @@ def test_a_loss_without_return() -> None:
     assert answer_to(loss=lambda prediction: None) == (
         "there is no loss: none was returned, and the model has added none\n"
         "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
-        "or call add_loss(value) in the model's forward; beside an own train_batch, override eval_batch too"
+        "or call add_loss(value) in the model's forward; beside an own train_batch, "
+        "override eval_batch too, or give eval_data=None"
     )
 
 
 def test_a_loss_without_a_graph() -> None:
     assert answer_to(loss=lambda prediction: prediction.mean().detach()) == (
         "the loss does not require grad, so nothing would be trained\n"
-        "  is it computed under no_grad or from detached tensors, or are all parameters frozen?"
+        "  is it computed under no_grad, from detached tensors or from an argmax, or are all parameters frozen?"
     )
 
 
@@ -338,5 +346,159 @@ def test_a_model_of_parts_has_no_forward_to_evaluate_or_predict_with() -> None:
 
         assert (
             "inputs      float32 of shape (4, 2) on cpu\n"
-            "it has parts only: override train_batch, eval_batch, or model_forward(self, model, inputs) for predictions"
+            "it has submodules only: override train_batch, and eval_batch, which sets self.fixtures['loss'] "
+            "(or give eval_data=None); for predictions, override model_forward(self, model, inputs)"
         ) in caught.value.__notes__
+
+
+class TrainsParts(TrainManager):
+    def train_batch(self, batch: Any) -> None:
+        inputs, targets = batch
+        self.update(F.cross_entropy(self.model["net"](inputs), targets))
+
+
+class EvaluatesParts(TrainsParts):
+    def eval_batch(self, batch: Any) -> None:
+        inputs, targets = batch
+        self.fixtures["loss"] = F.cross_entropy(self.model["net"](inputs), targets)
+
+
+@pytest.mark.parametrize(("manager", "data"), [(TrainsParts, None), (EvaluatesParts, [(X, Y)])])
+def test_the_two_cures_for_the_evaluation_of_a_model_of_submodules_train(
+    manager: type[TrainManager], data: Any
+) -> None:
+    model = nn.ModuleDict({"net": nn.Linear(2, 2)})
+
+    assert "override train_batch, and eval_batch" in answer_to(TrainsParts, model=model, loss=None, eval_data=[(X, Y)])
+    assert manager(model=model, optimizer=SGD, train_data=[(X, Y)], eval_data=data).train().steps == 1
+
+
+# ---- what a manager is made with, and asked for ----------------------------------------------------------------------
+
+
+def test_a_metric_for_a_schedule_is_called_monitor_and_trains() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        LRSchedule(ReduceLROnPlateau, metric="valid/loss")  # type: ignore[call-arg]
+
+    assert str(caught.value) == "LRSchedule has no argument 'metric'\n  it is called 'monitor' here"
+    assert tiny_manager(LRSchedule(ReduceLROnPlateau, monitor="valid/loss")).train().steps == 3
+
+
+def test_the_cure_for_a_schedule_that_wants_a_metric_trains() -> None:
+    cure = refused_at_once(lr_schedule=ReduceLROnPlateau).cure
+
+    made = eval(cure.partition("extensions=")[2], {"LRSchedule": LRSchedule, "torch": torch})
+    assert tiny_manager(*made).train().steps == 3
+
+
+def test_a_scheduler_where_a_function_makes_one_is_named_in_the_cure() -> None:
+    with pytest.raises(InputError) as caught:
+        LRSchedule(ReduceLROnPlateau(SGD([nn.Parameter(X)])), monitor="valid/loss")  # type: ignore[arg-type]
+
+    example = "LRSchedule(lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, ...))"
+    assert caught.value.cure == example
+
+
+@pytest.mark.parametrize("make", [lambda: None, lambda model: SGD(model.parameters())])
+def test_a_function_that_makes_an_optimizer_of_something_else_than_parameters(make: Any) -> None:
+    with pytest.raises((TypeError, AttributeError)) as caught:
+        tiny_manager(optimizer=make)
+
+    cure = "optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
+    assert caught.value.__notes__ == [f"the optimizer is made of a list of parameters: {cure}"]
+
+
+def test_a_function_that_makes_a_model_is_called() -> None:
+    def network() -> nn.Module:
+        return nn.Linear(2, 2)
+
+    assert refused_at_once(model=network).cure == "give an instance: model=network()"
+
+
+def test_a_metric_that_cannot_take_what_it_is_given_says_the_shapes() -> None:
+    metrics = Metrics(right=lambda prediction, targets: prediction[:, 0] == targets[:, 0])
+
+    said = answer_to(extensions=[metrics], eval_data=[(X, Y)])
+
+    assert "\nin metric 'right' of prediction of shape (4, 2) and targets of shape (4,)\n" in said
+
+
+LABELS = "  labels: prediction.argmax(1); over a whole set: whole(...)"
+
+
+@pytest.mark.parametrize("score", [f1_score, whole(f1_score)], ids=["of a batch", "whole"])
+def test_a_metric_of_labels_that_is_given_scores_of_classes_says_how_to_get_labels(score: Any) -> None:
+    said = answer_to(extensions=[Metrics(eval=[score])], eval_data=[(X, Y)])
+
+    assert "Classification metrics can't handle" in said
+    assert f"\nin metric 'f1_score' of prediction of shape (4, 2) and targets of shape (4,)\n{LABELS}\n" in said
+
+
+@pytest.mark.parametrize("targets", [X[:, :1], X[:, 0]], ids=["as many axes", "a single logit"])
+def test_a_metric_that_fails_without_scores_of_classes_has_no_cure_for_them(targets: Tensor) -> None:
+    def fails(prediction: Tensor, targets: Tensor) -> None:
+        raise ValueError("for another reason")
+
+    def squared(prediction: Tensor, targets: Tensor) -> Tensor:
+        return F.mse_loss(prediction.flatten(), targets.flatten())
+
+    data = [(X, targets)]
+    given: dict[str, Any] = {"model": nn.Linear(2, 1), "loss": squared, "train_data": data, "eval_data": data}
+    said = answer_to(**given, extensions=[Metrics(eval=[fails])])
+
+    assert "\nin metric 'fails' of prediction of shape (4, 1) and targets of shape" in said
+    assert LABELS not in said
+
+
+def test_a_metric_that_lacks_an_argument_says_what_a_metric_takes() -> None:
+    def reward(targets: Tensor) -> Tensor:
+        return targets.float().mean()
+
+    said = answer_to(extensions=[Metrics(reward=lambda *values: reward(*values))], eval_data=[(X, Y)])
+
+    note = "in metric 'reward' of prediction of shape (4, 2) and targets of shape (4,): a metric takes "
+    assert f"\n{note}(prediction, targets), or fixtures by name if one of them is prediction\n" in said
+
+
+def test_a_metric_of_targets_alone_gets_the_targets() -> None:
+    tm = tiny_manager(Metrics(reward=lambda targets: targets.float().mean()), train_data=[(X, Y)], eval_data=[(X, Y)])
+
+    assert tm.eval()["eval"]["reward"] == 0
+
+
+@pytest.mark.parametrize("method", ["train_on_batch", "eval_on_batch"])
+def test_inputs_and_targets_as_two_arguments_are_refused(method: str) -> None:
+    tm = tiny_manager()
+    with pytest.raises(InputError) as caught:
+        getattr(tm, method)(X, Y)
+
+    what = f"{method} takes one batch, but its second argument is a Tensor"
+    assert str(caught.value) == f"{what}\n  {method}((inputs, targets))"
+    assert tm.step_num == 0
+
+
+def test_a_flag_of_numpy_says_whether_a_batch_is_the_last() -> None:
+    tm = tiny_manager()
+    tm.train_on_batch((X, Y), np.bool_(True))  # type: ignore[arg-type]
+
+    assert tm.step_num == 1
+
+
+def test_weights_that_are_saved_as_the_error_says_are_loaded_as_the_error_says(tmp_path: Path) -> None:
+    tm, path = tiny_manager(), tmp_path / "weights.pt"
+    with pytest.raises(
+        AttributeError, match=r"did you mean torch.save\(tm.model.state_dict\(\), path\); the extension"
+    ):
+        tm.save(path)  # type: ignore[attr-defined]
+    torch.save(tm.model.state_dict(), path)
+    with pytest.raises(AttributeError, match=r"did you mean tm.load_weights\(path\); Checkpoints"):
+        tm.load(path)  # type: ignore[attr-defined]
+    other = tiny_manager(model=nn.Sequential(*map(copy.deepcopy, tm.model)).apply(zeros))
+    other.load_weights(path)
+
+    assert all(map(torch.equal, other.model.parameters(), tm.model.parameters()))
+
+
+def zeros(module: nn.Module) -> None:
+    for parameter in module.parameters(recurse=False):
+        nn.init.zeros_(parameter)

@@ -1,33 +1,34 @@
 """Train Manager: training code whose plots, logs and checks stay outside of it.
 
-The core (stages, fixtures, hooks, extensions) is here at once and needs the standard library only. What needs
-torch is imported when it is first asked for. Its rooms; each imports only those above it:
+The core (stages, fixtures, hooks, extensions) is imported at once and needs the standard library only. Names that need
+torch are imported when they are first used. The folders and files; each imports only those above it:
 
-    telling       how a person is told: errors, names meant, lines of source
+    telling       words for people: errors, names meant, lines of source
     core          stages, fixtures and hooks
     checker       mistakes in hooks, found by reading source
     validation    checks of numbers and words that a caller passes
     files         files that survive a crash and a second writer
-    words         what other tools call things
-    rebuilding    what objects were made with, and how they are made again
+    words         the names that other tools use for arguments, methods and fixtures
+    rebuilding    the arguments of objects, and how objects are rebuilt from them
     schedules     when a hook runs
-    model         the parts of a model, and what trains them
+    model         modules and parameters of a model, and the optimizers that train them
     data          where the batches come from
     metrics       how numbers are measured and kept
-    checkpoints   what a checkpoint holds, and which ones stay
-    reporting     how numbers are shown while a training runs
-    loop          what TrainManager is made of
-    runs          what a run was, and how it is compared and repeated
+    checkpoints   the content of checkpoints, and which of them stay
+    reporting     how numbers are shown while a run is open
+    loop          the base classes and the state of TrainManager
+    distribution  processes that train together
+    runs          records of runs, and how runs are compared and repeated
     stages        the map of the loop
     manager       TrainManager, the loop itself
-    diagnosis     what is wrong with a model or its training
+    diagnosis     checks that find mistakes in a model or its training
     types         names for fixtures, to annotate hooks with
     testing       a toy problem for tests of your own
     extensions    everything that is not the algorithm
-    tools         what is asked of a TrainManager around a training
-    demo          what `make demo` runs
-    commands      what `train-manager` can be asked
-    cli           the command `train-manager`
+    tools         functions to be called before or after a training
+    demo          the program that `make demo` runs
+    commands      the commands of `train-manager`
+    cli           the command line `train-manager`
     __main__      the same as `python -m train_manager`
 """
 
@@ -52,6 +53,7 @@ from train_manager.telling.errors import (
     HookError,
     NoStageOpen,
     OrderError,
+    RankError,
     StageError,
     TrainManagerError,
 )
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
     from train_manager.tools.summary import summary
     from train_manager.tools.verify_resume import verify_resume
 else:
+    # name -> the module that has it: `import train_manager` alone does not load torch.
     _LAZY = {
         "ArgumentError": "train_manager.telling.errors",
         "CheckpointError": "train_manager.telling.errors",
@@ -119,8 +122,11 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(_LAZY[name]), name)
 
+    # The public modules. Python sets each as an attribute of the package once it is imported; `dir` lists it then.
+    _MODULES = {"extensions", "metrics", "testing", "types"}
+
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*__all__, *_MODULES.intersection(globals())})
 
 
 __all__ = [
@@ -143,6 +149,7 @@ __all__ = [
     "NonFiniteLoss",
     "Objective",
     "OrderError",
+    "RankError",
     "Rows",
     "SeededDataLoader",
     "SeededDataset",

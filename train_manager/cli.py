@@ -1,4 +1,4 @@
-"""The command line ``train-manager``: its parser, and how errors are told. Each command is a file of ``commands``.
+"""The command line ``train-manager``: its parser, and how errors are printed. Each command is a file of ``commands``.
 
 No command needs torch before it runs, and most never do.
 """
@@ -23,13 +23,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return the exit code."""
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     of_script: list[str] = []
-    if given[:1] == ["verify-resume"] and "--" in given:  # argparse would take them for its own after an option
+    # The arguments after `--` belong to the script that is verified. argparse would take them for arguments of the
+    # command if an option stands before them.
+    if given[:1] == ["verify-resume"] and "--" in given:
         of_script, given = given[given.index("--") + 1 :], given[: given.index("--")]
     options = parser().parse_args(given, argparse.Namespace(arguments=of_script))
     try:
         code: int = options.command(options)
-        sys.stdout.flush()
+        sys.stdout.flush()  # now, where the error of a closed pipe is caught
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
+        # Python flushes stdout once more as it exits, which would print the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ALL_IS_WELL
     except (TrainManagerError, OSError) as error:

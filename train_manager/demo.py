@@ -1,6 +1,7 @@
 """A demo that trains a small network on handwritten digits: ``python -m train_manager.demo``.
 
-If it is killed, the same with ``RESUME=1`` in the environment goes on with the newest one, to the same weights.
+If the demo is killed or interrupted, ``RESUME=1 python -m train_manager.demo`` resumes from its newest checkpoint, and
+ends with the same weights.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import time
+import warnings
 from pathlib import Path
 
 import torch
@@ -57,19 +58,18 @@ def newest_folder(start: str = "runs/digits") -> Path:
 
 
 class Beginning(Extension):
-    """Remember the step of the checkpoint that the training goes on from."""
+    """Remember the step of the checkpoint that the training resumes from."""
 
-    step: int | None = None
+    step: int | None = None  # None if the training has begun anew
 
     def post_load_checkpoint(self, checkpoint_loaded: Path | bool, train_manager: TrainManager) -> None:
-        """Read it where the checkpoint has been loaded."""
+        """Read the step where the checkpoint has been loaded."""
         if checkpoint_loaded:
             self.step = train_manager.step_num
 
 
 def main() -> None:
     """Train, print a line for each epoch, then the accuracy and where the files are."""
-    started = time.perf_counter()
     images, held_out_images, labels, held_out_labels = digits()
     torch.set_num_threads(1)  # more threads do not help a small network, and are far slower on a busy machine
     torch.manual_seed(0)  # for the initial weights, the dropout and the order of the digits
@@ -84,7 +84,7 @@ def main() -> None:
         eval_data={"held out": [(held_out_images, held_out_labels)]},
         extensions={
             **default_extensions(),
-            "checkpoints": Checkpoints(resume=True),  # in a new folder there is none, and the training begins
+            "checkpoints": Checkpoints(resume=True),  # a new folder has no checkpoint, so the training begins anew
             "metrics": Metrics(accuracy),
             "gradient_norms": GradientNorms(),
             "confusion_matrix": ConfusionMatrix(),
@@ -93,9 +93,17 @@ def main() -> None:
         },
         train_dir=newest_folder() if os.environ.get("RESUME") else new_folder(),
     )
-    tm.train()
+    warnings.filterwarnings("ignore", r"train\(\) has nothing to do")  # the demo says it in its own words
+    try:
+        result = tm.train()
+    except KeyboardInterrupt:
+        print("resume with: make demo RESUME=1")
+        raise SystemExit(130) from None  # as a shell reports a program that SIGINT has ended
+    if not result.steps:
+        print("finished already; press Ctrl-C during make demo to see a resume")
+        return
     print(f"\naccuracy  {tm.eval()['held out']['accuracy']:.2%} of the {len(held_out_labels)} held-out digits")
-    print(f"training  {tm.epoch_num} epochs, {tm.step_num} batches, {time.perf_counter() - started:.1f} seconds in all")
+    print(f"training  {tm.epoch_num} epochs, {tm.step_num} batches")
     if beginning.step is not None:
         print(f"resumed   from step {beginning.step}, that of the last checkpoint")
     print(f"curves    {tm.train_dir}/plots/loss_curves.svg")

@@ -1,9 +1,14 @@
 """TrainManager: a training and evaluation loop in named stages. Its shape is the map in ``stages.py``.
 
-What users override, set and request is in ``loop/interface.py``, the stages inside a batch in ``loop/inner_stages.py``.
-What lives as long as a training or a phase is a ``Setup`` and a ``Progress``, what lives as long as a batch a ``Step``,
-and what a program that is started again has to make again a ``Resume``: these open no stage. Everything else is an
-extension.
+``loop/interface.py`` has what users override, set and request; ``loop/inner_stages.py`` the stages inside a batch. The
+state is in objects that open no stage:
+
+    Setup      the components of a training or a phase: model, loss, optimizers, data, ...
+    Progress   how far the training or the phase has come: its epochs, the present run, the present training call
+    Step       the batch that is trained on
+    Resume     the training calls and phases that a program makes again after it was started again
+
+The methods below stand in the order in which a run reaches them, from the outside in. Everything else is an extension.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, cast
+from typing import Any, Final, Never, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,16 +28,20 @@ from torch.optim import Optimizer
 from train_manager.core.extension import Extensions
 from train_manager.core.outcome import SkipStage
 from train_manager.core.stage import Stage
-from train_manager.data.batch import Parts, parts_of
+from train_manager.data.batch import Unpacked, unpack
 from train_manager.data.iteration import no_batch
-from train_manager.data.randomness import preserved_random_state
+from train_manager.data.randomness import preserve_random_state
+from train_manager.data.shares import ALONE, Share
 from train_manager.loop.arguments import (
     TrainsItself,
     refuse_a_pair,
+    refuse_name_of_set,
     require_data,
     require_eval_data,
     require_eval_step,
+    require_last_batch,
     require_ready_to_train,
+    two_arguments_error,
     warn_of_hooks_that_never_ran,
 )
 from train_manager.loop.batch_losses import BatchLosses
@@ -41,11 +50,11 @@ from train_manager.loop.cures import add_cure
 from train_manager.loop.epoch import EpochEnd, EpochPart
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, epoch_length, eval_batches
-from train_manager.loop.history import refuse_figures_of_places
+from train_manager.loop.history import refuse_metrics_of_places
 from train_manager.loop.inner_stages import InnerStages
 from train_manager.loop.interface import Interface, Model
 from train_manager.loop.losses import Losses
-from train_manager.loop.modes import preserved_modes
+from train_manager.loop.modes import preserve_modes
 from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import (
     OptimizerArgument,
@@ -54,43 +63,45 @@ from train_manager.loop.optimizers import (
 )
 from train_manager.loop.outputs import (
     count_rows,
-    joined,
+    join_predictions,
     require_batch_size,
     require_modified_loss,
-    require_parts,
     require_prediction,
     require_scalar_loss,
-    returned_a_value,
+    require_unpacked,
+    returned_value_error,
 )
 from train_manager.loop.outside_stops import wait_for_the_signal_of_a_worker
 from train_manager.loop.own_losses import OwnLosses
+from train_manager.loop.own_shares import share_of_batch
 from train_manager.loop.phases import Level
 from train_manager.loop.progress import Progress
-from train_manager.loop.region import Region, changed_from_inside
+from train_manager.loop.ranks import eval_shares
+from train_manager.loop.region import Region, changed_inside_error
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.run_state import RunState
 from train_manager.loop.setup import KEPT, Setup
-from train_manager.loop.skip import SkipBatch, raise_if_of_another, skippable
+from train_manager.loop.skip import SkipBatch, raise_if_of_another, skippable, skipped_too_late_error
 from train_manager.loop.step import NO_STEP, Step, StepClock
 from train_manager.loop.windows import (
-    preserved_gradients,
+    preserve_gradients,
 )
-from train_manager.metrics.averages import WeightedMean
-from train_manager.metrics.history_rows import figures_of
+from train_manager.metrics.averages import WeightedMean, mean_of
+from train_manager.metrics.history_rows import metrics_of
 from train_manager.stages import TOO_LATE
 from train_manager.telling.errors import InputError, StageError
 from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count
 
 LOSSES: Final = (("train_step_batch", "loss"), ("eval_step_batch", "loss"), ("train_backward", "backward_loss"))
-"""The losses that hooks may modify, each with its stage; a stage of the program's own may have what it likes."""
+"""The losses that hooks may modify, each with its stage: here a modified loss is checked to be a scalar."""
 
 CLOCKED: Final = 50
-"""One in so many steps is clocked, and the first of each call."""
+"""The loop clocks every 50th step, and the first step of each training call."""
 
 EPOCHS_WITHOUT_STEP: Final = 3
-"""So many in a row end ``train_steps``: its steps would never be done."""
+"""``train_steps`` fails after this number of epochs in a row without a step: its steps would never be done."""
 
 
 class TrainManager(InnerStages[Model]):
@@ -122,7 +133,7 @@ class TrainManager(InnerStages[Model]):
         eval_data: named iterables of batches, each evaluated. An iterable without a name is called "eval".
         eval_at: when a training evaluates them: any of "start" (before the first batch of all), "epoch" (after each),
             "end" (of each training call), and schedules (``every(250)`` counts batches); ``()`` for never.
-        epochs: the number of epochs in all; a second ``train()`` goes on to that number.
+        epochs: the number of epochs in all; a second ``train()`` continues to that number.
         steps_per_epoch: cuts endless data into epochs of this many batches.
         lr_schedule: a callable that makes a torch scheduler of the optimizer, or a dict of these by the names of the
             optimizers; stepped after each epoch.
@@ -141,15 +152,10 @@ class TrainManager(InnerStages[Model]):
         open_windows: the names of those with gradients that no step has used yet.
         called_model: what is called in place of the model: its compiled or wrapped form.
         samples_seen: examples in those batches.
-        history: the figures of each epoch and each evaluation.
+        history: the metrics of each epoch and each evaluation.
         run_id: the name of this training in what extensions record: 16 hexadecimal digits, other ones for each object.
-        train_dir_number: which TrainManager of this process with a train_dir it is, from 1; None without one.
-        first_step: ``step_num`` as the training began, or the present phase.
         start_step: ``step_num`` as the present or last training call began.
         end_step: what ``step_num`` will be as it ends; None while that is unknown.
-        batch_num: the number of the batch in its epoch, from 1, also of one that was skipped.
-        datasource_name: the set of ``Interleaved`` data that the batch is of; "train" if there is one set only.
-        entered_by: the method that opened the present or last run, as "train"; None if the program holds it open.
         stop_reason: the reason that ``stop`` was given in the last run; None if it was not called.
 
     Raises:
@@ -209,13 +215,15 @@ class TrainManager(InnerStages[Model]):
         3
 
         Args:
-            batch: a batch as ``train_data`` would give it.
+            batch: a batch as ``train_data`` would give it; with ``Distributed`` the same whole batch in each process,
+                or a ``Share`` of it (``train_manager.data.shares``).
             last_batch: the fixture of this name: whether an epoch of yours ends with it.
 
         Returns:
             The loss, without its graph and still on its device; None if a hook has skipped the batch.
         """
         self._refuse_inside("train_on_batch", "train", "eval", "train_step_batch")
+        require_last_batch(last_batch)
         require_ready_to_train(self.model, bool(self.optimizers), [batch], 1, {}, 0)
         with self._methods_chosen():
             loss = self._train_on_batch_in_run(batch, last_batch)
@@ -245,9 +253,10 @@ class TrainManager(InnerStages[Model]):
         """
         stages, progress = self.fixtures.path, self._progress
         if "train_step_epoch" in stages or "train_step_batch" in stages:
-            progress.part.end_requested = True
+            progress.epoch_part.end_requested = True
         elif progress.own is None or progress.feed.is_unfinished or self._store.running is not None:
-            return  # a hook of another stage is in no epoch
+            # No own batch was trained on, train_steps has left an epoch open, or a hook outside of epochs has called.
+            return
         elif "run" not in stages:
             cure = "hold a run open around your loop: with tm.run():"
             raise StageError("end_epoch() was called between two batches, but no run is open", stages=stages, cure=cure)
@@ -267,13 +276,15 @@ class TrainManager(InnerStages[Model]):
             InputError: there is no ``eval_data``, or a set is empty.
         """
         self._refuse_inside("eval", "train_step_batch", "eval", "predict")
+        refuse_name_of_set(data, self.eval_data)
         sets = self.eval_data if data is None else require_eval_data(data)
         if not sets:
             raise InputError("there is no eval_data to evaluate", cure='pass eval_data={"valid": batches}')
         with self._methods_chosen():
+            self.ranks.require_data(None, sets)
             return self._eval_in_run("eval", sets) or {}
 
-    def eval_on_batch(self, batch: Any) -> EvalResult:
+    def eval_on_batch(self, batch: Any, *targets: Never) -> EvalResult:
         """Evaluate one batch, as an evaluation set called "batch".
 
         >>> from train_manager.testing import tiny_manager
@@ -282,6 +293,8 @@ class TrainManager(InnerStages[Model]):
         ['loss']
         """
         self._refuse_inside("eval_on_batch", "train_step_batch", "eval")
+        if targets:
+            raise two_arguments_error("eval_on_batch", targets[0])
         with self._methods_chosen():
             return (self._eval_in_run("eval_on_batch", {"batch": [batch]}) or {}).get("batch", {})
 
@@ -341,7 +354,7 @@ class TrainManager(InnerStages[Model]):
         extensions: Extensions | None = None,
         without: Iterable[str] = (),
     ) -> Iterator[None]:
-        """Replace parts of the training for a ``with`` block; they are put back as it ends, also after an error.
+        """Replace components of the training for a ``with`` block; they are put back as it ends, also after an error.
 
         >>> from train_manager.testing import tiny_manager
         >>> tm = tiny_manager(epochs=3)
@@ -352,17 +365,19 @@ class TrainManager(InnerStages[Model]):
         >>> tm.step_num, tm.epoch_num
         (12, 3)
 
-        The parts are those of the constructor. With a new optimizer and no ``lr_schedule`` the outer one rests.
-        ``epoch_num`` begins at 0 and is put back; ``step_num`` goes on. ``stop`` ends the training of the phase only,
-        unless it says ``whole_run=True``. A model without an optimizer has one made by the constructor's callable.
+        Each argument replaces the constructor's argument of this name. With a new optimizer and no ``lr_schedule`` the
+        outer schedule rests. ``epoch_num`` begins at 0 and is put back; ``step_num`` continues. ``stop`` ends the
+        training of the phase only, unless it says ``whole_run=True``. For a model without an optimizer, the
+        constructor's callable makes one.
 
         Args:
             name: the fixture ``phase_name``, which is None outside of phases.
             extensions: more extensions, for the time of the phase.
-            without: names of extensions that pause: they let go of what they hold, and take it again afterwards.
+            without: names of extensions that pause: they let go of the objects that they hold, and take them again
+                afterwards.
 
         Raises:
-            StageError: a training or an evaluation is under way.
+            StageError: a training call or an evaluation is under way.
             InputError: an argument is invalid.
         """
         stages = ("train", "eval", "predict", "train_step_batch")
@@ -371,24 +386,27 @@ class TrainManager(InnerStages[Model]):
         given |= {"train_data": train_data, "eval_data": eval_data}
         given |= {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
         with self._in_run(None):
-            # Before the setup changes: the gradients are those of the optimizers around the phase.
+            # Before the setup changes: these gradients are of the optimizers around the phase.
             self._windows.drop_all(f"phase {name!r} began")
-            # Outside of the level: what pauses lets go of the model around the phase, and takes that one again.
+            # _pausing stands around _level_of_phase: an extension that pauses lets go of the model around the
+            # phase, and must find that model again afterwards, not the model of the phase.
             with self._pausing(without), self._level_of_phase(name, given), self._windows:
-                with preserved_modes(*self._setup.modules_of_model()), self._adding(extensions):
+                with preserve_modes(*self._setup.modules_of_model()), self._adding(extensions):
                     with self.staged("phase"):
                         self._go_on()
                         self._progress.reopens.discard("phase")
                         yield
+                        # The losses of train_on_batch in the phase: no epoch looks at them.
                         self._progress.losses.check()
                         self._windows.drop_all(f"phase {name!r} ended")
 
     @contextmanager
     def _level_of_phase(self, name: str, given: Mapping[str, Any]) -> Iterator[None]:
-        """Train what a phase consists of, with a progress of its own; what is around it comes back as it was."""
+        """Put the setup and the progress of a phase in place for a ``with`` block; then those around it come back."""
         phases, outer = self._resume.phases, Level(self._setup, self._progress)
-        outer.progress.losses.check()  # a nan of before must not be told as one of the phase
-        self.fixtures["batch_losses"].look()  # while what is around the phase is what the rows are of
+        outer.progress.losses.check()  # a nan from before the phase must not be reported as one of the phase
+        # The rows so far were measured outside of the phase: their readers must look before phase_name changes.
+        self.fixtures["batch_losses"].look()
         setup = outer.setup.of_phase(given, f"phase {phases.number + 1}")
         around, run = self.fixtures["phase_name"], RunState(outer.progress.run.entry)
         phase = phases.enter(name, outer)
@@ -397,38 +415,43 @@ class TrainManager(InnerStages[Model]):
         epoch_num, findings = phase["epoch_num"] if phase["is_done"] else 0, outer.progress.findings
         self._setup, self._progress = setup, Progress(run, call, epoch_num, key, findings)
         run.go_on_after(outer.progress.run)  # a run that was stopped trains in none of its phases
-        failed, modules = True, None
+        failed, modules = True, None  # until the block has ended without an error
         try:
+            # Completed before the checkpoint: nothing is trained in it again, so its own modules get their final state.
             if phase["is_done"]:
                 setup.load_modules(phase.get("modules", {}))
             self._modify_level(name)
             try:
                 yield
             finally:
-                self.fixtures["batch_losses"].look()
+                self.fixtures["batch_losses"].look()  # while phase_name is still the name of the phase
             self._warn_of_epochs_without_end()
             modules = None if phase["is_done"] else self._copy_of_own_modules(outer.setup)
+            # A stop of the whole run leaves the phase unfinished: a program that resumes continues in it.
             failed = run.stop_at is not None and run.stops_run
         finally:
-            self._progress.feed.close()  # a generator of batches cleans up now, not when it is collected
+            self._progress.feed.close()  # a generator of batches cleans up now, not when it is garbage-collected
             self._resume.phases.leave(self.epoch_num, failed=failed, modules=modules)
-            outer.setup.device = self._setup.device  # a phase does not replace it
+            outer.setup.device = self._setup.device  # no component of the phase: `tm.device = ...` in it stays
             self._setup, self._progress = outer
-            outer.progress.run.go_on_after(run)  # a stop of the whole run ends the calls around the phase too
-            outer.progress.interrupted = None  # that call was over, so the next one does not go on with it
+            outer.progress.run.go_on_after(run)  # a stop of the whole run ends the training calls around the phase too
+            # The training call that a checkpoint was written in was over before the program opened this phase: the next
+            # training call must not continue it.
+            outer.progress.interrupted = None
             self._modify_level(around)
 
     def _copy_of_own_modules(self, around: Setup) -> dict[str, Any] | None:
         """Return a copy of the states of modules that only the present phase has, if checkpoints are to hold them."""
         own = self._setup.own_modules(around)
+        # Without a hook that saves checkpoints nothing would read the copy, which takes memory.
         if not own or all(hook.stage != "save_checkpoint" for hook in self._registry.hooks):
             return None
-        from train_manager.checkpoints.copies import copied
+        from train_manager.checkpoints.copies import copy_state
 
-        return cast("dict[str, Any]", copied(own))
+        return cast("dict[str, Any]", copy_state(own))
 
     def _modify_level(self, phase_name: str | None) -> None:
-        """Give the fixtures of the run the values of a phase that begins, or of what is around one that ends."""
+        """Give the fixtures of the run the values of a phase that begins; or, as a phase ends, those from around it."""
         self.fixtures.modify("phase_name", phase_name)
         self.fixtures.modify("epoch_num", self.epoch_num)
         self.fixtures.modify("model", self.called_model)
@@ -443,8 +466,18 @@ class TrainManager(InnerStages[Model]):
 
     @contextmanager
     def _new_run(self, entry: str | None) -> Iterator[None]:
+        try:
+            with self._open_run(entry):
+                yield
+        except BaseException as error:
+            self.ranks.fail(error)
+            raise
+
+    @contextmanager
+    def _open_run(self, entry: str | None) -> Iterator[None]:
         self._prepare_run(entry)  # before the stage: its pre hooks must not run if a check fails
-        given: dict[str, Any] = {  # with its names, for `check` and `explain` read them here
+        # A literal with all names: `check` and `explain` read the fixtures of the stage from this source.
+        given: dict[str, Any] = {
             "model": self.called_model,
             "phase_name": None,
             "epoch_num": self.epoch_num,
@@ -458,13 +491,17 @@ class TrainManager(InnerStages[Model]):
         }
         if self.train_dir is not None:
             given["train_dir"] = self.train_dir
+        if self.device is not None:
+            given["device"] = self.device
         with (
-            preserved_modes(*self._setup.modules_of_model()),
+            preserve_modes(*self._setup.modules_of_model()),
             self._windows,
-            self._ended(),
+            self._ensure_run_ends(),
             self.staged("run", given),
         ):
-            if not self._has_run:  # before a checkpoint is loaded, whose weights would be initialised away
+            self._windows.gradients = self.ranks.gradients  # only now: a hook around the run has joined the processes
+            if not self._has_run:
+                # Before a checkpoint is loaded, whose weights this would overwrite.
                 self.call_by_name(self.initialize_params)
                 self._has_run = True
             self._load_checkpoint()
@@ -472,16 +509,16 @@ class TrainManager(InnerStages[Model]):
             try:
                 yield
             except BaseException:
-                self._progress.own = None  # an error drops an epoch of the loop too
+                self._progress.own = None  # an error drops the epoch of train_on_batch, as it drops one of train
                 raise
-            self._progress.losses.check()  # the last losses of train_on_batch are in no epoch that would look at them
+            self._progress.losses.check()  # the last losses of train_on_batch: no epoch looks at them
             self._warn_of_epochs_without_end()
             self._windows.drop_all("the run ended")
         warn_of_hooks_that_never_ran(self._never_reached())
 
     @contextmanager
-    def _ended(self) -> Iterator[None]:
-        """Leave no run half open, if Ctrl-C comes at the first or last lines of its end."""
+    def _ensure_run_ends(self) -> Iterator[None]:
+        """Close the stage ``run`` if Ctrl-C has come in the lines that end it, so that no run is left half open."""
         try:
             yield
         finally:
@@ -493,14 +530,14 @@ class TrainManager(InnerStages[Model]):
     def _load_checkpoint(self) -> None:
         before = self._resume
         with self.staged("load_checkpoint", {"checkpoint_loaded": False}):
-            self._modify_counts()  # as a pre hook has loaded them, for post hooks
-        if self._resume is not before:
+            self._modify_counts()  # the counts that a pre hook has loaded, for post hooks
+        if self._resume is not before:  # a hook has loaded a state
             self._keep_changes_to_loaded()
 
     def _go_on(self) -> None:
         """Restore the loaded state once more, at the place of the program in which it was saved.
 
-        What the program did on its way through phases and calls that were completed (another head, other weights or
+        What the program did on its way through completed phases and training calls (another head, other weights or
         learning rates) is undone.
         """
         resume = self._resume
@@ -509,9 +546,11 @@ class TrainManager(InnerStages[Model]):
         whole, of_phase = resume.take_state(), resume.state_on_the_way()
         if whole is not None:
             self._tell(whole, self._restore(whole, strict=resume.strict, is_whole=True, is_there=True))
-        elif of_phase is not None and self._progress.interrupted is None:  # with an epoch of its own
-            Level(self._setup, self._progress).load_state_dict(of_phase, is_there=False)
-        self._progress.saved_at = self._place_of_checkpoint()  # on the way, that of the open phases is not here yet
+        elif of_phase is not None and self._progress.interrupted is None:
+            # A phase around the place of the checkpoint has opened, with an epoch of its own that was interrupted.
+            Level(self._setup, self._progress).load_state_dict(of_phase, is_there=False, ranks=self.ranks)
+        # Nothing was trained since the load, so a request must not save this place again. The open phases count in it.
+        self._progress.saved_at = self._place_of_checkpoint()
         self._modify_counts()
 
     def _modify_counts(self) -> None:
@@ -524,19 +563,21 @@ class TrainManager(InnerStages[Model]):
     def _save_checkpoint(self) -> None:
         """Save a checkpoint, at the loop's point of decision; nothing happens if none of the extensions does so."""
         self._progress.run.save_requested = False  # before the hooks, of which one may ask for the next checkpoint
-        self._open_save_checkpoint()
-        self._progress.saved_at = self._place_of_checkpoint()  # also if a hook skips it: else it is asked for forever
+        if self._open_save_checkpoint():
+            self._progress.run.saved_at = self.step_num
+        # Also if a hook has skipped the stage: else the loop would try to save the same step again and again.
+        self._progress.saved_at = self._place_of_checkpoint()
 
     @skippable("save_checkpoint")
-    def _open_save_checkpoint(self) -> None:
-        with self.staged("save_checkpoint", {"checkpoint_saved": False}):
-            pass  # the place for hooks that save one: tm.state_dict()
+    def _open_save_checkpoint(self) -> Any:
+        with self.staged("save_checkpoint", {"checkpoint_saved": False}) as stage:
+            stage.keep("checkpoint_saved")  # the stage is the place for hooks that save one: tm.state_dict()
+        return stage.kept["checkpoint_saved"]
 
     def _saves_between_epochs(self) -> bool:
-        """Return whether a requested checkpoint must be saved outside of an epoch.
-
-        Not after an epoch that was stopped half-way and saved there: its position in the data is lost by now.
-        """
+        """Return whether a requested checkpoint must be saved outside of an epoch."""
+        # Not if the epoch was stopped half-way and saved there: a second checkpoint of the same step would replace that
+        # one, and would lack the position in the data, which is lost as the epoch closes.
         return self._progress.partial is None or self._progress.saved_at != self._place_of_checkpoint()
 
     # ---- training, from the outside in -------------------------------------------------------------------------------
@@ -544,23 +585,25 @@ class TrainManager(InnerStages[Model]):
     def _make_call(
         self, entry: str, epochs: int | None = None, steps: int | None = None, evaluates: bool = True
     ) -> TrainResult:
-        """Train epochs or steps, in the run that is open or in a run of its own, and return what was done."""
+        """Train epochs or steps, in the run that is open or in a run of its own, and return the result."""
         began = perf_counter()
-        with self._methods_chosen():
+        with self._methods_chosen(entry):
             self._require_ready(entry, epochs)
-            self._progress.forget_results(entry)  # else a call that evaluates nothing returns those of the one before
-            before, rest = self._train_rest_of_call(entry, epochs, steps, evaluates) or (self._counted(), None)
+            # Else a training call that evaluates nothing would return the results of the training call before it.
+            self._progress.forget_results(entry)
+            # None if a hook has skipped the run.
+            before, rest = self._train_rest_of_call(entry, epochs, steps, evaluates) or (self._progress_counts(), None)
         if entry == "train" and rest == 0 and not self._resume.is_on_its_way:
             what = f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done"
             warnings.warn(f"{what} (raise `epochs`, or call train_epochs(n))", stacklevel=users_level())
         run = self._progress.run
-        epochs, steps, updates = (now - then for now, then in zip(self._counted(), before, strict=True))
+        epochs, steps, updates = (now - then for now, then in zip(self._progress_counts(), before, strict=True))
         if steps and not self._progress.call.has_updated and isinstance(self.model, nn.Module):
             what = f"train_batch has not called self.update(loss) in {steps} batches, so hooks of train_backward and"
-            told = (
+            text = (
                 f"{what} train_optimizer_step did not run; steps of its own, if it makes any, are seen by no extension"
             )
-            warnings.warn(told, stacklevel=users_level())
+            warnings.warn(text, stacklevel=users_level())
         return TrainResult(
             stopped=run.stop_reason,
             stopped_by=run.stopped_by,
@@ -572,26 +615,24 @@ class TrainManager(InnerStages[Model]):
             seconds=perf_counter() - began,
         )
 
-    def _counted(self) -> tuple[int, int, int]:
+    def _progress_counts(self) -> tuple[int, int, int]:
         return self.epoch_num, self.step_num, self.update_num
 
     @skippable("run")
     def _train_rest_of_call(
         self, entry: str, epochs: int | None, steps: int | None, evaluates: bool
     ) -> tuple[tuple[int, int, int], int | None]:
-        """Train, and return how much was counted before, and how many epochs were left to train.
-
-        Both after a checkpoint was loaded, which may have been since the call.
-        """
-        with self._in_run(entry):
+        """Train, and return the counts before the first step, and how many epochs were left to train."""
+        with self._in_run(entry):  # which may load a checkpoint, and so move the counts
             if steps is not None:
                 steps = self._rest_of_call(entry, steps)
             elif entry == "train_epoch":
+                # Not in the call log: a loop of the program's own makes as many of these calls as are left.
                 self._go_on()
-                self._progress.forget_stop()  # a loop of the program's own asks anew
+                self._progress.forget_stop()  # and it calls stop again itself
             else:
                 epochs = self._rest_of_call(entry, self.epochs if entry == "train" else epochs or 0)
-            before = self._counted()  # after the load, whose steps this call has not trained
+            before = self._progress_counts()  # after the load, whose steps this call has not trained
             if self._resume.trains:
                 self._train(entry, epochs, steps, self.eval_at if evaluates else NEVER)
             return before, epochs
@@ -600,19 +641,22 @@ class TrainManager(InnerStages[Model]):
         """Return how many steps or epochs a call is still to train, if the program makes it again."""
         resume, before = self._resume, self._resume.state
         repeats = resume.repeats(entry, n)
-        if before is not None and resume.state is None:  # another program: what was loaded on its way stays
+        # `repeats` has dropped the state, as this training call was not made before the checkpoint: the program is
+        # another one, so it continues from what it has loaded so far.
+        if before is not None and resume.state is None:
             self._tell_of_another_program(before)
         self._go_on()  # before the count, which the state brings
         count = self.step_num if entry == "train_steps" else self.epoch_num
-        rest = max(0, resume.calls.begin(entry, n, 0 if entry == "train" else count) - count)
+        rest = max(0, resume.call_log.begin(entry, n, 0 if entry == "train" else count) - count)
         if not repeats:
-            self._progress.forget_stop()  # a stop(at="epoch") of before is of a call that this program leaves out
-        if resume.calls.is_behind:
-            return 0  # it was over, also if it was stopped early
+            # A stop(at="epoch") in the checkpoint was meant for a training call that this program does not make.
+            self._progress.forget_stop()
+        if resume.call_log.is_behind:
+            return 0  # a further call followed it before the checkpoint: it was over, also if it was stopped early
         if n and not rest and entry != "train" and not resume.phases.is_in_completed:
             what = f"{entry}({n}) has nothing to do: it was completed before the checkpoint"
             cure = "call it once more, to train more"
-            warnings.warn(f"{what} that the training goes on from ({cure})", stacklevel=users_level())
+            warnings.warn(f"{what} that the training resumes from ({cure})", stacklevel=users_level())
         return rest
 
     @skippable("train")
@@ -620,7 +664,8 @@ class TrainManager(InnerStages[Model]):
         progress = self._progress
         with self.mode(training=True), self._collector, self._in_call(entry, epochs, steps, eval_at):
             with self.staged("train"):
-                progress.reopens.discard("train")  # after the opening, which @every must not count a second time
+                # Only now: schedules (@every) read `reopens` as the stage opens, and must not count it a second time.
+                progress.reopens.discard("train")
                 if eval_at.start and self.epoch_num == 0 and self.step_num == progress.first_step:
                     self._evaluate()
                 for epochs_after in self._epochs_to_train(epochs):
@@ -632,29 +677,37 @@ class TrainManager(InnerStages[Model]):
 
     @contextmanager
     def _in_call(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> Iterator[None]:
-        """Know where a training call will end, from before its first hook until it ends, in whatever way."""
+        """Keep ``start_step`` and ``end_step`` of a training call from before its first hook until after its last."""
         progress, data, per_epoch = self._progress, self.train_data, self.steps_per_epoch
         resting = progress.begin_call(entry, self.step_num, steps, evaluates=eval_at is not NEVER)
-        self._setup.rest(resting)
+        self._setup.rest(resting)  # submodules that a hook had set to eval mode before the checkpoint
         self.fixtures.modify("model", self.called_model)  # which may have been replaced while a run is held open
         self.fixtures.modify("start_step", progress.call.start_step)
+        progress.call.end_epoch = None if epochs is None else self.epoch_num + epochs
         length = epoch_length(data, per_epoch)
         if epochs is not None and length is not None:
-            self._set_end(self.step_num + epochs * length - progress.feed.done_of(data, per_epoch))
+            # Less the batches of an epoch that the last training call has left unfinished.
+            self._set_end(self.step_num + epochs * length - progress.feed.batches_done(data, per_epoch))
         else:
             self._set_end(progress.call.step_limit)
         try:
             yield
-        finally:  # a run may go on after an error, and Accumulate asks for both
+        finally:  # also after an error: the run may continue, and Accumulate asks for both in batches of train_on_batch
             progress.call.step_limit = None
             self._set_end(self.step_num)
 
     def _expect_end(self, epochs_after: int, first_step: int | None) -> None:
-        """Note where the call will end, as an epoch ends; ``first_step`` is None if the epoch was left before."""
+        """Note anew where the training call will end, as an epoch ends.
+
+        Args:
+            epochs_after: how many epochs follow.
+            first_step: ``step_num`` as the epoch began; None if it began in an earlier training call.
+        """
         length = epoch_length(self.train_data, self.steps_per_epoch)
         if length is not None:
             self._set_end(self.step_num + epochs_after * length)
-        elif first_step is not None and not self._progress.part.end_requested:
+        elif first_step is not None and not self._progress.epoch_part.end_requested:
+            # The length is unknown: the coming epochs are taken to be as long as this one, which had all its batches.
             expected = self.step_num + epochs_after * (self.step_num - first_step)
             self._progress.call.expected_end = expected
             self.fixtures.modify("end_step", expected)
@@ -668,7 +721,8 @@ class TrainManager(InnerStages[Model]):
         if epochs is None:
             yield from self._epochs_of_steps()
             return
-        for epochs_after in reversed(range(epochs)):  # counted here: an epoch that is skipped does not move epoch_num
+        # Counted here, not by epoch_num: an epoch that a hook skips counts here, but does not move epoch_num.
+        for epochs_after in reversed(range(epochs)):
             if self._decide().stops and not self._reopens_epoch():
                 return
             yield epochs_after
@@ -683,22 +737,23 @@ class TrainManager(InnerStages[Model]):
         while self._reopens_epoch() or (self.step_num < limit and not self._decide().stops):
             before = self.step_num
             yield None
-            progress.reopens.discard("train_step_epoch")  # also if a hook has skipped it
+            progress.reopens.discard("train_step_epoch")  # also if a hook has skipped the epoch: else it loops forever
             without_step = without_step + 1 if self.step_num == before else 0
             if without_step == EPOCHS_WITHOUT_STEP and progress.run.stop_at is None:
                 what = f"{without_step} epochs went by without a step, so the steps asked for would never be done"
                 raise StageError(what, name="train_steps", cure="does a hook skip every batch, or every epoch?")
 
     def _reopens_epoch(self) -> bool:
-        """Return whether a checkpoint was written within an epoch that has not ended here yet, if only with no step."""
+        """Return whether a checkpoint was written within an epoch that this program has not opened again yet."""
+        # Such an epoch opens even if no step of it is left, so that its hooks run at its end.
         return "train_step_epoch" in self._progress.reopens
 
     def _evaluate_and_save(self, *, evaluates: bool, call_ends: bool = False) -> None:
         """Evaluate and save between two epochs, or after the last one, if that was requested."""
         requests = self._decide(call_ends=call_ends)
-        if evaluates or requests.evaluate:  # before a checkpoint, whose manifest tells the metrics of its step
-            self._evaluate()
-            requests = self._decide(call_ends=call_ends)  # its hooks may have requested a checkpoint
+        if (evaluates and self.eval_data) or requests.evaluate:
+            self._evaluate()  # before a checkpoint: its manifest lists the metrics of its step
+            requests = self._decide(call_ends=call_ends)  # hooks of the evaluation may have requested a checkpoint
         if (requests.save or requests.save_at_end) and self._saves_between_epochs():
             self._save_checkpoint()
 
@@ -706,26 +761,28 @@ class TrainManager(InnerStages[Model]):
     def _train_step_epoch(self, epochs_after: int | None) -> None:
         progress = self._progress
         progress.meet_epoch(self.train_data)  # before the pre hooks, which may end the epoch
-        done = progress.feed.done_of(self.train_data, self.steps_per_epoch)
+        done = progress.feed.batches_done(self.train_data, self.steps_per_epoch)
         with self.staged("train_step_epoch", {"batches_done": done}) as stage:
             began, first_step = perf_counter(), None if progress.feed.is_unfinished else self.step_num
             progress.reopens.discard("train_step_epoch")
-            progress.begin_epoch(
-                self.train_data, is_last=epochs_after == 0
-            )  # after the pre hooks, which may have replaced the data
+            # After the pre hooks, which may have replaced the data.
+            progress.begin_epoch(self.train_data, is_last=epochs_after == 0)
             is_complete = self._train_all_batches()
-            progress.end_part(perf_counter() - began)  # before the epoch counts as completed
+            # Before the epoch counts as completed: this raises NonFiniteLoss if a loss was nan.
+            progress.end_epoch_part(perf_counter() - began)
+            metrics = progress.epoch.metrics(self.ranks)
             if is_complete:
                 self._complete_epoch()
                 if epochs_after is not None:
                     self._expect_end(epochs_after, first_step)
-            self.fixtures["train_result"] = progress.epoch.figures()
-            row = self._record_epoch(is_complete)  # before the post hooks of the epoch
+            self.fixtures["train_result"] = metrics
+            row = self._record_epoch(metrics, is_complete)  # before the post hooks of the epoch
             stage.keep("train_result")
         self._add_result(row, stage.kept["train_result"])
 
     def _end_own_epoch_in_run(self) -> None:
-        with self._in_run("end_epoch"):  # it is open; the check reads here that this stage is inside of a run
+        # The run is open already. The `with` is here for the check, which reads from the source which stages nest.
+        with self._in_run("end_epoch"):
             self._end_own_epoch()
             if self._decide().save:
                 self._save_checkpoint()
@@ -734,20 +791,21 @@ class TrainManager(InnerStages[Model]):
     def _end_own_epoch(self) -> None:
         """End the epoch of a loop of the program's own, in which nothing is left to train."""
         progress = self._progress
-        assert progress.own is not None, "there is one"
-        progress.part = EpochPart()
+        assert progress.own is not None, "end_epoch() has checked that own batches were trained on"
+        progress.epoch_part = EpochPart()
         with self.staged("train_step_epoch", {"batches_done": progress.own.batches}) as stage:
             progress.end_own_epoch()
             progress.run.number_anew()
+            metrics = progress.epoch.metrics(self.ranks)
             self._complete_epoch()
-            self.fixtures["train_result"] = progress.epoch.figures()
-            row = self._record_epoch(is_complete=True)
+            self.fixtures["train_result"] = metrics
+            row = self._record_epoch(metrics, is_complete=True)
             stage.keep("train_result")
         self._add_result(row, stage.kept["train_result"])
 
     def _complete_epoch(self) -> None:
         """Step the schedules, and count the epoch, before its post hooks."""
-        step_schedulers(self.lr_schedule)  # after the losses were checked: an epoch with nan has no next rate
+        step_schedulers(self.lr_schedule)  # after the losses were checked: an epoch with a nan must change no rate
         self._progress.epoch_num += 1
         self._progress.run.has_ended_epoch = True
         self.fixtures.modify("epoch_num", self._progress.epoch_num)
@@ -757,37 +815,45 @@ class TrainManager(InnerStages[Model]):
         feed, end = self._progress.feed, None
         assert self.train_data is not None, "train() has checked it"
         is_clocked = self._asks_in_batches("data_seconds")
-        feed.begin(self.train_data, self.steps_per_epoch, self.epoch_num, is_clocked=is_clocked)
+        self.ranks.require_data(self.train_data, {})  # which a pre hook may have replaced
+        place = self.ranks.place
+        feed.begin(self.train_data, self.steps_per_epoch, self.epoch_num, is_clocked=is_clocked, place=place)
         try:
-            while (end := self._decided_end_of_epoch()) is None:
+            while (end := self._handle_requests()) is None:
                 try:
                     batch = feed.pull()
                 except Exception as error:
+                    # A cluster sends its signal to the workers of a DataLoader too; their end reaches the loop as an
+                    # error of the loader, perhaps before the signal reaches this process.
                     wait_for_the_signal_of_a_worker(error)
                     if self._asked_from_outside is None:
                         raise
-                    batch = END  # the signal has ended the processes that load the data too, and ends the run
+                    batch = END  # no more data: the run ends here as a stop ends it, and not with the loader's error
                 if batch is END:
-                    self.decide(DATA_ENDED)  # in place of the decision whether to skip a batch
+                    # Other processes have a batch, and decide now whether to skip it. Each process must take part.
+                    self.decide(DATA_ENDED)
                 else:
                     self._train_or_drop(self._setup.on_device(batch), Step(feed.batch_num))
             if end is EpochEnd.COMPLETE:
-                feed.end()  # resets data that a hook has ended half-way, else the next epoch begins there
+                feed.end()  # resets data that a hook has ended half-way, else the next epoch would begin there
         finally:
             if self._asked_from_outside is not None:
                 feed.leave_until_exit()
-            elif end is not EpochEnd.PAUSED:  # also after an error: workers must not wait while it is looked at
+            elif end is not EpochEnd.PAUSED:  # also after an error: the workers of a DataLoader must not wait on
                 feed.leave()
         return end is EpochEnd.COMPLETE
 
-    def _decided_end_of_epoch(self) -> EpochEnd | None:
-        """Do between two batches what was requested, and return how the epoch ends here; None if it goes on."""
+    def _handle_requests(self) -> EpochEnd | None:
+        """Follow the requests between two batches, and return how the epoch ends here; None if it continues."""
         progress = self._progress
         call_ends = self._counts.step_num == progress.call.step_limit
         is_asked = call_ends or self._decides or self._asked_from_outside is not None
+        # The usual step: nothing was requested, and no other process has to be asked.
         if not is_asked and progress.requests(progress.feed.has_ended) is NOTHING:
-            return None  # as nearly always
-        while True:  # hooks of an evaluation may request something, and a signal may come during a save
+            return None
+        # Each turn does one thing and decides anew, until nothing is left: hooks of an evaluation may request a
+        # checkpoint, and a signal may come while one is saved.
+        while True:
             requests = self._decide(progress.feed.has_ended, call_ends=call_ends)
             if requests is NOTHING and not call_ends:
                 return None
@@ -796,12 +862,13 @@ class TrainManager(InnerStages[Model]):
             if requests.data_ended or requests.end_epoch:
                 return EpochEnd.COMPLETE
             if requests.stop and not call_ends:
-                call_ends = True  # of which another process knows only now, so all decide once more whether to save
-            elif requests.evaluate and not call_ends:  # as the call ends, the evaluation after the epoch does it
+                # The stop may come from another process, so this one learns only now that its call ends: all
+                # processes decide once more, as save_soon(at="end") counts from here on.
+                call_ends = True
+            elif requests.evaluate and not call_ends:  # if the call ends, _evaluate_and_save evaluates after the epoch
                 self._evaluate()
-            elif (
-                requests.save or requests.save_at_end
-            ):  # after the evaluation, whose hooks may find that this step is the best
+            elif requests.save or requests.save_at_end:
+                # After the evaluation, whose hooks may find that this step is the best so far.
                 self._save_checkpoint()
             elif call_ends:
                 return EpochEnd.STOPPED if requests.stop else EpochEnd.PAUSED
@@ -810,18 +877,22 @@ class TrainManager(InnerStages[Model]):
 
     @skippable("run")
     def _train_on_batch_in_run(self, batch: Any, last_batch: bool) -> Tensor | None:
-        # Gradients and train mode: the loop around it may have evaluated by hand.
+        # With gradients and in train mode, as the loop around this call may just have evaluated by hand.
         with self._in_run("train_on_batch"), torch.enable_grad(), self._collector:
             for module in self._setup.modules_of_model():
-                if not all(part.training for part in module.modules()):
-                    module.train()  # until the run ends
+                # train() walks over all submodules with a call for each, so it is left out if they are all training.
+                if not all(submodule.training for submodule in module.modules()):
+                    module.train()  # until the run ends, which restores the modes
             number = self._progress.run.number_own_batch(is_last=last_batch)
-            self._progress.begin_own_batch()
+            examples = None
+            if self._decides or batch.__class__ is Share:
+                batch, examples = share_of_batch(batch, self.ranks.place, self.train_data)
+            self._progress.begin_own_batch(examples)
             loss = self._train_or_drop(self._setup.on_device(batch), Step(number, is_own=True, is_own_last=last_batch))
             requests = self._decide()
             if requests.end_epoch and not self._progress.feed.is_unfinished:
                 self._end_own_epoch()
-                requests = self._decide()  # hooks of the epoch may have asked for a checkpoint
+                requests = self._decide()  # hooks of the epoch may have requested a checkpoint
             if requests.save:
                 self._save_checkpoint()
             return loss
@@ -835,24 +906,31 @@ class TrainManager(InnerStages[Model]):
         except BaseException as error:
             if isinstance(error, SkipStage):
                 raise_if_of_another(error, *self.fixtures.path, "train_step_batch")
+                self.decide(SKIP_BATCH)
                 return None
             is_skipped = isinstance(error, SkipBatch)
-            if not (is_skipped and step.is_counted):  # a post hook skips the rest of the hooks only
+            # A pre hook has skipped the batch before `_agree_on_batch`, which the other processes wait for. After an
+            # error they do not: `ranks.fail` tells them.
+            if is_skipped and not step.skip_is_decided:
+                self.decide(SKIP_BATCH)
+            elif is_skipped and not (step.is_left_out or step.is_counted) and self.ranks.place is not ALONE:
+                raise skipped_too_late_error(self.fixtures.path) from error
+            # A SkipBatch of a post hook comes after the step: only the remaining hooks are skipped, and the gradients
+            # of a batch inside an open window stay.
+            if not (is_skipped and step.is_counted):
                 self._windows.drop(step.backwards)
             if not is_skipped:
                 raise
             return None
         finally:
             progress.step = NO_STEP
-            if not step.skip_is_decided:  # a pre hook has skipped the batch, and other processes wait for the decision
-                self.decide(SKIP_BATCH)
 
     def _train_step_batch(self, batch: Any, step: Step) -> Tensor | None:
         feed = self._progress.feed
         with self.staged(
             "train_step_batch",
             {"batch": batch, "update_ends": True},
-            seldom={
+            seldom={  # fixtures that few hooks ask for: their cells are written only if one does
                 "batch_num": step.batch_num,
                 "datasource_name": feed.datasource_name,
                 "update_begins": self._windows.begin,
@@ -862,49 +940,64 @@ class TrainManager(InnerStages[Model]):
             done = self._counts.step_num
             is_clocked = not done % CLOCKED or done == self._progress.call.start_step
             clock = StepClock(self._store) if is_clocked else None  # after the pre hooks, whose time does not count
-            step.skip_is_decided = True
-            if self._decides:
-                self._leave_out(self.decide(NOTHING))  # a hook of this process would have skipped the batch before
             region = self._region()
-            parts, size = self._unpack(feed.data_name, seldom=region is not None)
+            unpacked, size = self._unpack(feed.data_name, seldom=region is not None)
+            seen = size
+            if self._decides:
+                size, seen = self._agree_on_batch(step, size)
             if region is not None or isinstance(self.model, nn.Module):
                 try:
-                    self._train_parts(region, parts, step)
+                    self._train_on_unpacked(region, unpacked, step)
                 except Exception as error:
                     add_cure(error, self._store.computed)
                     raise
             else:
                 self.fixtures["loss"] = require_scalar_loss(self.model.train_step(self.fixtures["batch"]))
-            # Before the post hooks, which read step_num as that of a batch that is done.
-            loss = self._count_step(step, size)
+            loss = self._count_step(step, size, seen)  # before the post hooks: to them the batch is counted in step_num
             if clock is not None:
                 self._step_seconds.append(clock.seconds())
         return loss
 
-    def _train_parts(self, region: Region | None, parts: Parts, step: Step) -> None:
-        """Train on a batch: in its region, or in ``train_batch`` if something looks into the stages there."""
+    def _train_on_unpacked(self, region: Region | None, unpacked: Unpacked, step: Step) -> None:
+        """Train on a batch: in a region; or in ``train_batch``, which opens the inner stages."""
         if region is not None:
             self._progress.call.has_updated = True
-            loss = region.forward(parts, self._chosen, step)
+            loss = region.forward(unpacked, self._chosen, step)
+            # The model or the loss has replaced a component or added a hook: its stages would be open by now.
             if self._setup.region is not region or region.version != self._store.version:
-                raise changed_from_inside(self.fixtures.path)
+                raise changed_inside_error(self.fixtures.path)
             region.update(loss, self._forward_again, step)
             return
         new = self._setup.region
-        if new is None or new.opened_for:
+        if new is None or new.reason_to_open:
+            # The stages stay open in the batches to come too. Only an own train_batch can add losses around forward().
             around = self._collecting(step) if new is not None and new.collects else nullcontext()
         else:
-            around = self._watched(new)
+            around = self._watch_first_batch(new)
         with around:
             returned = self._chosen.train_batch()
         if returned is not None:
-            raise returned_a_value(returned, "train_batch")
+            raise returned_value_error(returned, "train_batch")
 
-    def _leave_out(self, requests: Requests) -> None:
-        """Skip the batch if the point of decision says so, for another process has skipped its own."""
+    def _agree_on_batch(self, step: Step, size: Any) -> tuple[Any, Any]:
+        """Decide with all processes whether the batch is skipped, and how many examples it has here and in all.
+
+        The pre hooks of this process have not skipped the batch, else it would not come here.
+        """
+        progress = self._progress
+        here = progress.own.examples_here if step.is_own and progress.own else progress.feed.examples_here
+        # A batch without an example of its own has a row that stands in. An own get_true_batch_size may count otherwise
+        # than in rows, so the number of rows is not taken from the share.
+        size = 0 if here == 0 else size
+        step.skip_is_decided = True
+        requests = self.decide(Requests(examples=size))
         if requests.skip_batch or requests.data_ended:
-            self._progress.part.data_has_ended = requests.data_ended
+            self._progress.epoch_part.data_has_ended = requests.data_ended
+            step.is_left_out = True
             raise SkipBatch
+        self.fixtures.modify("true_batch_size", size)
+        self.fixtures.modify("global_batch_size", requests.examples)
+        return size, requests.examples
 
     # ---- evaluation, from the outside in -----------------------------------------------------------------------------
 
@@ -912,19 +1005,19 @@ class TrainManager(InnerStages[Model]):
     def _eval_in_run(self, entry: str, eval_data: Mapping[str, Iterable[Any]]) -> dict[str, EvalResult] | None:
         with self._in_run(entry):
             results = self._eval(eval_data)
-            if (
-                entry == "eval" and not self._resume.calls.is_behind
-            ):  # not that of a batch; a loaded history has it already
+            # Not eval_on_batch, whose result is of one batch; and not in a program that resumes and is still on its
+            # way, as the loaded history has this evaluation already.
+            if entry == "eval" and not self._resume.call_log.is_behind:
                 self._record_evaluation(results)
             return results
 
     def _evaluate(self) -> None:
         """Evaluate for the loop, which does it at most once per step."""
         run = self._progress.run
-        run.eval_requested = False  # before the hooks, of which one may ask for a further one after the next step
+        run.eval_requested = False  # before the hooks, as one of them may request the next evaluation
         if run.evaluated_at != self.step_num:
             self._record_evaluation(self._eval(self.eval_data))
-            run.evaluated_at = self.step_num  # not if it has failed
+            run.evaluated_at = self.step_num  # after it: an evaluation that has failed may be repeated
 
     @skippable("eval")
     def _eval(self, eval_data: Mapping[str, Iterable[Any]]) -> dict[str, EvalResult]:
@@ -946,21 +1039,31 @@ class TrainManager(InnerStages[Model]):
         with self.staged("eval_step_epoch", {"datasource_name": name}) as stage:
             mean_loss, data_name = WeightedMean(), f"eval_data[{name!r}]"
             is_within, is_own = self._progress.feed.is_within(data), self._overrides("eval_batch", InnerStages)
-            had_loss = [  # None: the batch was skipped
-                self._eval_step_batch(self._setup.on_device(batch), mean_loss, data_name, is_own=is_own)
-                for batch in eval_batches(data, data_name, self.epoch_num, is_within=is_within)
+            batches = eval_batches(data, data_name, self.epoch_num, is_within=is_within)
+            had_loss = [  # for each batch True or False; None if a hook has skipped it
+                self._eval_step_batch(self._setup.on_device(batch), mean_loss, data_name, counts=counts, is_own=is_own)
+                for batch, counts in eval_shares(batches, self.ranks, data, data_name)
             ]
-            has_none = False in had_loss and True not in had_loss  # an own eval_batch has set none
-            self.fixtures["eval_result"] = {} if has_none else {"loss": mean_loss.value()}
-            stage.keep("eval_result")  # as hooks will have left it
+            found = self.ranks.sum([*mean_loss.totals(), had_loss.count(False), had_loss.count(True)])
+            total, weight, without, having = found
+            has_none = without and not having  # an own eval_batch has set no loss in any batch
+            self.fixtures["eval_result"] = {} if has_none else {"loss": mean_of(total, weight)}
+            # The fixture dies with the stage; stage.kept has its value after the block, as the post hooks left it.
+            stage.keep("eval_result")
         return cast(EvalResult, stage.kept["eval_result"])
 
     @skippable("eval_step_batch")
-    def _eval_step_batch(self, batch: Any, mean_loss: WeightedMean, data_name: str, *, is_own: bool) -> bool:
+    def _eval_step_batch(
+        self, batch: Any, mean_loss: WeightedMean, data_name: str, *, counts: bool, is_own: bool
+    ) -> bool:
         """Evaluate a batch, perhaps in an own ``eval_batch``; return whether it has a loss."""
         with self.staged("eval_step_batch", {"batch": batch, "losses": Losses()}):
             self._unpack(data_name)  # after the pre hooks, which may have modified the batch
+            if not counts:  # its examples count in another process
+                self.fixtures.modify("true_batch_size", 0)
             if isinstance(self.model, nn.Module):
+                # Terms that an own eval_batch adds beside forward() are kept by name, but are in no loss: the loss that
+                # it sets in the fixtures is complete.
                 self._collector.losses = OwnLosses(self.fixtures["losses"]) if is_own else None
                 try:
                     returned = self._chosen.eval_batch()
@@ -970,7 +1073,7 @@ class TrainManager(InnerStages[Model]):
                 finally:
                     self._collector.losses = None
                 if returned is not None:
-                    raise returned_a_value(returned, "eval_batch")
+                    raise returned_value_error(returned, "eval_batch")
             else:
                 self.fixtures["loss"] = require_scalar_loss(require_eval_step(self.model)(self.fixtures["batch"]))
             loss = self.fixtures.get("loss")
@@ -989,111 +1092,127 @@ class TrainManager(InnerStages[Model]):
     def _predict(self, data: Iterable[Any]) -> Any:
         with self._evaluating(), self.staged("predict") as stage:
             batches = eval_batches(data, "data", self.epoch_num, is_within=self._progress.feed.is_within(data))
-            parts = [self._predict_step_batch(self._setup.on_device(batch)) for batch in batches]
-            self.fixtures["predictions"] = joined([part for part in parts if part is not None])
+            predictions = [self._predict_step_batch(self._setup.on_device(batch)) for batch in batches]
+            self.fixtures["predictions"] = join_predictions([one for one in predictions if one is not None])
             stage.keep("predictions")
         return stage.kept["predictions"]
 
     @skippable("predict_step_batch")
     def _predict_step_batch(self, batch: Any) -> Any:
         with self.staged("predict_step_batch", {"batch": batch}) as stage:
-            self.fixtures["inputs"] = self._parts("data")["inputs"]
+            self.fixtures["inputs"] = self._inputs_and_targets("data")["inputs"]
             try:
                 prediction = self._chosen.eval_model_forward()
             except Exception as error:
                 add_cure(error, self._store.computed)
                 raise
             self.fixtures["prediction"] = require_prediction(prediction, self.model)
-            stage.keep("prediction")  # as hooks will have left it
+            stage.keep("prediction")  # stage.kept has it after the block, as the post hooks have left it
         return stage.kept["prediction"]
 
-    # ---- parts of a step without a stage -----------------------------------------------------------------------------
+    # ---- methods of a step without a stage ---------------------------------------------------------------------------
 
-    def _parts(self, data_name: str) -> Parts:
-        """Return the parts of the batch as its pre hooks have left it: what they did to it is what is trained on."""
+    def _inputs_and_targets(self, data_name: str) -> Unpacked:
+        """Return the inputs and the targets of the batch, as its pre hooks have left it."""
         as_usual = self._chosen.unpacks_as_usual
-        parts = parts_of(self._store.cells["batch"].value) if as_usual else require_parts(self._chosen.unpack_batch())
-        self._progress.run.structures[data_name].check(parts, self._counts.step_num + 1)
-        return parts
+        unpacked = (
+            unpack(self._store.cells["batch"].value) if as_usual else require_unpacked(self._chosen.unpack_batch())
+        )
+        self._progress.run.structures[data_name].check(unpacked, self._counts.step_num + 1)
+        return unpacked
 
-    def _unpack(self, data_name: str, *, seldom: bool = False) -> tuple[Parts, Any]:
-        """Define the parts of the batch and its size, and return them; hooks alone ask for ``seldom`` ones."""
-        parts = self._parts(data_name)
+    def _unpack(self, data_name: str, *, seldom: bool = False) -> tuple[Unpacked, Any]:
+        """Define inputs, targets and the batch size, and return them.
+
+        Args:
+            data_name: the name of the data in errors.
+            seldom: define them for hooks only: the loop reads what this method returns.
+        """
+        unpacked = self._inputs_and_targets(data_name)
         as_usual = self._chosen.unpacks_as_usual
         if not as_usual:
-            self.fixtures.define_all(parts)  # get_true_batch_size may name them
+            self.fixtures.define_all(unpacked)  # at once: an own get_true_batch_size may ask for them
         counted = count_rows(self._store.cells["batch"].value) if as_usual else self._chosen.get_true_batch_size()
         size = require_batch_size(counted)
-        rest = parts if as_usual else {}
+        rest = unpacked if as_usual else {}
         if "train_step_batch" in self._store.open:
             self.fixtures.define_all({**rest, "true_batch_size": size, "global_batch_size": size}, seldom=seldom)
         else:
             self.fixtures.define_all({**rest, "true_batch_size": size})
-        return parts, size
+        return unpacked, size
 
-    def _count_step(self, step: Step, size: Any) -> Tensor | None:
-        """Move the counts, before the post hooks of the batch; return its loss, as the last hook has left it."""
+    def _count_step(self, step: Step, size: Any, seen: Any) -> Tensor | None:
+        """Move the counts, before the post hooks of the batch; return its loss, as the last hook has left it.
+
+        Args:
+            step: the state of the batch.
+            size: the examples of the batch in this process.
+            seen: those in all processes.
+        """
         counts, cells, loss = self._counts, self._store.cells, step.forward_loss
-        # A fixture that no hook has asked for has no owner yet, and is as it was defined.
+        # A cell without an owner: no hook has asked for the fixture, so it is as it was defined. Otherwise a hook may
+        # have modified it.
         examples = size if cells["true_batch_size"].owner is None else self._store.cells["true_batch_size"].value
-        seen = size if cells["global_batch_size"].owner is None else self._store.cells["global_batch_size"].value
+        is_whole = seen is size
+        seen = seen if cells["global_batch_size"].owner is None else self._store.cells["global_batch_size"].value
         loss = self._loss_without_forward(step) if loss is None else self._store.cells["loss"].value
         kept = self._progress.count_losses(loss, step.own, counts.step_num + 1, examples)
         step.is_counted = True
         self._windows.ended = self._store.cells["update_ends"].value
         counts.step_num += 1
-        counts.samples_seen = counts.samples_seen + seen  # not in place, for hooks may have it
+        counts.samples_seen = counts.samples_seen + seen  # not `+=`: it may be a tensor that a hook has kept
         self._store.cells["step_num"].value = counts.step_num
         self._store.cells["samples_seen"].value = counts.samples_seen
         rows: BatchLosses = self._store.cells["batch_losses"].value
         if rows.appends:
-            # As hooks have left it; one that no hook has asked for has no owner yet.
-            source = cells["datasource_name"]
-            is_asked = source.owner is not None
+            is_asked = cells["datasource_name"].owner is not None  # as above
             name = self._store.cells["datasource_name"].value if is_asked else self._progress.feed.datasource_name
-            rows.add(kept, counts.step_num, examples, name, self._losses_of(step))
+            rows.add(kept, counts.step_num, examples if is_whole else seen, name, self._losses_of(step))
         return loss
 
     def _loss_without_forward(self, step: Step) -> Tensor | None:
-        """Return the loss of a batch that no ``forward`` has made: its own, or that of its updates."""
+        """Return the loss of a batch without ``forward``: the loss that ``train_batch`` set, or that of its updates."""
         loss: Tensor | None = self.fixtures.get("loss")
         if loss is not None:
             return require_scalar_loss(loss)
         if step.own is not None and step.own.by_optimizer:
             loss = self.fixtures["loss"] = step.own.sum_of_updates()
+            # The sum over a generator and a critic says nothing: tables and curves show the loss of each in its place.
             step.own.is_shown_apart = len(self.optimizers) > 1
         return loss
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
         """Leave modes, random states and gradients as they were."""
-        with self.mode(training=False), preserved_random_state(), preserved_gradients(self._setup.parameters()):
+        # An eval_batch may run a backward pass (attacks on the inputs): its gradients must not enter an open window.
+        with self.mode(training=False), preserve_random_state(), preserve_gradients(self._setup.parameters()):
             with self._collector:
                 yield
 
     # ---- the history -------------------------------------------------------------------------------------------------
 
     def _place(self) -> dict[str, Any]:
-        """Return where the training is, for a row of the history."""
+        """Return the epoch, the step and the phase, with which each row of the history begins."""
         phase = self.fixtures["phase_name"]
         place = {"epoch": self.epoch_num, "step": self.step_num}
         return place if phase is None else {**place, "phase": phase}
 
-    def _record_epoch(self, is_complete: bool) -> dict[str, Any]:
+    def _record_epoch(self, metrics: Mapping[str, float], is_complete: bool) -> dict[str, Any]:
         """Add the present epoch to the history, and return its row; a part without a batch is not added."""
         progress, epoch = self._progress, self._progress.epoch
-        row = {**self._place(), "seconds": epoch.seconds, **epoch.figures()}
+        row = {**self._place(), "seconds": epoch.seconds, **metrics}
         if not is_complete:
             row |= {"epoch": self.epoch_num + 1, "partial": True}
         if is_complete or progress.feed.batch_num:
+            # The row of an earlier part of this epoch is replaced: the new row has the metrics of both.
             index = self.history.add_epoch(row, replaces=progress.partial)
             progress.partial = None if is_complete else index
         return row
 
     def _add_result(self, row: dict[str, Any], result: Mapping[str, Any]) -> None:
-        """Add the figures of an epoch to its row, as hooks have left them."""
-        row.update(figures_of(result))
-        refuse_figures_of_places("train_result", result, self._registry.hooks)
+        """Add the metrics of an epoch to its row, as hooks have left them."""
+        row.update(metrics_of(result))  # the same dict that the history has
+        refuse_metrics_of_places("train_result", result, self._registry.hooks)
 
     def _record_evaluation(self, results: Mapping[str, EvalResult] | None) -> None:
         """Add an evaluation to the history."""
@@ -1102,4 +1221,4 @@ class TrainManager(InnerStages[Model]):
             place["standalone"] = True
         self.history.add_evaluation(results or {}, place)
         names = [name for result in (results or {}).values() for name in result]
-        refuse_figures_of_places("eval_result", names, self._registry.hooks)
+        refuse_metrics_of_places("eval_result", names, self._registry.hooks)

@@ -1,7 +1,7 @@
 """The map of the loop: every stage in the order in which it opens, with the fixtures that it owns.
 
 ``manager.py`` has the same shape, and a test compares the stages and fixtures of a run with the map. ``print(MAP)``
-shows it. ``TOO_LATE`` says from which point on a hook may not modify a fixture, for the loop has used it by then.
+shows it. ``TOO_LATE`` says from which point on a hook may not modify a fixture, because the loop has used it by then.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from train_manager.checker.too_late import TooLate
 
 MAP: Final = """
 with staged("run"):                              # model, phase_name, epoch_num, step_num, update_num, samples_seen,
-                                                 # start_step, end_step, standalone_eval, batch_losses, train_dir
+                                                 # start_step, end_step, standalone_eval, batch_losses, train_dir,
+                                                 # device
     with staged("load_checkpoint"):              # checkpoint_loaded
         a hook may load a checkpoint, and then modifies checkpoint_loaded
     with staged("train"):
@@ -90,6 +91,8 @@ _FROM_BACKWARD = _hooks("train_backward", "train_optimizer_step") | {"post_train
 _FROM_FORWARD = _hooks("train_model_forward", "train_loss_forward", "eval_model_forward", "eval_loss_forward")
 _COUNT = "set it as an attribute of the train_manager, in a hook of load_checkpoint"
 
+# Each entry: the fixtures, why a change would have no effect, the cure, and the hooks that may not modify them (all
+# hooks, if none are named).
 TOO_LATE: Final = (
     TooLate(
         ("loss",),

@@ -1,4 +1,4 @@
-"""Tools for tests: a small deterministic TrainManager, and an extension that records what ran.
+"""Tools for tests: a small deterministic TrainManager, and an extension that records the stages that ran.
 
 The tests of this library use them, and yours can use them for your own extensions.
 """
@@ -34,7 +34,7 @@ def tiny_manager(*extensions: Extension, **options: Any) -> TrainManager:
     inputs = torch.rand(40, 2, generator=generator)
     targets = (inputs.sum(dim=1) > 1).long()
     batches = list(zip(inputs.split(16), targets.split(16), strict=True))
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):  # the random states of the test stay as they are
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
     tiny: dict[str, Any] = {
@@ -51,8 +51,8 @@ def tiny_manager(*extensions: Extension, **options: Any) -> TrainManager:
 class Recorder(Extension):
     """Record every stage as it opens and as it ends, and the fixtures that it owned.
 
-    It can be added to any Extensible. Since it looks into every stage, a TrainManager opens those of a batch too that
-    stay closed without it.
+    It can be added to any Extensible. Since it looks into every stage, a TrainManager also opens the stages inside a
+    batch, which stay closed otherwise.
 
     *Runs at:* the start and the end of every stage.
 
@@ -77,4 +77,5 @@ class Recorder(Extension):
 
     def post_stage(self, stage: Scope) -> None:
         self.hooks.append(f"post_{stage.name}")
+        # A stage opens many times: a fixture that only some openings define counts too.
         self.born.setdefault(stage.path, set()).update(stage.owned)

@@ -18,10 +18,11 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
+    # `X as X` exports a name, so that a program may import it from here.
     from pathlib import Path as Path
     from typing import TypeAlias
 
-    from torch import Tensor
+    from torch import Tensor, device
     from torch.nn import Module
     from torch.optim import Optimizer as Optimizer
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from train_manager.loop.results import EvalResult as EvalResult
     from train_manager.manager import TrainManager as TrainManager
     from train_manager.runs.record.figure_writer import FigureWriter as FigureWriter
+    from train_manager.runs.record.metric_writer import MetricWriter as MetricWriter
 
     Batch: TypeAlias = Any
     """What the data gives for one step: a pair, a dict, a tensor, ..."""
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     """The number of the batch in its epoch, from 1."""
     BatchSize: TypeAlias = int
     """The number of examples in a batch."""
+    Device: TypeAlias = device
+    """Where a model and its batches are."""
     EpochNum: TypeAlias = int
     """Epochs completed."""
     Inputs: TypeAlias = Tensor
@@ -66,6 +70,7 @@ ALIASES: Final = {
     "BatchLosses": "train_manager.loop.batch_losses.BatchLosses",
     "BatchNum": "builtins.int",
     "BatchSize": "builtins.int",
+    "Device": "torch.device",
     "EpochNum": "builtins.int",
     "EvalResult": "train_manager.loop.results.EvalResult",
     "Extensible": "train_manager.core.extensible.Extensible",
@@ -74,6 +79,7 @@ ALIASES: Final = {
     "Inputs": "torch.Tensor",
     "Loss": "torch.Tensor",
     "Losses": "train_manager.loop.losses.Losses",
+    "MetricWriter": "train_manager.runs.record.metric_writer.MetricWriter",
     "Model": "torch.nn.Module",
     "Optimizer": "torch.optim.Optimizer",
     "Path": "pathlib.Path",
@@ -98,57 +104,58 @@ class FixtureType(NamedTuple):
 
 FIXTURES: Final = {
     # Of run.
-    "model": FixtureType("Model", "what the loop calls: the model, or its compiled or wrapped form"),
+    "model": FixtureType("Model", "the model that the loop calls, compiled or wrapped if so set"),
     "phase_name": FixtureType("str | None", "the name of the phase; None outside of `tm.phase(...)`"),
     "epoch_num": FixtureType("EpochNum", "epochs completed; at `post_train_step_epoch` with the present one"),
     "step_num": FixtureType("StepNum", "batches trained on; at `post_train_step_batch` with the present one"),
     "update_num": FixtureType("UpdateNum", "optimizer steps done, of all optimizers"),
     "samples_seen": FixtureType("SamplesSeen", "examples trained on"),
     "start_step": FixtureType("int", "`step_num` as the training call began"),
-    "end_step": FixtureType("int | None", "what `step_num` will be as the call ends; None while that is unknown"),
+    "end_step": FixtureType("int | None", "the `step_num` at the end of the training call; None while unknown"),
     "standalone_eval": FixtureType("bool", "whether the run is a call of `tm.eval()`, and not a training"),
     "batch_losses": FixtureType("BatchLosses", "hands the losses of all batches to its readers"),
     "train_dir": FixtureType("Path", "the folder for the files of extensions; only if the manager has one"),
-    "writer": FixtureType("FigureWriter", "writes figures of your own; only with the extension `MetricStore`"),
+    "device": FixtureType("Device", "the device of the batches; only if the manager has one"),
+    "writer": FixtureType("MetricWriter", "writes metrics of your own; only with the extension `MetricStore`"),
     # Of load_checkpoint.
     "checkpoint_loaded": FixtureType("Path | bool", "the checkpoint that a hook has loaded; False if there is none"),
     # Of save_checkpoint.
     "checkpoint_saved": FixtureType("Path | bool", "the checkpoint that a hook has saved; False if none has"),
     # Of train_step_epoch.
-    "batches_done": FixtureType("int", "batches of this epoch given before it opens: 0 unless it goes on"),
+    "batches_done": FixtureType("int", "batches of this epoch given before it opens: 0 unless it continues"),
     # Of a batch.
-    "batch": FixtureType("Batch", "what the data gave, on the device"),
+    "batch": FixtureType("Batch", "the batch of the data, on the device"),
     "batch_num": FixtureType("BatchNum", "the number of the batch in its epoch, from 1"),
-    "datasource_name": FixtureType("str", "the set that the batch is of"),
+    "datasource_name": FixtureType("str", "the name of the data set"),
     "update_begins": FixtureType("bool", "whether this batch is the first of the optimizer's step"),
     "update_ends": FixtureType("bool", "whether the optimizer steps after this batch"),
-    "losses": FixtureType("Losses", "the parts of the loss by name: `add_loss`, `report_loss`, `WeightedLosses`"),
+    "losses": FixtureType("Losses", "the loss terms by name: `add_loss`, `report_loss`, `WeightedLosses`"),
     "last_batch": FixtureType("bool", "whether the batch is the last of its epoch; looks one batch ahead"),
-    "data_seconds": FixtureType("float", "how long the training has waited for the batch; clocked only if a hook asks"),
-    "example_index": FixtureType("Any", "the numbers of the batch's examples, if the data numbers them"),
-    "inputs": FixtureType("Inputs", "what the model is called with"),
-    "targets": FixtureType("Targets", "what the prediction is compared with"),
+    "data_seconds": FixtureType("float", "the seconds of waiting for the batch; measured only if a hook asks"),
+    "example_index": FixtureType("Any", "the index of each example, if the data has one"),
+    "inputs": FixtureType("Inputs", "the inputs of the model"),
+    "targets": FixtureType("Targets", "the targets of the loss"),
     "true_batch_size": FixtureType("BatchSize", "the number of examples in the batch"),
-    "global_batch_size": FixtureType("BatchSize", "the same, summed over all processes"),
-    "prediction": FixtureType("Prediction", "what the model returned"),
+    "global_batch_size": FixtureType("BatchSize", "the number of examples, summed over all processes"),
+    "prediction": FixtureType("Prediction", "the output of the model"),
     "loss": FixtureType("Loss", "the loss of the batch, a scalar on its device"),
-    "backward_loss": FixtureType("Loss", "what `backward()` is called on"),
+    "backward_loss": FixtureType("Loss", "the loss whose `backward()` is called"),
     "optimizer": FixtureType("Optimizer", "the optimizer that gets gradients, or steps"),
-    "optimizer_name": FixtureType("str", "its name; a sole one is called 'optimizer'"),
+    "optimizer_name": FixtureType("str", "the name of the optimizer; a single one is called 'optimizer'"),
     # Of train_step_epoch, eval and predict.
-    "train_result": FixtureType("EvalResult", "the means of the epoch"),
-    "eval_result": FixtureType("EvalResult", "the figures of one evaluation set"),
-    "eval_results": FixtureType("dict[str, EvalResult]", "the figures of all sets, by name"),
+    "train_result": FixtureType("EvalResult", "the means of the metrics over the epoch"),
+    "eval_result": FixtureType("EvalResult", "the metrics of one evaluation set"),
+    "eval_results": FixtureType("dict[str, EvalResult]", "the metrics of all sets, by name"),
     "predictions": FixtureType("Predictions", "all predictions, joined; a list if they cannot be joined"),
     # Always there.
     "fixtures": FixtureType("Fixtures", "a mapping of all live fixtures"),
     "stage": FixtureType("Scope", "the stage: its name, path and depth"),
     "train_manager": FixtureType("TrainManager", "the manager"),
-    "extensible": FixtureType("Extensible", "the same, by the name that it has in any Extensible"),
+    "extensible": FixtureType("Extensible", "the object that opens the stages: the manager"),
     # In post hooks that are marked with @always; None if the stage has not failed.
     "exc_type": FixtureType("type[BaseException] | None", "the class of the error that ended the stage"),
-    "exc_value": FixtureType("BaseException | None", "that error"),
-    "traceback": FixtureType("TracebackType | None", "its traceback"),
+    "exc_value": FixtureType("BaseException | None", "the error that ended the stage"),
+    "traceback": FixtureType("TracebackType | None", "the traceback of the error"),
 }
 """Every fixture of the loop."""
 
@@ -163,4 +170,4 @@ if not TYPE_CHECKING:
         return getattr(importlib.import_module(module), found)
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted(__all__)

@@ -24,8 +24,8 @@ def require_count(
     train_manager.InputError: epochs must be a whole number of at least 1, but is -3
     """
     try:
-        whole = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:  # also of a tensor or an array that is more than one whole number
+        whole = None if isinstance(value, bool) else operator.index(value)  # True is a mistake, although it is 1
+    except TypeError:  # not a whole number; also a tensor or an array of several numbers
         whole = None
     if whole is None or (at_least is not None and whole < at_least):
         bound = "" if at_least is None else f" of at least {at_least}"

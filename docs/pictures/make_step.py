@@ -148,7 +148,7 @@ def hooks_of(stages: dict[str, Any]) -> Iterator[Hook]:
 
 
 def box(stage: str) -> tuple[float, float]:
-    """Return the left and right edge of a stage; the run goes on beyond the picture."""
+    """Return the left and right edge of a stage; the run continues beyond the picture."""
     if stage == "run":
         return -9, WIDTH + 9
     if stage == STEP:

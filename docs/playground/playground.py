@@ -55,7 +55,7 @@ def check(program: str) -> bool:
 def explain(program: str) -> bool:
     """Import the program and explain each Extensible that it has made."""
     for name, extensible in _extensibles(program):
-        print(f"{name}.explain()\n\n{extensible.explain().rstrip()}\n")
+        print(f"{name}.explain(all=True)\n\n{extensible.explain(all=True)}\n")
     return True
 
 

@@ -59,13 +59,18 @@ def labelled(documented: object, label: str) -> str:
 
 
 def as_list(arguments: list[Argument]) -> str:
-    """Return a Markdown list of arguments."""
-    return "\n".join(f"- `{one.name}` ({typed(one)}){one.meaning and ': '}{one.meaning}" for one in arguments)
+    """Return a Markdown list of arguments with their defaults; their types are in the API."""
+    return "\n".join(f"- `{one.name}{_given(one)}`{one.meaning and ': '}{one.meaning}" for one in arguments)
 
 
 def typed(argument: Argument) -> str:
     """Return the type of an argument and its default, in words."""
     return "; ".join(part for part in (argument.type, argument.default) if part)
+
+
+def _given(argument: Argument) -> str:
+    """Return a default as a signature has it."""
+    return f"={argument.default.split('`')[1]}" if "`" in argument.default else ""
 
 
 def _default(parameter: inspect.Parameter) -> str:

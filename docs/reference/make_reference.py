@@ -19,7 +19,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
-from docstrings import Argument, arguments_of, as_list, labelled, summary_of, typed
+from docstrings import arguments_of, as_list, labelled, summary_of, typed
 
 import train_manager
 from train_manager import Extension, Fixtures, InMemory, TrainManager, extensions
@@ -56,13 +56,13 @@ StagePath = tuple[str, ...]
 RUN: Final = ("run",)
 EPOCH: Final = ("run", "train", "train_step_epoch")
 REMARKS: Final = {  # stages that are drawn in full elsewhere
-    (*RUN, "train", "eval"): "(whenever eval_at says so: as below)",
-    (*EPOCH, "eval"): "(if a hook has called eval_soon: as below)",
-    (*RUN, "train", "save_checkpoint"): "(between epochs, and as the call ends)",
-    (*RUN, "save_checkpoint"): "(where train_on_batch is called)",
-    (*RUN, "train_step_epoch"): "(a call of tm.end_epoch in such a loop)",
-    (*RUN, "train_step_batch"): "(a call of tm.train_on_batch: as above)",
-    (*RUN, "phase"): "(tm.phase(...): what is called inside it)",
+    (*RUN, "train", "eval"): "(as eval_at says: see below)",
+    (*EPOCH, "eval"): "(if a hook calls eval_soon: see below)",
+    (*RUN, "train", "save_checkpoint"): "(between epochs, and as tm.train ends)",
+    (*RUN, "save_checkpoint"): "(between calls of tm.train_on_batch)",
+    (*RUN, "train_step_epoch"): "(a call of tm.end_epoch)",
+    (*RUN, "train_step_batch"): "(a call of tm.train_on_batch: see above)",
+    (*RUN, "phase"): "(tm.phase(...) and the calls inside it)",
 }
 
 
@@ -73,22 +73,19 @@ class FirstAt(Extension):
     """
 
     def __init__(self) -> None:
-        self.paths: dict[str, list[str]] = {}
         self.first: dict[str, dict[str, str]] = {}
         self._log: list[tuple[str, set[str]]] = []
         self._opened: list[int] = []
 
     def pre_stage(self, stage: Scope, fixtures: Fixtures) -> None:
-        paths = self.paths.setdefault(stage.name, [])
-        if (path := " > ".join(stage.path[:-1])) not in paths:
-            paths.append(path)
+        self.first.setdefault(stage.name, {})
         self._opened.append(len(self._log))
         self._log.append((f"pre_{stage.name}", set(fixtures)))
 
     def post_stage(self, stage: Scope, fixtures: Fixtures) -> None:
         self._log.append((f"post_{stage.name}", set(fixtures)))
         inside = self._log[self._opened.pop() :]
-        known = self.first.setdefault(stage.name, {})
+        known = self.first[stage.name]
         for name in stage.owned:
             if name not in known:
                 known[name] = next(f"`{hook}`" for hook, alive in inside if name in alive)
@@ -98,7 +95,7 @@ def observed() -> FirstAt:
     """Train, evaluate and predict on a tiny problem, and return what was seen."""
     found = FirstAt()
     with tempfile.TemporaryDirectory() as folder:
-        tm = tiny_manager(found, train_dir=folder, seed=0, eval_at="epoch")
+        tm = tiny_manager(found, train_dir=folder, device="cpu", seed=0, eval_at="epoch")
         tm.add_extension(post_train_step_batch=lambda train_manager: train_manager.save_soon())
         tm.add_extension(post_train_step_epoch=lambda train_manager: train_manager.save_soon())
         batches = tm.train_data
@@ -120,17 +117,15 @@ def stages_page() -> Iterator[str]:
     yield "# Stages and their fixtures"
     yield (
         "Each stage has three hooks: `pre_<stage>`, `post_<stage>` and `around_<stage>`. A hook may name the fixtures "
-        "of its stage and of all stages around it. *First at* is the earliest hook that can name a fixture; the "
-        "fixture dies as its stage ends; a *lazy* one is computed when it is first asked for. The annotations are "
-        "names of `train_manager.types`."
+        "of its stage and of all enclosing stages. *First at* is the earliest hook that can name a fixture; a *lazy* "
+        "fixture is computed when a hook first asks for it. The annotations are in `train_manager.types`."
     )
     yield f"```\n{drawn_tree()}\n```"
-    yield "[`stages.py`](../../train_manager/stages.py) shows the same with what the loop does in between."
-    for stage, paths in found.paths.items():
-        yield f"## `{stage}`"
-        yield opened_in(paths)
-        first = found.first.get(stage, {}) | dict.fromkeys(lazy.get(stage, ()), f"`pre_{stage}`, lazy")
-        yield table_of_fixtures({name: first[name] for name in FIXTURES if name in first})
+    yield "[`stages.py`](../../train_manager/stages.py) also shows the steps of the loop between the stages."
+    for stage, seen in found.first.items():
+        if first := seen | dict.fromkeys(lazy.get(stage, ()), f"`pre_{stage}`, lazy"):
+            yield f"## `{stage}`"
+            yield table_of_fixtures({name: first[name] for name in FIXTURES if name in first})
     yield "## Always there"
     yield table_of_fixtures(dict.fromkeys(ALWAYS_THERE, "everywhere"))
     yield "## In post hooks marked with `@always`"
@@ -166,16 +161,8 @@ def lazy_fixtures() -> dict[str, list[str]]:
     return {stage: names for stage, names in found.items() if names}
 
 
-def opened_in(paths: list[str]) -> str:
-    """Say where a stage opens."""
-    shown = [f"`{path}`" for path in paths if path and "phase" not in path]
-    return f"Opens in {' and in '.join(shown)}." if shown else "The outermost stage: one call of `train`, `eval`, ..."
-
-
 def table_of_fixtures(first: dict[str, str]) -> str:
     """Return a table of fixtures, in the order in which they come."""
-    if not first:
-        return "It has no fixtures of its own."
     rows = [
         f"| `{name}` | {annotation(FIXTURES[name].annotation)} | {hook} | {FIXTURES[name].meaning} |"
         for name, hook in first.items()
@@ -194,17 +181,20 @@ def annotation(text: str) -> str:
 def extensions_page() -> Iterator[str]:
     """Every extension that ships, in groups by purpose."""
     yield "# Extensions"
-    yield "All are imported from `train_manager.extensions`."
+    yield (
+        "All are imported from `train_manager.extensions`. The [API](api/extensions.md) has the types of the "
+        "arguments, and examples."
+    )
     for purpose, classes in by_purpose().items():
         yield f"## {purpose.capitalize()}"
         for cls in classes:
             yield f"### {cls.__name__}"
             yield f"{summary_of(cls)} [More](api/extensions.md#train_manager.extensions.{cls.__name__})"
-            yield "\n".join(f"- *{label}:* {labelled(cls, label)}" for label in LABELS)
-            yield from section(arguments_of(cls))
+            labels = (f"- *{label}:* {labelled(cls, label)}" for label in LABELS)
+            yield "\n".join([*filter(None, [as_list(arguments_of(cls))]), *labels])
     yield "## The usual ones"
     yield f"`default_extensions()`: {sentence(summary_of(extensions.default_extensions), first=str.lower)}"
-    yield from section(arguments_of(extensions.default_extensions))
+    yield as_list(arguments_of(extensions.default_extensions))
 
 
 def by_purpose() -> dict[str, list[type[Extension]]]:
@@ -220,7 +210,7 @@ def by_purpose() -> dict[str, list[type[Extension]]]:
 def decorators_page() -> Iterator[str]:
     """Every decorator of hooks, and every schedule."""
     yield "# Decorators and schedules"
-    yield "All are imported from `train_manager`, and stand above a hook; several may stand above one."
+    yield "All are imported from `train_manager`, and stand above a hook; a hook may have several."
     for title, names, page in (("Decorators", DECORATORS, "decorators"), ("Schedules", SCHEDULES, "schedules")):
         yield f"## {title}"
         yield f"With examples in the [API](api/{page}.md)."
@@ -233,18 +223,11 @@ def about(name: str) -> Iterator[str]:
     """Say what a decorator is for, and list its arguments."""
     value = getattr(train_manager, name)
     if not inspect.isfunction(value):  # `once` is an object, whose docstring is below it in the file
-        yield "Run at the first opening, and never again, also in a second run or after a checkpoint."
+        yield "Run at the first opening, and never again, neither in a second run nor after a resume."
         return
     yield summary_of(value)
     if name != "always":
-        yield from section(arguments_of(value))
-
-
-def section(arguments: list[Argument]) -> Iterator[str]:
-    """A list of arguments with its heading; nothing if there are none."""
-    if arguments:
-        yield "Arguments:"
-        yield as_list(arguments)
+        yield as_list(arguments_of(value))
 
 
 def sentence(text: str, first: Callable[[str], str] = str.upper) -> str:
@@ -270,10 +253,9 @@ def command_line_page() -> Iterator[str]:
     """Every command with its arguments."""
     yield "# The command line"
     yield (
-        "`train-manager` comes with the package; `python -m train_manager` is the same. Exit codes: 0 if all is well, "
-        "1 if something is damaged or differs, 2 if the command cannot be done. In Python, "
-        "[`verify_resume`](api/tools.md), [`compare_runs`](api/tools.md) and [`reproduce`](api/tools.md) do what the "
-        "commands of these names do."
+        "`python -m train_manager` is the same as `train-manager`. Exit codes: 0 for success, 1 if something is "
+        "damaged or differs, 2 if the command cannot be done. `verify_resume`, `compare_runs` and `reproduce` are also "
+        "[functions](api/tools.md)."
     )
     for name, command in commands_of(parser()).items():
         yield f"## `train-manager {name}`"

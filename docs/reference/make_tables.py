@@ -28,6 +28,7 @@ LISTS: Final = ROOT / "tests" / "advice"  # each has a function `rows`
 AS_MADE: Final = "as the TrainManager is made"
 AT_FIRST_BATCH: Final = "at the first batch"
 NEVER: Final = "never"
+OF_MANAGER: Final = re.compile(r"^TrainManager\(\.\.\., (.*)\)$")
 CODE: Final = re.compile(r"`([^`\n]*)`")
 TABLE: Final = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of the table -->\n)", re.DOTALL)
 
@@ -90,14 +91,19 @@ def cure(code: str) -> tuple[str, str]:
 
 
 def arguments() -> Iterator[str]:
-    return _tables((_as_code(written), *told) for written, *told in _rows(LISTS / "arguments.py"))
+    """Yield the tables of wrong arguments; of a message of several lines, the first one repeats the mistake."""
+    rows = _rows(LISTS / "arguments.py")
+    return _tables((_as_code(OF_MANAGER.sub(r"\1", row[0])), row[1].split("\n", 1)[-1], row[2]) for row in rows)
 
 
 def names() -> Iterator[str]:
-    return _tables((f"`def {written}`", *told) for written, *told in _rows(LISTS / "fixture_names.py"))
+    """Yield the tables of wrong names in hooks."""
+    rows = _rows(LISTS / "fixture_names.py")
+    return _tables((f"`{row[0].replace('(self, ', '(').removesuffix('(self)')}`", *row[1:]) for row in rows)
 
 
 def batches() -> Iterator[str]:
+    """Yield the tables of wrong batches, losses and outputs."""
     return _tables((title, *cure(code)) for title, code in MISTAKES_IN_TRAINING.items())
 
 
@@ -146,10 +152,12 @@ def _as_code(written: str) -> str:
 
 def _tables(rows: Iterable[tuple[str, str, str]]) -> Iterator[str]:
     """Yield a table for each moment at which mistakes are found; a third column would be too much for a phone."""
-    rows = list(rows)
-    for when in dict.fromkeys(when for *_, when in rows):
-        yield from ("", f"Found {when}:", "", "| written | the message |", "|---|---|")
-        yield from (f"| {_cell(written)} | {_cell(message)} |" for written, message, found in rows if found == when)
+    written: dict[str, dict[str, list[str]]] = {}  # by the moment and the message
+    for mistake, message, when in rows:
+        written.setdefault(when, {}).setdefault(message, []).append(mistake)
+    for when, mistakes in written.items():
+        yield from ("", f"Found {when}:", "", "| written | cure in the message |", "|---|---|")
+        yield from (f"| {_cell(', '.join(each))} | {_cell(message)} |" for message, each in mistakes.items())
 
 
 def _cell(text: str) -> str:

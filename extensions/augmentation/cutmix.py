@@ -12,7 +12,7 @@ from train_manager.telling.errors import InputError
 
 @recorded
 class CutMix(MixingExtension):
-    """Replace a box in each training image by that of another image of its batch, and blend their targets by area.
+    """Replace a box in each training image by the same box of another image, and blend the targets by area.
 
     Class numbers become rows of probabilities, which ``F.cross_entropy`` accepts too.
 
@@ -51,13 +51,18 @@ class CutMix(MixingExtension):
         require_mixable(inputs, targets, min_dim=3)
         if not self.draws.should_mix():
             return inputs, targets
+        # The box and the partner images are drawn once for the whole batch.
         height, width = inputs.shape[-2:]
         top, bottom, left, right = draw_box(height, width, self.draws.share(), self.draws.source)
         partners = self.draws.partners(len(inputs), inputs.device)
+        # A copy: `inputs` may be the tensor in `batch`, which other hooks read, or a view of the data.
         pasted = inputs.clone()
         pasted[..., top:bottom, left:right] = inputs[partners, ..., top:bottom, left:right]
-        share = 1 - (bottom - top) * (right - left) / (height * width)  # not the drawn share: borders cut the box
+        # The area that is really left of each image: a box at the
+        # border is cut, and covers less than the drawn share says.
+        share = 1 - (bottom - top) * (right - left) / (height * width)
         soft = soft_targets(targets, self.num_classes, inputs.dtype)
+        # A target for each pixel (segmentation) would have to be pasted like the image, not blended by area.
         if soft.dim() > 2:
             what = f"targets must be those of whole images, but have the shape {tuple(targets.shape)}"
             raise InputError(what, name="targets")

@@ -49,7 +49,11 @@ class Mixup(MixingExtension):
         require_mixable(inputs, targets, min_dim=1)
         if not self.draws.should_mix():
             return inputs, targets
+        # One share for the whole batch, as in the code of the paper;
+        # each example is blended with the example `partners` names.
         share = self.draws.share()
         partners = self.draws.partners(len(inputs), inputs.device)
+        # Class numbers cannot be blended, rows of probabilities can.
         soft = soft_targets(targets, self.num_classes, inputs.dtype)
+        # `@modifies`: the two values take the places of the fixtures `inputs` and `targets` for the rest of the batch.
         return blend(inputs, inputs[partners], share), blend(soft, soft[partners], share)

@@ -17,7 +17,7 @@ from train_manager.core.decorators import priority, provides
 from train_manager.core.extension import Extension
 from train_manager.data.randomness import random_state
 from train_manager.diagnosis.replay import Why, broken_weights, how_broken, modules_of, why_broken
-from train_manager.files.atomic import shown_path
+from train_manager.files.atomic import quote_path
 from train_manager.files.moves import free_path
 from train_manager.loop.region import SOLE
 from train_manager.model.optimizers import parameters_with_gradients
@@ -30,15 +30,17 @@ from train_manager.validation import require_count
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
-CHECK: Final = "non-finite"
-FOLDER: Final = "non_finite"  # in train_dir
-RANDOM: Final = "random_state_of_batch"
-LAST: Final = 1_000_000  # a priority after that of all other hooks
+CHECK: Final = "non-finite"  # the name of this check in tm.findings
+FOLDER: Final = "non_finite"  # the folder of the kept batches, in train_dir
+RANDOM: Final = "random_state_of_batch"  # the fixture with the random state that the present batch began with
+LAST: Final = 1_000_000  # later than all other hooks, so that no other hook draws a random number after the copy
 
+# The answers if the batch is finite when it runs again: in a step of one batch, and at the end of a window of several.
 UNKNOWN: Final = Why(
     "the same batch was finite when it ran again",
     "",
-    "if Python's or numpy's random numbers play a part: NonFiniteFinder(python_random=True)",
+    "if Python's or numpy's random numbers play a part: NonFiniteFinder(python_random=True); "
+    "a number that forward changes (a counter) may play a part too",
 )
 EARLIER: Final = Why(
     "the last batch of the window was finite when it ran again, so it came from one before it",
@@ -49,7 +51,7 @@ EARLIER: Final = Why(
 
 @recorded
 class NonFiniteFinder(Extension):
-    """Find the module and the batch that the first nan or infinity of a training comes from.
+    """Find the module and the batch that the first nan or infinity of a run comes from.
 
     >>> from torch import nn
     >>> from train_manager import NonFiniteLoss
@@ -66,11 +68,11 @@ class NonFiniteFinder(Extension):
     module '1' (Shifted) made it of finite numbers: of 32 numbers 31 are nan, 1 is infinite
 
     It looks at each loss before its backward pass, and at the gradients before each step of an optimizer. What a loss
-    scale of float16 skips is none. Once something is not finite, the same batch runs again from the same random state,
-    and each call in it is looked at: the first module that makes it of finite inputs is named. Of gradients it is the
-    first function that makes them of finite ones, with its module and its line. Weights that were broken by then, and
-    data that are, are told as such. Of a window of several batches the last one runs again. The step ends with
-    ``NonFiniteLoss``.
+    scale of float16 skips does not count. Once a number is not finite, the same batch runs again from the same random
+    state, and each call of a module in it is looked at: the error names the first module that returns such a number for
+    finite inputs. For gradients the error names the first function that returns one for finite gradients, with its
+    module and its line. If the weights or the data were broken before, the error says so. Of a window of several
+    batches the last one runs again. The step ends with ``NonFiniteLoss``.
 
     **Each look waits for the device**: with ``check_every=1`` once for the loss of a step, and once for its gradients.
     On a GPU that takes time where the program would run ahead. ``StopOnNonFinite`` does not wait, but names only the
@@ -87,6 +89,9 @@ class NonFiniteFinder(Extension):
     ``train_dir`` the batch and the random state before it, in ``non_finite/batch_of_step_<n>``, which
     ``read_checkpoint`` reads.
 
+    Where several processes train together, each looks at its own rows; a loss that is not finite in one of them ends
+    the training of all.
+
     Args:
         check_every: how many batches there are between two looks at the loss, and steps of an optimizer between two at
             its gradients. With more than 1, the first broken step may be long gone when it is seen, and the weights are
@@ -95,38 +100,46 @@ class NonFiniteFinder(Extension):
             ``train_batch`` draws from them.
 
     Raises:
-        InputError: ``check_every`` is not a whole number of at least 1; or, in a run, there is a ``StopOnNonFinite``.
+        InputError: ``check_every`` is not a whole number of at least 1; or, in a run, there is a ``StopOnNonFinite``,
+            or several processes train with strategy "fsdp".
     """
+
+    needs_whole_model = True  # it calls the model by itself, which strategy "fsdp" of Distributed refuses
 
     def __init__(self, check_every: int = 1, *, python_random: bool = False) -> None:
         self.check_every: int = require_count(check_every, "check_every", at_least=1)
         self.python_random = python_random
 
     def pre_run(self, train_manager: TrainManager) -> None:
+        # Both look at the same losses: StopOnNonFinite would end the run where the finder has to explain the loss.
         for name, other in train_manager.extensions.items():
+            # By the names of its classes: an isinstance would import an extension that is seldom used.
             if "StopOnNonFinite" in [kind.__name__ for kind in type(other).__mro__]:
-                what = f"NonFiniteFinder and {type(other).__name__} ({name!r}) both end a training at a loss of nan"
+                what = f"NonFiniteFinder and {type(other).__name__} ({name!r}) both end a run at a loss of nan"
                 cure = f"leave {name!r} out: NonFiniteFinder looks at each loss that it would look at"
                 raise InputError(what, name=name, asked_by="NonFiniteFinder", cure=cure)
 
     @priority(LAST)
     @provides(RANDOM)
     def pre_train_step_batch(self) -> dict[str, Any]:
+        # The copy is kept for each batch, because only a batch from its own random state breaks again in the same way.
         if self.python_random:
             return random_state()
+        # Reading the states of GPUs would initialise CUDA.
         used_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
         return {"torch": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if used_cuda else []}
 
-    @priority(-1000)
+    @priority(-1000)  # before the extensions that scale the loss: the finder reads the user's own loss
     def pre_train_backward(self, train_manager: TrainManager, optimizer_name: str, step_num: int) -> None:
         if (step_num + 1) % self.check_every:
             return
-        # By its name, not as a parameter, which would let those run before that scale it.
+        # Read from `fixtures`, not as a parameter: a hook that asks for `backward_loss` runs after the hooks that
+        # modify it (Accumulate, MixedPrecision), so the value would be the scaled one.
         value = train_manager.fixtures["backward_loss"].item()
         if not math.isfinite(value):
             self._end(train_manager, optimizer_name, f"the loss{_of(optimizer_name)} was {value}", backward=False)
 
-    @priority(5)
+    @priority(5)  # after gradients are summed up and unscaled (-20, -10), before they are clipped (10)
     def pre_train_optimizer_step(self, optimizer: Optimizer, optimizer_name: str, train_manager: TrainManager) -> None:
         if (train_manager.optimizer_updates.get(optimizer_name, 0) + 1) % self.check_every:
             return
@@ -139,15 +152,21 @@ class NonFiniteFinder(Extension):
         """Find out why, keep the finding and the batch, and raise the error."""
         step, epoch = train_manager.step_num + 1, train_manager.epoch_num + 1
         why = self._why(train_manager, optimizer_name, step, backward=backward)
+        if backward:
+            # The gradients of all processes are made one by now, so that all of them have come here; the batch of one
+            # may be the source.
+            whys = train_manager.ranks.gather(why)
+            why = next((one for one in whys if one not in (UNKNOWN, EARLIER)), why)
         what = f"{happened} in step {step}, epoch {epoch}: {why.what}"
         finding = Finding(CHECK, "error", what, why.where, why.cure, {"step": step, "epoch": epoch})
-        with warnings.catch_warnings():  # the error tells the same
+        with warnings.catch_warnings():  # add_finding warns, and the error below says the same
             warnings.simplefilter("ignore")
             train_manager.add_finding(finding)
         cure = f"at {why.where}: {why.cure}" if why.where else why.cure
-        raise NonFiniteLoss(what, epoch=epoch, step=step, cure=f"{cure}\n  {_kept(train_manager, step)}")
+        raise NonFiniteLoss(what, epoch=epoch, step=step, cure=f"{cure}\n  {_keep_batch(train_manager, step)}")
 
     def _why(self, train_manager: TrainManager, optimizer_name: str, step: int, *, backward: bool) -> Why:
+        # Broken gradients after a finite loss: then the weights were finite too.
         weights = [] if backward else broken_weights(modules_of(train_manager))
         if weights:
             return self._why_of_weights(weights, step)
@@ -155,13 +174,17 @@ class NonFiniteFinder(Extension):
         try:
             why = why_broken(train_manager, fixtures.get(RANDOM, {}), optimizer_name, backward=backward)
         except Exception as error:
+            # The search must not hide the nan: whatever fails in it, the step ends with NonFiniteLoss.
             return Why(f"the batch could not be run again to find out why ({error!s:.200})", "", UNKNOWN.cure)
         return why or (EARLIER if backward and not fixtures["update_begins"] else UNKNOWN)
 
     def _why_of_weights(self, names: list[str], step: int) -> Why:
+        # The last look at finite numbers was `check_every` steps
+        # ago, so the update that broke the weights came after it.
         first = max(1, step - self.check_every)
         steps = f"step {first}" if first == step - 1 else f"a step from {first} to {step - 1}"
-        cure = f"the update of {steps} broke them: try a smaller learning rate, or look at the eps of the optimizer"
+        between = f"they broke between the update of {steps} and this forward pass"  # an update, or a hook after it
+        cure = f"{between}: try a smaller learning rate, or look at the optimizer's eps and at hooks that write weights"
         if step == 1:
             cure = "they came so into the training: look at how they are initialised or loaded"
         return Why(f"weights were not finite before it, seen first in this step: {short(names)}", names[0], cure)
@@ -173,14 +196,17 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
     >>> all_finite([torch.ones(2), torch.tensor([1e38, 1e38])]), all_finite([torch.tensor([torch.nan])])
     (True, False)
     """
+    # _foreach_norm takes neither sparse nor empty tensors.
     dense = [tensor.coalesce().values() if tensor.is_sparse else tensor for tensor in tensors]
     dense = [tensor for tensor in dense if tensor.numel()]
     if not dense:
         return True
+    # One kernel for many tensors, and one `item()` for all: a nan or an infinity anywhere makes the sum not finite.
     norms = torch._foreach_norm(dense)
     if math.isfinite(torch.stack([norm.to(norms[0].device) for norm in norms]).sum().item()):
         return True
-    # Squares overflow where numbers are finite; the largest of each tensor do not, but take ten times as long.
+    # The squares of large finite numbers overflow. The largest absolute number of each tensor does not, but takes ten
+    # times as long, so it is computed only here.
     return all(math.isfinite(largest.item()) for largest in torch._foreach_norm(dense, math.inf))
 
 
@@ -188,14 +214,15 @@ def _of(optimizer_name: str) -> str:
     return "" if optimizer_name == SOLE else f" of {optimizer_name!r}"
 
 
-def _kept(train_manager: TrainManager, step: int) -> str:
+def _keep_batch(train_manager: TrainManager, step: int) -> str:
     """Keep the batch in ``train_dir``, and return where it is."""
     if train_manager.train_dir is None:
         return "the batch is not kept, since there is no train_dir"
     path = free_path(Path(train_manager.train_dir, FOLDER, f"batch_of_step_{step}"))
+    # With the random state of the batch, so that a program can run the kept batch again and break in the same way.
     state = {"batch": train_manager.fixtures["batch"], "random": train_manager.fixtures.get(RANDOM, {})}
     try:
         write_checkpoint(path.parent, path.name, state, {"step": step})
     except CheckpointError as error:
         return f"the batch could not be kept: {error.what}"
-    return f"the batch is in {shown_path(path)}: read_checkpoint(path)['batch']"
+    return f"the batch is in {quote_path(path)}: read_checkpoint(path)['batch']"

@@ -1,4 +1,4 @@
-"""Where the time of a training goes: chosen steps under the profilers of torch and of Python."""
+"""Profiles of chosen steps, by the profilers of torch and of Python: where the time of a run goes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.profiler import profile
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.tables import aligned
+from train_manager.reporting.tables import align_columns
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @recorded
 class Profile(Extension):
-    """Write what a few steps do, call by call, and how long each hook takes.
+    """Trace a few steps call by call, and measure the time of each hook.
 
     >>> import tempfile
     >>> from train_manager.testing import tiny_manager
@@ -55,17 +55,22 @@ class Profile(Extension):
         InputError: ``first`` or ``steps`` is not a whole number of at least 1.
     """
 
+    ranks = 0
+
     def __init__(self, first: int = 11, steps: int = 3) -> None:
         self.first = require_count(first, "first", at_least=1)
         self.steps = require_count(steps, "steps", at_least=1)
-        self.files: list[Path] = []
+        self.files: list[Path] = []  # in the order in which they were written
         self.hooks: dict[str, tuple[float, int]] = {}
-        self._open: tuple[profile | Calls, int] | None = None  # a profiler that is running, and its first step
+        self._open: tuple[profile | Calls, int] | None = None  # the profiler that is running, and its first step
 
     def around_train_step_batch(
         self, step_num: int, train_dir: Path, train_manager: TrainManager | None = None
     ) -> Iterator[None]:
+        # An around hook: the profiler must run while the hooks and the step inside of it do.
         step = step_num + 1
+        # Two windows of `steps` steps: first under torch.profiler,
+        # then under cProfile, which would slow the other one down.
         if step in (self.first, self.first + self.steps):
             self._begin(step)
         yield
@@ -74,10 +79,11 @@ class Profile(Extension):
 
     @always
     def post_train(self, step_num: int, train_dir: Path, train_manager: TrainManager | None = None) -> None:
-        if self._open is not None:  # the training ends before the steps do
+        if self._open is not None:  # the training has ended within a window, so the profile is shorter than asked for
             self._end(step_num, train_dir, train_manager)
 
     def _begin(self, step: int) -> None:
+        # `Calls` is cProfile.Profile; this class has its name here.
         profiler: profile | Calls = profile() if step == self.first else Calls()
         self._open = (profiler, step)
         if isinstance(profiler, profile):
@@ -87,12 +93,13 @@ class Profile(Extension):
 
     def _end(self, step: int, train_dir: Path, train_manager: TrainManager | None) -> None:
         assert self._open is not None, "a profiler is running"
+        # Forgotten first: if writing the file fails, post_train must not stop the same profiler again.
         (profiler, first), self._open = self._open, None
         path = train_dir / "profile" / f"steps_{first}-{step}"
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(profiler, profile):
             if torch.cuda.is_available():
-                torch.cuda.synchronize()  # else the kernels of the last step are cut off
+                torch.cuda.synchronize()  # the GPU lags behind Python: the kernels of the last step would be cut off
             profiler.stop()
             path = path.with_suffix(".json")
             profiler.export_chrome_trace(str(path))
@@ -107,17 +114,21 @@ class Profile(Extension):
         """Return a table of the hooks, the dearest first."""
         rows = sorted(self.hooks.items(), key=lambda row: -row[1][0])
         lines = [["hook", "us", "calls"], *([name, f"{us:.1f}", str(calls)] for name, (us, calls) in rows)]
-        return aligned(lines)
+        return align_columns(lines)
 
     def _of_hooks(self, calls: Calls, train_manager: TrainManager) -> dict[str, tuple[float, int]]:
         """Return the microseconds of each hook for each call, with what it calls, and the number of calls."""
+        # cProfile knows functions by file, line and name; hooks are found among them by their code objects.
         seen: dict[Any, Any] = pstats.Stats(calls).stats  # type: ignore[attr-defined]
         found = {}
         for hook in train_manager._registry.hooks:
             function = hook.call.function
             code = getattr(function, "__code__", None)
+            # A hook without Python code, as one made with functools.partial, cannot be found.
             key = None if code is None else (code.co_filename, code.co_firstlineno, code.co_name)
+            # The hooks of this extension are left out: they ran while the profiler was being switched on and off.
             if key in seen and getattr(function, "__self__", None) is not self:
+                # pstats: primitive calls, calls, own seconds, seconds with all that it calls, callers.
                 _, count, _, seconds, _ = seen[key]
                 found[hook.call.label] = (1e6 * seconds / count, count)
         return found

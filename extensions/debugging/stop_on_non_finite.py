@@ -46,21 +46,25 @@ class StopOnNonFinite(Extension):
 
     def __init__(self, check_every: int = 100) -> None:
         self.check_every: int = require_count(check_every, "check_every", at_least=1)
-        self._losses: FiniteLosses | None = None  # the losses since the last check
-        self._count = 0
+        self._losses: FiniteLosses | None = None  # the losses since the last check, still on their device
+        self._count = 0  # steps since the last check
 
     def pre_train_step_epoch(self, batches_done: int) -> None:
         if not batches_done:
-            self._forget()  # the loop has checked them, or an error has ended their epoch
+            # The loop has checked the losses of the epoch before at its end, or an error has ended that epoch. An epoch
+            # that resumes (batches_done > 0) keeps its losses.
+            self._forget()
 
-    @priority(1000)  # last: an error here must not keep other hooks from the step
+    @priority(1000)  # last: a NonFiniteLoss here must not keep the hooks of other extensions from this step
     def post_train_step_batch(self, loss: Tensor, step_num: int, epoch_num: int) -> None:
         self._losses = self._losses or FiniteLosses(epoch_num + 1)
         self._losses.append(loss, step_num)
         self._count += 1
         if self._count >= self.check_every:
             losses = self._losses
-            self._forget()  # first, because the check may raise, and the training may go on
+            # Forgotten before the check: if it raises, and the program catches the
+            # error and trains on, the same loss must not end the next step too.
+            self._forget()
             losses.check()
 
     def _forget(self) -> None:
@@ -73,4 +77,5 @@ class StopOnNonFinite(Extension):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
+        # The losses themselves were checked by the loop before it saved.
         self._losses, self._count = None, state["count"]

@@ -1,8 +1,8 @@
-"""Evaluation: what an evaluation measures, and what follows from it.
+"""Evaluation: measurements of an evaluation, and decisions that follow from them.
 
 Its extensions, one per file:
 
-    Attribution        what a prediction rests on, number by number of the input
+    Attribution        the share of each number of the input in a prediction
     EarlyStopping      an end to the training if a metric gets no better
     EvalTotals         the sums that the mean loss of an evaluation is computed from
     HardExamples       the loss of each training example over all epochs

@@ -1,4 +1,4 @@
-"""What a prediction rests on: the share of each number of the input, by integrated gradients."""
+"""Attribution: the share of each number of the input in a prediction, by integrated gradients."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
-    from train_manager.runs.record.figure_writer import FigureWriter
+    from train_manager.runs.record.metric_writer import MetricWriter
 
 
 @recorded
 class Attribution(Extension):
-    """Tell of the first examples of each evaluation set how much each number of the input adds to the prediction.
+    """Show how much each number of the input adds to the prediction, for the first examples of each evaluation set.
 
     >>> from train_manager.testing import tiny_manager
     >>> attribution = Attribution(examples=4)
@@ -27,8 +27,11 @@ class Attribution(Extension):
     torch.Size([4, 2])
 
     The shares are integrated gradients (Sundararajan et al. 2017, arXiv 1703.01365), made by captum, of the logit of
-    the class that the model says. Those of an example add up to the logit less that of the baseline; ``gaps`` has what
-    is missing, which more ``steps`` make smaller. It needs captum: ``pip install "train-manager[attribution]"``.
+    the class that the model says. The shares of an example add up to its logit less the logit of the baseline; ``gaps``
+    has the difference that is missing, which more ``steps`` make smaller. The extension needs captum:
+    ``pip install "train-manager[attribution]"``.
+
+    Where several processes train together, these are the first examples that rank 0 evaluates.
 
     *Runs at:* the start of ``eval_step_epoch``, and the end of ``eval_step_batch``.
 
@@ -40,20 +43,25 @@ class Attribution(Extension):
     Args:
         examples: how many of each set.
         baseline: the number that all inputs have in the example to compare with.
-        steps: at how many points between the baseline and the example the gradient is taken.
+        steps: the number of points between the baseline and the example at which the gradient is computed.
 
     Attributes:
         shares: of each set, in its last evaluation in this process, a tensor of the shape of the inputs.
         gaps: of each set, how far the sum of an example's shares is from the difference that they explain.
 
     Raises:
-        InputError: ``examples`` or ``steps`` is not a whole number of at least 1; in an evaluation, the inputs are not
-            a tensor of numbers, or the prediction has no column for each class.
+        InputError: ``examples`` or ``steps`` is not a whole number of at least 1; in a run, several processes train
+            with strategy "fsdp"; in an evaluation, the inputs are not a tensor of numbers, or the prediction has no
+            column for each class.
         ImportError: as the extension is made: captum is not installed.
     """
 
+    ranks = 0
+    needs_whole_model = True  # it calls the model by itself, which strategy "fsdp" of Distributed refuses
+
     def __init__(self, examples: int = 8, baseline: float = 0.0, steps: int = 50) -> None:
         try:
+            # Imported as the extension is made: captum is optional, and its absence must show before hours of training.
             from captum.attr import IntegratedGradients
         except ImportError as error:
             what = f'Attribution needs captum ({error}): pip install "train-manager[attribution]"'
@@ -65,6 +73,7 @@ class Attribution(Extension):
         self.gaps: dict[str, Tensor] = {}
 
     def pre_eval_step_epoch(self, datasource_name: str) -> None:
+        # An entry means that this evaluation has its shares; so the entry of the evaluation before must go.
         self.shares.pop(datasource_name, None)
 
     def post_eval_step_batch(
@@ -73,8 +82,10 @@ class Attribution(Extension):
         inputs: Any,
         prediction: Any,
         datasource_name: str,
-        writer: FigureWriter | None = None,
+        writer: MetricWriter | None = None,
     ) -> None:
+        # Only the first batch of each set is explained: the same
+        # examples in every evaluation, if the set is not shuffled.
         if datasource_name in self.shares:
             return
         if not (isinstance(inputs, Tensor) and inputs.is_floating_point()):
@@ -83,12 +94,15 @@ class Attribution(Extension):
         if not (isinstance(prediction, Tensor) and prediction.dim() == 2):
             raise _unlike("a prediction with a column for each class")
         some = inputs[: self.examples].detach()
-        with torch.enable_grad():
+        with torch.enable_grad():  # an evaluation runs under no_grad, and integrated gradients are made of gradients
             shares, gaps = self._method(model).attribute(
                 some,
+                # The baseline: where the path of integration begins.
                 torch.full_like(some, self.baseline),
+                # The class that the model says for each example, not the true one.
                 target=prediction[: len(some)].argmax(1),
                 n_steps=self.steps,
+                # captum runs examples x steps inputs at once; in chunks of a batch they need the memory of a batch.
                 internal_batch_size=max(len(inputs), len(some)),
                 return_convergence_delta=True,
             )
@@ -97,10 +111,11 @@ class Attribution(Extension):
             _write(writer, f"attribution/{datasource_name}", shares.detach())
 
 
-def _write(writer: FigureWriter, name: str, shares: Tensor) -> None:
+def _write(writer: MetricWriter, name: str, shares: Tensor) -> None:
     """Write shares: those of images side by side, others as the mean of their sizes over the examples."""
     if shares.dim() == 4:
-        sizes = shares.abs().sum(1)
+        sizes = shares.abs().sum(1)  # over the colours: one number for each pixel
+        # Each image is scaled to its own largest share; clamp_min keeps an image without any share from 0 / 0.
         largest = sizes.amax((1, 2), keepdim=True).clamp_min(torch.finfo(sizes.dtype).tiny)
         writer.image(name, torch.cat(list(sizes / largest), dim=1))
     else:

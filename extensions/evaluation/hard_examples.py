@@ -1,4 +1,4 @@
-"""The loss of each training example over all epochs: the largest belong to what is hard, or labelled wrongly."""
+"""The loss of each training example over all epochs: the largest belong to hard or wrongly labelled examples."""
 
 from __future__ import annotations
 
@@ -9,36 +9,38 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from train_manager.core.extension import Extension
-from train_manager.data.batch import parts_of
+from train_manager.core.decorators import priority
+from train_manager.data.batch import unpack
 from train_manager.data.endless import Endless
 from train_manager.data.interleaved import Interleaved
-from train_manager.data.randomness import preserved_random_state
+from train_manager.data.randomness import preserve_random_state
 from train_manager.data.row_batches import RowBatches
 from train_manager.data.seeded_loader import SeededDataLoader
+from train_manager.data.shares import is_stand_in
 from train_manager.data.together import Together
 from train_manager.loop.books import Book
+from train_manager.loop.drawing import Drawing
 from train_manager.loop.example_losses import losses_of_examples
 from train_manager.loop.interface import Interface
-from train_manager.metrics.confusion import classified
+from train_manager.metrics.confusion import classify
 from train_manager.metrics.example_losses import ExampleLoss, ExampleLosses
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.gallery_svg import grid_of
-from train_manager.reporting.tables import aligned, html_table
+from train_manager.reporting.tables import align_columns, html_table
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
-    from train_manager.runs.record.figure_writer import FigureWriter
+    from train_manager.runs.record.metric_writer import MetricWriter
 
-NAME: Final = "hard_examples"
-HEAD: Final = ("example", "loss", "variability", "forgotten", "epochs")
+NAME: Final = "hard_examples"  # of the picture and the text in a MetricStore
+HEAD: Final = ("example", "loss", "variability", "forgotten", "epochs")  # the columns of the table
 
 
 @recorded
-class HardExamples(Extension):
-    """Keep the loss of each training example over all epochs, and show those with the largest means.
+class HardExamples(Drawing):
+    """Keep the loss of each training example over all epochs, and show the examples with the largest means.
 
     >>> import torch
     >>> from train_manager import InMemory
@@ -54,20 +56,24 @@ class HardExamples(Extension):
     5
 
     ``print(tm["hard_examples"])`` has a table of them, and so has the extension as the last line of a cell of a
-    notebook. A mean that stays large tells of a wrong label or of an example unlike all others; a large variability, of
-    an example that is learned late. ``forgotten`` counts how often an example was classified wrongly after it had been
-    rightly (Toneva et al. 2019, "An Empirical Study of Example Forgetting during Deep Neural Network Learning",
-    https://arxiv.org/abs/1812.05159), and some are never learned; so for targets that are numbers of classes.
+    notebook. A mean that stays large is a sign of a wrong label or of an example unlike all others; a large
+    variability, of an example that is learned late. For targets that are numbers of classes, ``forgotten`` counts how
+    often an example was classified wrongly after it had been classified rightly (Toneva et al. 2019, "An Empirical
+    Study of Example Forgetting during Deep Neural Network Learning", https://arxiv.org/abs/1812.05159); some are never
+    learned.
 
-    The losses are those of the training itself, as the model was in each step, so dropout is in them, and what
-    ``Mixup`` has made of the examples. They come of one more call of the loss in each step, with ``reduction="none"``;
-    a loss that does not take that is called for each row by itself, which takes longer. Losses that the model adds
-    (``add_loss``) are of no example. Nothing waits for the device but one copy for 64 batches.
+    The losses are those of the training itself, with the weights of each step, so they contain the effects of dropout
+    and of ``Mixup``. One more call of the loss in each step computes them, with ``reduction="none"``; a loss that does
+    not take that is called for each row by itself, which takes longer. Losses that the model adds (``add_loss``) belong
+    to no example. Nothing waits for the device but one copy for 64 batches.
 
     The data number their examples: ``InMemory``, ``Rows`` and ``SeededDataLoader`` do. Batches of ``train_on_batch``
     have no numbers, and are left out.
 
-    *Runs at:* the start and the end of ``train``, and the end of ``train_step_batch``.
+    Where several processes train together, each has the losses of all examples from the end of an epoch on.
+
+    *Runs at:* the start and the end of ``train``, the end of ``train_step_batch`` and of ``train_step_epoch``, and the
+    start of ``save_checkpoint``.
 
     *Asks for:* ``prediction``, ``targets``, ``example_index`` and ``datasource_name``; ``writer`` if there is one.
 
@@ -78,12 +84,13 @@ class HardExamples(Extension):
         show: how many examples the table and the picture have.
 
     Raises:
-        InputError: ``show`` is not a whole number of at least 1; or, as a training begins, the data do not number their
-            examples, or there is no loss that it can call.
+        InputError: ``show`` is not a whole number of at least 1; or, as a training call begins, the data do not number
+            their examples, or there is no loss that it can call.
     """
 
     def __init__(self, show: int = 16) -> None:
         self.show: int = require_count(show, "show", at_least=1)
+        # A phase may have other data, with examples of the same numbers.
         self._losses = Book(ExampleLosses, per="phase")
 
     def hardest(self, n: int) -> list[ExampleLoss]:
@@ -104,19 +111,41 @@ class HardExamples(Extension):
     def post_train_step_batch(self, prediction: Any, datasource_name: str, train_manager: TrainManager) -> None:
         try:
             index = train_manager.fixtures["example_index"]
-        except InputError:  # a batch of train_on_batch
+        except InputError:  # a batch of train_on_batch: no data have numbered its examples
             return
+        # The prediction of the step is used again, so this costs a loss and no forward pass.
         losses = losses_of_examples(train_manager._store, len(index), is_own=_has_own_loss(train_manager))
         right = _right(prediction, train_manager.fixtures.get("targets"), len(index))
-        self._losses.of(train_manager).append(datasource_name, index, losses, right)
+        found = self._losses.of(train_manager)
+        if not train_manager._decides:
+            found.append(datasource_name, index, losses, right)
+        elif is_stand_in(train_manager.fixtures["true_batch_size"]):
+            found.hold(datasource_name, index[:0], losses[:0], None)  # the steps of all processes must have one each
+        else:
+            found.hold(datasource_name, index, losses, right)
 
-    def post_train(self, train_manager: TrainManager, writer: FigureWriter | None = None) -> None:
+    def post_train_step_epoch(self, train_manager: TrainManager) -> None:
+        self._join(train_manager)
+
+    @priority(-1000)  # before the hook that saves the state
+    def pre_save_checkpoint(self, train_manager: TrainManager) -> None:
+        self._join(train_manager)
+
+    def _join(self, train_manager: TrainManager) -> None:
+        """Add what all processes hold, so that each has the losses of all examples."""
+        if train_manager._decides:
+            found = self._losses.of(train_manager)
+            found.join(train_manager.ranks.gather(found.totals()))
+
+    def post_train(self, train_manager: TrainManager, writer: MetricWriter | None = None) -> None:
         hardest = self._losses.of(train_manager).hardest(self.show)
         if writer is None or not hardest:
             return
-        source = hardest[0].source  # a picture is of one set
+        # A picture shows examples of one set: the set of the hardest example.
+        source = hardest[0].source
         numbers = [one.number for one in hardest if one.source == source]
-        inputs = parts_of(_examples_at(_sets_in(train_manager.train_data).get(source), numbers)).get("inputs")
+        # The examples are fetched again from the data, since no batch was kept.
+        inputs = unpack(_examples_at(_sets_in(train_manager.train_data).get(source), numbers)).get("inputs")
         if isinstance(inputs, Tensor):
             writer.image(NAME, grid_of(inputs))
         writer.text(NAME, str(self))
@@ -124,7 +153,7 @@ class HardExamples(Extension):
     def __str__(self) -> str:
         """Return the table of the hardest examples."""
         rows = _rows(self.hardest(self.show))
-        return aligned([HEAD, *rows]) if rows else "no example was seen so far"
+        return align_columns([HEAD, *rows]) if rows else "no example was seen so far"
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows."""
@@ -148,19 +177,22 @@ def _sets_in(data: Any) -> dict[str, Any]:
     """Return the sets that data consist of, by the names that their batches have."""
     if isinstance(data, Endless):
         return _sets_in(data.data)
+    # A batch of Interleaved carries the name of its set; the sets in it may wrap others.
     if isinstance(data, Interleaved):
         return {name: inner for name, one in data.data.items() for inner in _sets_in(one).values()}
     return {"train": data}
 
 
 def _numbers_examples(data: Any) -> bool:
-    # Not by hasattr: before the first batch it is missing. Together gives several, one for each set.
+    # getattr_static, because the property `example_index` raises before the first batch, so that hasattr says no.
+    # Together has the property too, but it gives the numbers of several sets at once.
     return not isinstance(data, Together) and inspect.getattr_static(data, "example_index", None) is not None
 
 
 def _examples_at(data: Any, numbers: Sequence[int]) -> Any:
     """Return a batch of the examples of these numbers; None if the data cannot give them."""
-    with preserved_random_state():
+    # Fetching an example may draw (augmentation), and must not move the random states of the training.
+    with preserve_random_state():
         if isinstance(data, RowBatches):
             return data._batch(torch.tensor(numbers, device=data._device))
         if isinstance(data, SeededDataLoader) and callable(data.collate_fn):
@@ -170,6 +202,7 @@ def _examples_at(data: Any, numbers: Sequence[int]) -> Any:
 
 def _rows(examples: Sequence[ExampleLoss]) -> list[list[str]]:
     """Return the cells of a table."""
+    # The name of the set is left out while there is only one.
     several = len({one.source for one in examples}) > 1
     return [
         [
@@ -186,8 +219,9 @@ def _rows(examples: Sequence[ExampleLoss]) -> list[list[str]]:
 def _right(prediction: Any, targets: Any, count: int) -> Tensor | None:
     """Return which examples were classified rightly; None if the targets are not numbers of classes."""
     try:
-        found = classified(prediction, targets, NAME)
+        found = classify(prediction, targets, NAME)
     except InputError:
         return None
+    # Predictions of pixels or tokens are classes too, but several for each example.
     is_of_each = len(found.said) == count and not targets.is_floating_point()
     return found.said == found.true if is_of_each else None

@@ -12,10 +12,13 @@ from torch import Tensor
 from train_manager.core.decorators import fixture, modifies
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
+from train_manager.data.shares import ALONE, is_stand_in
 from train_manager.loop.books import Book
-from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMeans, mean_of
+from train_manager.loop.ranks import fold, ranks_of, sum_totals
+from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMeans, add_means, mean_of
 from train_manager.metrics.history_rows import refuse_names_of_places
-from train_manager.metrics.metric import metric_of
+from train_manager.metrics.loss_terms import LossTerms
+from train_manager.metrics.metric import Metric, ObjectMetric, metric_of
 from train_manager.metrics.shelf import from_shelf
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import write_line
@@ -41,11 +44,13 @@ class Metrics(Extension):
     >>> round(tm.eval()["valid"]["f1"], 3)
     0.933
 
-    There are ``"accuracy"`` and ``"f1"``, exact over a whole evaluation set. A function returns one number for the
-    batch, or one for each example. It is called like a loss, with prediction and targets; or, if one of its required
-    parameters is called ``prediction``, with the fixtures that its parameters name. An object of torchmetrics, or any
-    object with ``update``, ``compute`` and ``reset``, is moved to the device of the prediction, and is reset around
-    each training batch and each evaluation, of which it sees every batch.
+    There are ``"accuracy"`` and ``"f1"`` (macro: the mean over the classes; of two classes, the F1 of class 1), exact
+    over a whole evaluation set, and ``"losses"``: each loss term under its own name. A function returns one number for
+    the batch, or one for each example. It is called like a loss, with prediction and targets; or, if one of its
+    required parameters is called ``prediction`` or it cannot be called with two arguments, with the fixtures that its
+    parameters name. An object of torchmetrics, or any object with ``update``, ``compute`` and ``reset``, is moved to
+    the device of the prediction, and is reset around each training batch and each evaluation, of which it sees every
+    batch.
 
     **A plain function is a mean over batches**, weighted by the true batch size. That is exact if the function is a
     mean over examples, as an accuracy or an error is, and wrong for an F1 score, an AUROC or a correlation: give
@@ -54,8 +59,11 @@ class Metrics(Extension):
     In a training batch every value is a moving average over batches; at the end of an epoch it is the mean over the
     batches of the epoch.
 
-    *Runs at:* the start and the end of ``train_step_batch`` and ``eval_step_epoch``, and the end of
-    ``train_step_epoch``, ``eval_step_batch``, ``eval`` and ``train``.
+    Where several processes train together, an epoch and an evaluation are measured on the rows of all, each moving
+    average on those of its process. Of objects, torchmetrics and ``whole(function)`` can measure the rows of all.
+
+    *Runs at:* the start of ``run`` and ``phase``, the start and the end of ``train_step_batch`` and
+    ``eval_step_epoch``, and the end of ``train_step_epoch``, ``eval_step_batch``, ``eval`` and ``train``.
 
     *Asks for:* ``loss``, ``true_batch_size``, ``train_result``, ``eval_result`` and ``eval_results``; for its metrics
     ``prediction`` and ``targets``, or the fixtures that they name.
@@ -66,7 +74,7 @@ class Metrics(Extension):
     means over the epoch in ``train_result``, and so in ``tm.history``.
 
     Args:
-        functions: metrics that are named after their functions; or ``"accuracy"`` and ``"f1"``.
+        functions: metrics that are named after their functions; or ``"accuracy"``, ``"f1"`` and ``"losses"``.
         train: metrics of the training only, by name or as a list of functions.
         eval: metrics of the evaluations only.
         share: the weight of a new batch in a moving average, once it has seen many batches.
@@ -82,7 +90,8 @@ class Metrics(Extension):
         eval_metrics: the functions and objects of the evaluations, by name.
 
     Raises:
-        InputError: a metric is neither a function nor such an object, or its name is missing or taken.
+        InputError: a metric is neither a function nor such an object, or its name is missing or taken; in a run of
+            several processes, an object would measure the rows of one.
     """
 
     def __init__(
@@ -96,16 +105,18 @@ class Metrics(Extension):
         **named: Any,
     ) -> None:
         both = by_name(functions, named)
-        self._train = {name: metric_of(name, metric) for name, metric in by_name(both, by_name(train)).items()}
-        self._eval = {name: metric_of(name, metric) for name, metric in by_name(both, by_name(eval)).items()}
+        # Each metric is wrapped twice, because the wrapper of the evaluations accumulates batches.
+        self._train = metrics_of(by_name(both, by_name(train)))
+        self._eval = metrics_of(by_name(both, by_name(eval)))
         self.share = share
         self.table = table
         self.file = file
-        self.epoch: dict[str, float] = {}
+        self.epoch: dict[str, float] = {}  # of the last epoch that ended
         self.eval_sets: dict[str, dict[str, float]] = {}
-        self._is_pending = False  # whether the present batch is not in the averages yet
-        self._of_epoch = Book(WeightedMeans)
+        self._is_pending = False  # from the start of a training batch until it is in the averages
+        self._of_epoch = Book(WeightedMeans, add=add_means)  # the means over the open epoch
         self.reset()
+        # A metric names the fixtures that it needs, so the parameters of three hooks are known only here.
         parameters: list[Any] = [
             "loss",
             "true_batch_size",
@@ -131,14 +142,24 @@ class Metrics(Extension):
 
     def reset(self) -> None:
         """Start the moving averages anew."""
-        self._losses: dict[str, Tensor] = {}  # of the last batch: its loss, or those of several optimizers
-        self._means: dict[str, ExponentialMovingAverage] = {}
+        self._losses: dict[str, Tensor] = {}  # of the last batch: its loss, or one loss for each optimizer
+        self._means: dict[str, ExponentialMovingAverage] = {}  # the moving average of each loss and metric, by name
 
     def totals(self) -> dict[str, tuple[float, float]]:
         """Return the sum and the weight of each mean over the examples of the epoch; this waits for the device."""
         return self._of_epoch.latest.totals()
 
     # ---- hooks -----------------------------------------------------------------------------------------------------
+
+    def pre_run(self, train_manager: TrainManager | None = None) -> None:
+        ranks = ranks_of(train_manager)
+        if ranks.place is not ALONE:
+            for metric in self._eval.values():
+                if isinstance(metric, ObjectMetric):
+                    metric.join_by(ranks.gather)
+
+    def pre_phase(self, train_manager: TrainManager) -> None:
+        self.pre_run(train_manager)  # a phase may have brought the extension
 
     def pre_train_step_batch(self) -> None:
         self._is_pending = True
@@ -148,6 +169,9 @@ class Metrics(Extension):
         self, train_result: Mapping[str, float], train_manager: TrainManager | None = None
     ) -> dict[str, float]:
         totals = self._of_epoch.of(train_manager).totals()
+        if self._train:
+            totals = sum_totals(ranks_of(train_manager), totals)
+        # `train_result` already has the mean loss of the epoch, and what hooks before this one have added.
         self.epoch = {**train_result, **{name: mean_of(*of) for name, of in totals.items()}}
         return dict(self.epoch)
 
@@ -156,18 +180,23 @@ class Metrics(Extension):
             metric.reset()
 
     @modifies("eval_result")
-    def post_eval_step_epoch(self, eval_result: Mapping[str, float]) -> dict[str, float]:
+    def post_eval_step_epoch(
+        self, eval_result: Mapping[str, float], train_manager: TrainManager | None = None
+    ) -> dict[str, float]:
         found = dict(eval_result)
+        fold(ranks_of(train_manager), self._eval)
         for metric in self._eval.values():
             found.update(metric.result())
+            # Results are taken; an object that keeps all predictions frees them now, not at the next evaluation.
             metric.reset()
         return found
 
     def post_eval(self, eval_results: Mapping[str, Mapping[str, float]]) -> None:
         self.eval_sets.update({name: dict(result) for name, result in eval_results.items()})
 
-    def post_train(self) -> None:
-        if self.table and (self.epoch or self.eval_sets):
+    def post_train(self, train_manager: TrainManager | None = None) -> None:
+        is_first = train_manager is None or not train_manager.ranks.place.rank  # all ranks have the same numbers
+        if self.table and is_first and (self.epoch or self.eval_sets):
             write_line(self.text(), self.file)
 
     # ---- table and saved state -------------------------------------------------------------------------------------
@@ -191,39 +220,49 @@ class Metrics(Extension):
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self.reset()
-        before = {} if state.get("loss") is None else {"loss": state["loss"]}  # in the form of older checkpoints
+        # `loss` and `of_epoch` are the keys of checkpoints of an earlier version.
+        before = {} if state.get("loss") is None else {"loss": state["loss"]}
         self._losses, self.epoch = dict(state.get("losses", before)), dict(state["epoch"])
         self.eval_sets = {name: dict(result) for name, result in state["eval_sets"].items()}
         for name, saved in state["means"].items():
             self._means[name] = ExponentialMovingAverage(self.share)
             self._means[name].load_state_dict(saved)
-        before = {"": state.get("of_epoch", {})}  # of a checkpoint of an earlier version
+        before = {"": state.get("of_epoch", {})}
         self._of_epoch.load_state_dict(state.get("epochs", before))
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
     def _train_on(self, values: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
-        if not self._is_pending:  # a hook has read the fixture `metrics` before
+        # The fixture `metrics` is lazy: a hook that has read it before this one has made it, with this batch in it.
+        if not self._is_pending:
             return
         self._is_pending = False
+        weight = values["true_batch_size"]
+        counts = not is_stand_in(weight)
+        if not counts and self._losses:  # without any, hooks that ask for `metrics` would find nothing
+            return
         of_epoch = self._of_epoch.of(values.get("train_manager"))
+        # With several optimizers `loss` is only the sum of their losses, so each of them has an average.
         several = getattr(values.get("train_manager"), "losses_by_optimizer", None)
         self._losses = {name: loss.detach() for name, loss in (several or {"loss": values["loss"]}).items()}
+        # A metric that kept the graph of a prediction alive would keep its memory too.
         with torch.no_grad():
             for name, loss in self._losses.items():
                 self._append(f"moving_{name}", loss)
             for metric in self._train.values():
                 for name, value in metric.of_batch(values).items():
                     self._append(name, value)
-                    of_epoch.append(name, value, values["true_batch_size"])
+                    if counts:
+                        of_epoch.append(name, value, weight)
 
     def _provide(self, values: Mapping[str, Any]) -> dict[str, Tensor]:  # the fixture metrics: see __init__
         self._train_on(values)
         return self._read() if self._losses else {}
 
     def _evaluate(self, values: Mapping[str, Any]) -> None:  # the hook post_eval_step_batch: see __init__
-        for metric in self._eval.values():
-            metric.append(values, values["true_batch_size"])
+        if not is_stand_in(values["true_batch_size"]):
+            for metric in self._eval.values():
+                metric.append(values, values["true_batch_size"])
 
     def _append(self, name: str, value: Tensor) -> None:
         if name not in self._means:
@@ -244,15 +283,25 @@ def by_name(functions: Functions, more: Mapping[str, Any] | None = None) -> dict
     found: dict[str, Any] = {}
     pairs = functions.items() if isinstance(functions, Mapping) else ((name_of(metric), metric) for metric in functions)
     for name, given in [*pairs, *(more or {}).items()]:
+        # "accuracy" and "f1" are made anew for each use, because they accumulate.
         metric = from_shelf(given) if isinstance(given, str) else given
-        if name in found or name in ("loss", "moving_loss"):
+        if name in found or name in ("loss", "moving_loss"):  # the fixture `metrics` has these two already
             raise InputError(f"two metrics are called {name!r}", name=name, cure="give one of them another name")
         found[name] = metric
-    refuse_names_of_places(found, "Metrics has a metric called {!r}".format, _renamed)
+    # A row of the history has columns such as "epoch" and "step", which no metric may overwrite.
+    refuse_names_of_places(found, "Metrics has a metric called {!r}".format, _rename_cure)
     return found
 
 
-def _renamed(name: str) -> str:
+def metrics_of(given: Mapping[str, Any]) -> dict[str, Metric]:
+    """Return metrics by name; those of loss terms refuse a term that has the name of another metric."""
+    return {
+        name: LossTerms(frozenset(given) - {name}) if isinstance(metric, LossTerms) else metric_of(name, metric)
+        for name, metric in given.items()
+    }
+
+
+def _rename_cure(name: str) -> str:
     return f"give it another name: Metrics(my_{name}=...)"
 
 
@@ -260,8 +309,12 @@ def name_of(metric: Any) -> str:
     """Return the name of a function; of one on the shelf, the one that is given.
 
     Raises:
-        InputError: it is a lambda or an object without a name.
+        InputError: it is a list, a lambda or an object without a name.
     """
+    if isinstance(metric, list | tuple):
+        each = (repr(one) if isinstance(one, str) else getattr(one, "__name__", "...") for one in metric)
+        what = f"a metric must be a name or a function, but is a {type(metric).__name__}"
+        raise InputError(what, name="functions", cure=f"give its entries: Metrics({', '.join(each)})")
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "<lambda>")
     if isinstance(metric, type) or name == "<lambda>":
         what = f"a metric must have a name, but {metric!r:.60} has none"

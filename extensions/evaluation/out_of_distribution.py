@@ -1,4 +1,4 @@
-"""How well a classifier notices that examples are not of the kind that it was trained on."""
+"""Scores of how well a classifier separates its own kind of examples from foreign ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from torch import Tensor
 
 from train_manager.core.decorators import modifies
 from train_manager.core.extension import Extension
+from train_manager.data.shares import ALONE, in_row_order, is_stand_in
+from train_manager.loop.ranks import ranks_of
+from train_manager.metrics.deferred import on_host
 from train_manager.metrics.outside_scores import SCORES, auroc
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 @recorded
 class OutOfDistribution(Extension):
-    """Score the examples of the evaluation sets, and tell how well the score finds those of foreign sets.
+    """Score the examples of the evaluation sets, and measure how well the score separates foreign sets.
 
     >>> import torch
     >>> from train_manager import InMemory
@@ -33,12 +36,13 @@ class OutOfDistribution(Extension):
     ['auroc_energy', 'loss']
 
     ``auroc_energy`` is 1 if each example of the foreign set has a higher score than each of the known set, and 0.5 if
-    the score tells nothing. It is in the history like any metric, so ``monitor="noise/auroc_energy"`` works. The scores
-    themselves are in ``scores``. Foreign sets are evaluated like any other, so they need targets, whatever these are.
+    the score does not separate the sets. It is in the history like any metric, so ``monitor="noise/auroc_energy"``
+    works. The scores themselves are in ``scores``. Foreign sets are evaluated like any other set, so they need targets,
+    whose values do not matter.
 
     *Runs at:* the start of ``train`` and of ``eval``, and the end of ``eval_step_batch`` and of ``eval_step_epoch``.
 
-    *Asks for:* ``prediction``, ``datasource_name`` and ``eval_result``.
+    *Asks for:* ``prediction``, ``true_batch_size``, ``datasource_name`` and ``eval_result``.
 
     *Leaves behind:* ``auroc_energy`` or ``auroc_max_softmax`` in ``eval_result`` of each foreign set.
 
@@ -46,15 +50,15 @@ class OutOfDistribution(Extension):
         outside: the names of the foreign sets; each comes after ``inside`` in ``eval_data``.
         inside: the name of the known set.
         score: "energy" (Liu et al. 2020), or "max_softmax" (Hendrycks and Gimpel 2017).
-        temperature: by which the logits are divided.
+        temperature: the number that divides the logits.
 
     Attributes:
         scores: of the examples of each set, in its last evaluation; higher is more foreign.
 
     Raises:
-        InputError: ``score`` is neither, or ``temperature`` is not above 0; as a training begins, ``eval_data`` lacks a
-            set; in an evaluation, the prediction is not a tensor with a column for each class, or a foreign set comes
-            before the known one.
+        InputError: ``score`` is neither, or ``temperature`` is not above 0; as a training call begins, ``eval_data``
+            lacks a set; in an evaluation, the prediction is not a tensor with a column for each class, or a foreign set
+            comes before the known one.
     """
 
     def __init__(
@@ -63,14 +67,15 @@ class OutOfDistribution(Extension):
         self.outside, self.inside = [outside] if isinstance(outside, str) else [*outside], inside
         self.score = require_one_of(score, "score", tuple(SCORES))
         self.temperature = require_number(temperature, "temperature", above=0)
-        self._scores: dict[str, list[Tensor]] = {}  # of the evaluation that is open, or was last
+        self._scores: dict[str, list[Tensor]] = {}  # by set and batch, of the evaluation that is open, or was last
 
     @property
     def scores(self) -> Mapping[str, Tensor]:
         return {name: torch.cat(of_batches) for name, of_batches in self._scores.items()}
 
     def pre_train(self, train_manager: TrainManager) -> None:
-        sets = train_manager.eval_data  # a phase may have none
+        sets = train_manager.eval_data  # empty in a phase that does not evaluate
+        # A name that is spelt wrongly is an error before the first epoch, not at the first evaluation.
         missing = next((name for name in (self.inside, *self.outside) if name not in sets), None)
         if sets and missing is not None:
             what = f"OutOfDistribution was given the set {missing!r}, but eval_data has {' and '.join(map(repr, sets))}"
@@ -80,21 +85,28 @@ class OutOfDistribution(Extension):
     def pre_eval(self) -> None:
         self._scores = {}
 
-    def post_eval_step_batch(self, prediction: Any, datasource_name: str) -> None:
-        if datasource_name in (self.inside, *self.outside):
+    def post_eval_step_batch(self, prediction: Any, datasource_name: str, true_batch_size: int | Tensor = 1) -> None:
+        if datasource_name in (self.inside, *self.outside) and not is_stand_in(true_batch_size):
             if not (isinstance(prediction, Tensor) and prediction.dim() == 2 and prediction.shape[1] > 1):
                 shape = tuple(prediction.shape) if isinstance(prediction, Tensor) else type(prediction).__name__
                 what = f"OutOfDistribution needs a prediction with a column for each class, but it is {shape}"
                 cure = "let the model return (examples, classes)"
                 raise InputError(what, name="prediction", asked_by="OutOfDistribution", cure=cure)
+            # In 32 bits: a logsumexp of bfloat16 logits has few digits, so that many scores would tie.
             found = SCORES[self.score](prediction.detach().float(), self.temperature)
             self._scores.setdefault(datasource_name, []).append(found)
 
     @modifies("eval_result")
-    def post_eval_step_epoch(self, datasource_name: str, eval_result: Mapping[str, float]) -> dict[str, float]:
-        scores = self._scores
+    def post_eval_step_epoch(
+        self, datasource_name: str, eval_result: Mapping[str, float], train_manager: TrainManager | None = None
+    ) -> dict[str, float]:
+        scores, ranks = self._scores, ranks_of(train_manager)
+        if ranks.place is not ALONE and datasource_name in (self.inside, *self.outside):
+            of_all = in_row_order(ranks.gather([on_host(one) for one in scores.get(datasource_name, [])]))
+            scores.update({datasource_name: of_all} if of_all else {})
         if datasource_name not in self.outside or datasource_name not in scores:
             return dict(eval_result)
+        # Sets are evaluated in the order of eval_data, and a foreign set needs the scores of the known one.
         if self.inside not in scores:
             what = (
                 f"OutOfDistribution compares {datasource_name!r} with {self.inside!r}, which was not evaluated before"

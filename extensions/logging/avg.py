@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
 from torch import Tensor
 
@@ -14,18 +14,21 @@ from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.schedule import Schedule
 from train_manager.core.signature import with_parameters
+from train_manager.data.shares import is_stand_in
 from train_manager.loop.books import Book
+from train_manager.loop.ranks import ranks_of, sum_totals
 from train_manager.metrics.averages import in_32_bits, mean_of
-from train_manager.metrics.deferred import numbers
+from train_manager.metrics.deferred import add_totals, numbers, on_host
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
 
-if TYPE_CHECKING:
-    pass
-
 PERS: Final = {"train_step_epoch": "epoch", "train": "phase"}
-"""How long the mean over a stage lives; over another stage until that opens again."""
+"""The lifetime of the mean over a stage. The mean over any other stage lives until that stage opens again."""
 
+SHARED: Final = ("train_step_epoch", "train", "eval_step_epoch", "eval", "phase", "run")
+"""Stages that all processes that train together open alike, and seldom."""
+
+# The hooks ask for these fixtures with a default, because a loop other than a TrainManager does not define them.
 MANAGER: Final = Parameter("train_manager", Parameter.KEYWORD_ONLY, default=None)
 COUNTS: Final = [
     Parameter(name, Parameter.KEYWORD_ONLY, default=0) for name in ("batches_done", "start_step", "step_num")
@@ -43,10 +46,14 @@ class Avg(Extension):
     0.704
     0.676
 
-    A step in which a fixture is not alive is left out of its mean, which is nan until there was one. What comes while
-    ``over`` is not open is in no mean: ``train_on_batch`` opens no epoch.
+    A step in which a fixture is not alive is left out of the mean of the fixture, which is nan until there was a step
+    with it. Values that come while ``over`` is not open are in no mean: ``train_on_batch`` opens no epoch.
 
-    *Runs at:* the end of ``at``, by default ``train_step_batch``, and the start of ``over``, by default
+    Where several processes train together, the mean is over the rows of this process until ``over`` ends, and then over
+    those of all. For the mean of one process, a value counts as much as the process has of the examples of the step; in
+    an evaluation, give ``weight="true_batch_size"``.
+
+    *Runs at:* the end of ``at``, by default ``train_step_batch``, and the start and the end of ``over``, by default
     ``train_step_epoch``.
 
     *Asks for:* the fixtures ``names``, and ``weight`` if it is given.
@@ -57,11 +64,11 @@ class Avg(Extension):
     Args:
         names: fixtures that are numbers or tensors.
         at: the stage at whose end the fixtures are read.
-        over: the enclosing stage that the mean is taken over.
+        over: the stage around ``at`` over which the mean is taken.
         weight: a fixture that weights each value, such as ``true_batch_size``; None weights all values equally.
 
     Raises:
-        InputError: no fixture is named.
+        InputError: no fixture is named, or one is not a number or a tensor.
     """
 
     def __init__(
@@ -72,36 +79,53 @@ class Avg(Extension):
             raise InputError(what, name="names", cure='name one: Avg("loss")')
         self.names = names
         self.weight = weight
-        self._totals = Book(Totals, per=PERS.get(over, "manager"))
+        self._totals = Book(Totals, per=PERS.get(over, "manager"), add=add_states)
+        # The two hooks are made here, because the arguments name their stages and their fixtures. `seldom`: a fixture
+        # that is not alive is left out of `values`, where a parameter would be an error.
         asked = [*names, *([] if weight is None else [weight])]
         hook = with_parameters([MANAGER], self._renew, seldom=asked)
         setattr(self, f"post_{at}", _Inside(over)(provides(*map("avg_{}".format, names), stage=over)(hook)))
+        # Without a mean from the start of `over`, a hook that asks for it in the first step would find no fixture.
         begin = provides(*map("avg_{}".format, names))(with_parameters([MANAGER, *COUNTS], partial(self._begin, over)))
         setattr(self, f"pre_{over}", begin)
+        if over in SHARED:
+            finish = with_parameters([MANAGER], self._finish)
+            setattr(self, f"post_{over}", provides(*map("avg_{}".format, names), stage=over)(finish))
 
     # ---- the hook before `over`: see __init__ ----------------------------------------------------------------------
 
     def _begin(self, over: str, values: Mapping[str, Any]) -> Any:
         train_manager, counts = values.get("train_manager"), [values.get(count.name, 0) for count in COUNTS]
         batches_done, start_step, step_num = counts
-        goes_on = {"train_step_epoch": batches_done > 0, "train": start_step < step_num}  # as after a checkpoint
-        if not goes_on.get(over, False) and not (over == "train_step_epoch" and train_manager is not None):
-            self._totals.begin(train_manager)  # an epoch of a TrainManager has a value of its own
+        # An epoch or a training call that resumes from a checkpoint keeps its mean.
+        continues = {"train_step_epoch": batches_done > 0, "train": start_step < step_num}
+        # A Book gives each epoch of a TrainManager a value of its own; for all other stages it is begun here.
+        if not continues.get(over, False) and not (over == "train_step_epoch" and train_manager is not None):
+            self._totals.begin(train_manager)
         return self._means(self._totals.of(train_manager))
 
     # ---- the mean --------------------------------------------------------------------------------------------------
 
     def _renew(self, values: Mapping[str, Any]) -> Any:  # the hook after `at`: see __init__
-        totals = self._totals.of(values.get("train_manager"))
-        if self.weight is None or self.weight in values:
-            weight = 1 if self.weight is None else values[self.weight]
+        train_manager: Any = values.get("train_manager")
+        totals = self._totals.of(train_manager)
+        weight = 1 if self.weight is None else values.get(self.weight)
+        if weight is not None and getattr(train_manager, "_decides", False):  # perhaps one of several processes
+            part = part_of_step(train_manager.fixtures)
+            weight = part if part is None or self.weight is None else weight
+        if weight is not None:
             for name in self.names:
                 if name in values:
                     totals.append(name, values[name], weight)
         return self._means(totals)
 
-    def _means(self, totals: Totals) -> Any:
+    def _finish(self, values: Mapping[str, Any]) -> Any:  # the hook at the end of `over`: see __init__
+        train_manager = values.get("train_manager")
+        return self._means(sum_totals(ranks_of(train_manager), self._totals.of(train_manager)))
+
+    def _means(self, totals: Mapping[str, tuple[Any, Any]]) -> Any:
         means = tuple(mean_of(*totals.get(name, (0, 0))) for name in self.names)
+        # The values of the fixtures: a tuple if there are several, else the value itself.
         return means if len(means) > 1 else means[0]
 
     def totals(self) -> dict[str, tuple[Any, Any]]:
@@ -109,13 +133,13 @@ class Avg(Extension):
         return {name: self._totals.latest.get(name, (0, 0)) for name in self.names}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the sum and the weight of each fixture, of what is open."""
+        """Return the sum and the weight of each fixture, of the stages that are open."""
         return {**super().state_dict(), "means": self._totals.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
-        before = {"": state.get("totals", {})}  # of a checkpoint of an earlier version
+        before = {"": state.get("totals", {})}  # the key of checkpoints of an earlier version
         self._totals.load_state_dict(state.get("means", before))
 
 
@@ -128,17 +152,38 @@ class Totals(dict[str, tuple[Any, Any]]):
         total, weights = self.get(name, (0, 0))
         found = in_32_bits(value.detach() if hasattr(value, "detach") else value)
         if isinstance(total, Tensor) and isinstance(found, Tensor):
-            total = total.to(found.device)  # after a checkpoint, which is loaded on the CPU
-        self[name] = total + found * weight, weights + weight
+            total = total.to(found.device)  # a loaded checkpoint has its tensors on the CPU
+        try:
+            self[name] = total + found * weight, weights + weight
+        except TypeError as error:
+            what = f"Avg takes the mean of numbers and tensors, but {name!r} is a {type(value).__name__}"
+            entries = f'Metrics("{name}") takes the mean of each entry'
+            cure = entries if isinstance(value, Mapping) else "name a fixture that is a number or a tensor"
+            raise InputError(what, name=name, asked_by="Avg", cure=cure) from error
 
     def state_dict(self) -> dict[str, list[Any]]:
-        """Return the sums and the weights, these as numbers."""
-        return {name: [total, *numbers([weight])] for name, (total, weight) in self.items()}
+        """Return the sums, and the weights as plain numbers."""
+        return {name: [on_host(total), *numbers([weight])] for name, (total, weight) in self.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         self.clear()
         self.update({name: (total, weight) for name, (total, weight) in state.items()})
+
+
+def part_of_step(fixtures: Fixtures) -> Any:
+    """Return which part of a step's examples this process has; None if it has none."""
+    size = fixtures.get("true_batch_size", 1)
+    of = fixtures.get("global_batch_size", 1)  # in training
+    return None if is_stand_in(size) else size / of
+
+
+def add_states(states: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+    """Return the sum of what ``Totals.state_dict`` has returned in several processes."""
+    found: dict[str, Any] = {}
+    for state in states:
+        add_totals(found, {name: (total, weight) for name, (total, weight) in state.items()})
+    return {name: [*totals] for name, totals in found.items()}
 
 
 class _Inside(Schedule):

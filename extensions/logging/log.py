@@ -15,18 +15,19 @@ from train_manager.core.scope import Scope
 from train_manager.core.signature import with_parameters
 from train_manager.data.iteration import length_of
 from train_manager.loop.books import Book
-from train_manager.loop.own_losses import shown_losses
+from train_manager.loop.own_losses import display_values
 from train_manager.manager import TrainManager
+from train_manager.metrics.monitor import Monitor, metric_name, metric_value, mode_of, monitor_of
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.epoch_lines import EpochLines, Printed
 from train_manager.reporting.lines import write_line
-from train_manager.reporting.values import once, texts_of
+from train_manager.reporting.values import once, plural, texts_of
 from train_manager.schedules import every as every_nth
 from train_manager.schedules import scheduled
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count, require_one_of
 
-COUNTS = ("step", "epoch", "batch")
+COUNTS = ("step", "epoch", "batch")  # the entries that a line of a batch may begin with
 UNITS = {"examples": "examples/s", "batches": "batches/s", "ms": "ms/batch"}
 
 
@@ -61,7 +62,7 @@ class Log(Extension):
     step 6, epoch 2, batch 3 of 3, loss 0.6738
     step 6, epoch 2, valid: loss 0.654
 
-    The arguments choose what such a line has. Its rate is that since the line before, so the first line has none:
+    The arguments choose the entries of such a line. Its rate counts from the line before, so the first line has none:
 
     >>> by_epoch = Log(every=100, counts=("epoch", "batch"))
     >>> by_step = Log(every=250, counts="step", show={"loss": "loss", "lr": "learning_rates"}, rate="ms")
@@ -82,18 +83,21 @@ class Log(Extension):
     Args:
         every: "epoch"; or the number of batches from one line to the next, counted over all epochs; or a schedule of
             batches, such as ``exponentially(10, 1.5)`` or ``at_most(100)``.
-        show: names of fixtures for the lines of batches, by default ``loss``; or a dict of their names by what the line
-            calls them. A dict, such as ``metrics``, is shown entry by entry.
-        counts: what the line of a batch begins with: "step", "epoch", "batch", or several of them.
+        show: names of fixtures for the lines of batches, by default ``loss``; or a dict from labels to names. A dict,
+            such as ``metrics``, is shown entry by entry.
+        counts: the counts at the start of the line of a batch: "step", "epoch", "batch", or several of them.
         rate: "examples" or "batches" per second, "ms" per batch, or None, in the line of a batch.
-        monitor: the number that says which epoch is best, such as "valid/accuracy"; by default the loss of the first
-            evaluation set.
-        mode: "min" if smaller is better, "max" if larger is; by default what the name of the number implies.
+        monitor: the metric that says which epoch is best, such as "valid/accuracy"; by default that of
+            ``EarlyStopping(restore_best=True)``, else of ``Checkpoints``, else of ``EarlyStopping``, else the loss of
+            the first evaluation set.
+        mode: "min" if less is better, "max" if more is better; None derives it from the metric's name.
         file: where to print; None is ``sys.stdout`` at that time.
 
     Raises:
         InputError: an argument is invalid.
     """
+
+    ranks = 0
 
     def __init__(
         self,
@@ -119,9 +123,16 @@ class Log(Extension):
         self.counts = [require_one_of(count, "counts", COUNTS) for count in given]
         self.rate = None if rate is None else require_one_of(rate, "rate", tuple(UNITS))
         self.file = file
-        self._last: tuple[float, int, Any] | None = None  # time, batches and examples at the last line
-        self._lines = Book(partial(EpochLines, monitor, mode, Printed()), per="phase")
+        self._last: tuple[float, int, Any] | None = None  # time, step and examples of the last line, for its rate
+        metric = None if monitor is None else metric_name(monitor, "Log")
+        own = Monitor(metric, mode_of(metric or "loss", mode, "Log"), "Log")
+        self._monitor = None if monitor is mode is None else own
+        # A phase has lines of its own, with a best of its own. They share `Printed`: after the lines of a phase the
+        # header of the training is printed again.
+        self._lines = Book(partial(EpochLines, Printed()), per="phase")
         if not isinstance(every, str):
+            # Only now there is a hook of every batch, so that lines of epochs cost nothing in a step. It names the
+            # fixtures of `show`, which are known only here; `seldom`: a fixture that is not alive is left out.
             asked = ["step_num", "epoch_num", "batch_num", "samples_seen", "stage", "train_manager"]
             self.post_train_step_batch = with_parameters(asked, self._print_batch, seldom=self.show.values())
             schedule = every if isinstance(every, Schedule) else every_nth(require_count(every, "every", at_least=1))
@@ -129,41 +140,43 @@ class Log(Extension):
 
     def post_load_checkpoint(self, checkpoint_loaded: Path | bool, train_manager: TrainManager) -> None:
         if checkpoint_loaded:
-            step, epochs = train_manager.step_num, train_manager.epoch_num
-            done = f"step {step}, {epochs} epoch{'' if epochs == 1 else 's'} done"
-            write_line(f"goes on from {shown_path(checkpoint_loaded)} ({done})", self.file)
+            done = plural(train_manager.epoch_num, "epoch")  # the name of the checkpoint has the step
+            write_line(f"resumes from {display_path(checkpoint_loaded)} ({done} done)", self.file)
 
     def pre_train(
         self, epoch_num: int, step_num: int, start_step: int, train_manager: TrainManager | None = None
     ) -> None:
-        self._last = None  # the time between two trainings is not part of a rate
+        # The time between two training calls must not lower the rate of the first line.
+        self._last = None
         lines = self._lines.of(train_manager)
-        goes_on = start_step < step_num or lines.has_training_at(step_num)
-        if epoch_num == 0 and not goes_on:
+        # A training call that resumes a training, from a checkpoint or within the first epoch, continues its table.
+        continues = start_step < step_num or lines.has_training_at(step_num)
+        if epoch_num == 0 and not continues:
             lines.begin(step_num)
 
     # ---- a line for each epoch -------------------------------------------------------------------------------------
 
     def pre_train_step_epoch(self, train_manager: TrainManager | None = None) -> None:
-        self._lines.of(train_manager).print_pending(self.file)  # if nothing has evaluated after the epoch before
+        self._lines.of(train_manager).print_pending(self.file)  # no evaluation has followed the epoch before
 
     def post_train_step_epoch(
         self, train_result: Mapping[str, float], step_num: int, train_manager: TrainManager
     ) -> None:
         rows = train_manager.history.epochs
-        if self.by_epoch and rows and rows[-1]["step"] == step_num:  # else no batch was trained on
+        if self.by_epoch and rows and rows[-1]["step"] == step_num:  # an epoch without a batch has no row
             row = rows[-1]
             label = f"step {step_num}" if row.get("partial") else epoch_label(row["epoch"], train_manager)
+            # Not printed yet: the line waits for the evaluation after the epoch, which stands in it too.
             self._lines.of(train_manager).take_training(label, step_num, train_result, row["seconds"])
 
     @always
-    @priority(-100)  # before the bars end, so that the line stands above them
+    @priority(-100)  # before ProgressBar ends the bars, so that the line stands above them
     def post_train(self, train_manager: TrainManager | None = None) -> None:
         self._lines.of(train_manager).print_pending(self.file)
 
     @always
     def post_phase(self, train_manager: TrainManager) -> None:
-        self._lines.of(train_manager).print_pending(self.file)  # the last epoch of a loop of one's own
+        self._lines.of(train_manager).print_pending(self.file)  # the last epoch of a loop without train()
 
     @always
     def post_run(self, train_manager: TrainManager) -> None:
@@ -181,15 +194,28 @@ class Log(Extension):
     ) -> None:
         shown = {name: result for name, result in eval_results.items() if result}  # a hook may have skipped a set
         if self.by_epoch:
+            # Columns are those of eval_data: a hook may have evaluated other sets, which would need another table.
             own = {name: result for name, result in shown.items() if name in train_manager.eval_data}
             if own and not standalone_eval:
                 lines = self._lines.of(train_manager)
-                lines.print_evaluation(own, step_num, self.file, train_manager.optimizers)
+                lines.print_evaluation(own, step_num, self.file, self._monitored(own, shown, train_manager))
         elif shown:
             sets = "; ".join(f"{name}: {', '.join(texts_of(name, of, between=' '))}" for name, of in shown.items())
-            is_left = train_manager._progress.partial is not None  # the epoch, as the call ends
-            counts = self._chosen(counts_of(step_num, epoch_num, is_in_epoch=is_left or is_in_epoch(stage)))
+            is_left = train_manager._progress.partial is not None  # train_steps(n) has ended within the epoch
+            counts = self._select_counts(counts_of(step_num, epoch_num, is_in_epoch=is_left or is_in_epoch(stage)))
             self._print([*counts, sets], step_num, samples_seen, with_rate=False)
+
+    def _monitored(
+        self, own: Mapping[str, Mapping[str, float]], results: Mapping[str, Mapping[str, float]], tm: TrainManager
+    ) -> tuple[str, str, float | None]:
+        """Return the metric that decides which evaluation is the best, its mode, and its value."""
+        active = (one for name, one in tm.extensions.items() if name not in tm.paused_extensions)
+        monitor = self._monitor or monitor_of(active) or Monitor(None, "min", "Log")
+        if monitor.metric is None:
+            first, result = next(iter(own.items()))
+            return f"{first}/loss", monitor.mode, result.get("loss")
+        value = metric_value(monitor.metric, results, tm.eval_data, monitor.asked_by, tm.optimizers)
+        return monitor.metric, monitor.mode, value
 
     # ---- a line for each batch -------------------------------------------------------------------------------------
 
@@ -198,16 +224,17 @@ class Log(Extension):
         counts = counts_of(step_num, asked["epoch_num"], is_in_epoch=is_within)
         if is_within:
             counts["batch"] = batch_text(asked["batch_num"], asked["train_manager"])
-        found = shown_losses(asked, asked["train_manager"].losses_by_optimizer)
+        found = display_values(asked, asked["train_manager"].losses_by_optimizer)
         alive = {label: found[name] for label, name in self.show.items() if name in found}
         shown = [text for label, value in alive.items() for text in texts_of(label, value, between=" ")]
-        self._print([*self._chosen(counts), *once(shown, between=" ")], step_num, asked["samples_seen"])
+        self._print([*self._select_counts(counts), *once(shown, between=" ")], step_num, asked["samples_seen"])
 
-    def _chosen(self, counts: Mapping[str, str]) -> Iterator[str]:
+    def _select_counts(self, counts: Mapping[str, str]) -> Iterator[str]:
         return (counts[name] for name in self.counts if name in counts)
 
     def _print(self, parts: list[str], step_num: int, samples_seen: Any, *, with_rate: bool = True) -> None:
-        now, examples = time.perf_counter(), int(samples_seen)  # now: the device has done what was read for the line
+        # The clock is read after the texts were made: reading a tensor for them has waited for the device to finish.
+        now, examples = time.perf_counter(), int(samples_seen)
         if with_rate and self.rate is not None and self._last is not None:
             then, step_then, examples_then = self._last
             parts.append(rate_text(self.rate, now - then, step_num - step_then, examples - examples_then))
@@ -221,18 +248,18 @@ class Log(Extension):
         return {**super().state_dict(), "lines": self._lines.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned; the next line of an epoch stands below a header of its own."""
+        """Restore what ``state_dict`` returned; the next line of an epoch has a new header above it."""
         super().load_state_dict(state)
-        self._lines.load_state_dict(state.get("lines", {"": state}))  # or of an earlier version
+        self._lines.load_state_dict(state.get("lines", {"": state}))  # an earlier version has saved the one value
 
 
 def epoch_label(epoch: int, train_manager: TrainManager) -> str:
-    """Return the number of an epoch, and how many there are to be, unless they are counted by ``train_epochs(n)``."""
+    """Return the number of an epoch, and the number of all epochs unless ``train_epochs(n)`` goes beyond it."""
     total = train_manager.epochs
     return f"{epoch:>{len(str(total))}}/{total}" if epoch <= total > 1 else f"{epoch}"
 
 
-def shown_path(checkpoint: Path | bool) -> str:
+def display_path(checkpoint: Path | bool) -> str:
     """Return the path of a checkpoint, from the working folder if it is in there."""
     if isinstance(checkpoint, bool):
         return "a checkpoint"

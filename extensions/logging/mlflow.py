@@ -1,4 +1,4 @@
-"""Every figure of the training in MLflow, sent from ``metrics.sqlite``."""
+"""Every metric of the training in MLflow, sent from ``metrics.sqlite``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from train_manager.runs.sending.sink import Sink
 
 @recorded
 class MLflow(FollowsStore):
-    """Send all that ``MetricStore`` stores to MLflow, in a thread that no step waits for.
+    """Send all metrics of ``MetricStore`` to MLflow, in a thread that no step waits for.
 
     >>> from train_manager.extensions import MetricStore
     >>> extensions = [MetricStore(), MLflow(experiment="digits")]
 
     MLflow cannot take points back, so each stretch of the training between two resumes is a run of MLflow. Its tags
-    ``run_id`` and ``from_step`` tell where it belongs, and ``until_step`` how much of it counts. Histograms and
-    matrices, which MLflow does not know, are left out. What was not sent as the run ends is sent by a resume, or by
-    ``train-manager export RUN --to mlflow``; if the training was given a ``uri``, set ``MLFLOW_TRACKING_URI`` there. It
-    needs the package mlflow-skinny: ``pip install "train-manager[mlflow]"``.
+    ``run_id`` and ``from_step`` say where it belongs, and ``until_step`` how much of it counts. Histograms and
+    matrices, which MLflow does not know, are left out. Metrics that were not sent as the run ends are sent by a
+    resume, or by ``train-manager export RUN --to mlflow``; if the training was given a ``uri``, set
+    ``MLFLOW_TRACKING_URI`` there. The extension needs the package mlflow-skinny:
+    ``pip install "train-manager[mlflow]"``.
 
     *Runs at:* the start and the end of ``run``.
 
@@ -33,7 +34,7 @@ class MLflow(FollowsStore):
     *Leaves behind:* runs of MLflow; ``sinks.json`` in ``train_dir``.
 
     Args:
-        uri: where MLflow keeps its runs; None is what its variable ``MLFLOW_TRACKING_URI`` says, or else the file
+        uri: where MLflow keeps its runs; None takes the variable ``MLFLOW_TRACKING_URI``, or else the file
             ``mlflow.sqlite`` in the ``train_dir``.
         experiment: the name of the experiment; None is "train_manager".
 
@@ -42,16 +43,19 @@ class MLflow(FollowsStore):
         ImportError: as the run begins: mlflow is not installed.
     """
 
-    sink: ClassVar[str] = "mlflow"
-    package: ClassVar[str] = "mlflow"
+    sink: ClassVar[str] = "mlflow"  # its name in sinks.json and in `train-manager export --to`
+    package: ClassVar[str] = "mlflow"  # the package that must be installed as a run begins
 
     def __init__(self, uri: str | None = None, experiment: str | None = None) -> None:
         self.uri, self.experiment = uri, experiment
 
     def make_sink(self, train_dir: Path, state: Mapping[str, Any]) -> Sink:
-        """Return what sends."""
+        """Return the object that sends."""
+        # Imported here, because the module imports mlflow, which is optional.
         from train_manager.runs.sending.mlflow_runs import MlflowRuns
 
         uri = self.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{train_dir / 'mlflow.sqlite'}"
-        experiment = self.experiment or state.get("experiment", "train_manager")  # of the training, if it is exported
+        # `train-manager export` makes this extension without arguments; `state`, which the sink of the training has
+        # saved in sinks.json, has the arguments of the training.
+        experiment = self.experiment or state.get("experiment", "train_manager")
         return MlflowRuns(uri, experiment, train_dir, state)

@@ -15,7 +15,7 @@ from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.data.iteration import length_of
-from train_manager.loop.own_losses import shown_losses
+from train_manager.loop.own_losses import display_values
 from train_manager.manager import TrainManager
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.above_bars import PrintedAbove
@@ -23,13 +23,16 @@ from train_manager.reporting.lines import NotebookOutput, is_notebook
 from train_manager.reporting.pace import Pace
 from train_manager.reporting.values import once, texts_of
 
-LEAST_BAR = 10  # columns
-NOTEBOOK_COLUMNS = 90
+LEAST_BAR = 10  # columns of a bar below which texts beside it are left out
+NOTEBOOK_COLUMNS = 90  # the width of a bar in a notebook, which has no terminal to ask
+# Formats of tqdm, the longest first: `__str__` takes the first one that fits into the line.
 FORMS = (
     "{l_bar}{bar}{r_bar}",  # with the rate, and the time of a step
     "{l_bar}{bar}| {n_fmt}/{total_fmt} [{remaining}{postfix}]",
     "{desc}: |{bar}| {n_fmt}/{total_fmt}{postfix}",
 )
+# A bar that is closed before its total, as by an early stop, has no time left.
+CLOSED_FORMS = ("{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]", FORMS[-1])
 UNSIZED_FORMS = ("{desc}: {n_fmt}{unit} [{elapsed}, {rate_fmt}{postfix}]", "{desc}: {n_fmt}{unit}{postfix}")
 
 
@@ -37,7 +40,7 @@ UNSIZED_FORMS = ("{desc}: {n_fmt}{unit} [{elapsed}, {rate_fmt}{postfix}]", "{des
 class ProgressBar(Extension):
     """Draw bars for the epochs, for the batches of an epoch, and for each evaluation, with the fixtures that you name.
 
-    In a terminal the bars stand below what is printed meanwhile, by ``Log`` or by a hook of yours; in a notebook they
+    In a terminal the bars stand below the lines that ``Log`` or a hook of yours prints meanwhile; in a notebook they
     are an output that is updated in place; into a file or a pipe nothing is printed. A fixture that is a tensor is read
     when the bar is drawn, not in each step, so a step seldom waits for the GPU. The bar of the batches also has the
     median time of a step, without the time of hooks. If the line is too short, times and numbers are left out before
@@ -67,6 +70,8 @@ class ProgressBar(Extension):
         file: where to draw; None is ``sys.stderr`` at the time when a bar opens.
     """
 
+    ranks = 0
+
     def __init__(
         self,
         show: Iterable[str] = ("loss",),
@@ -78,18 +83,20 @@ class ProgressBar(Extension):
         self.force = force
         self.interval = interval
         self.file = file
-        self._unwatched = Pace()
+        self._unwatched = Pace()  # limits the drawings of forced bars, which nobody watches
         self._bars: dict[str, _Bar] = {}  # stage name -> the bar that lives as long as the stage
-        self._printed: PrintedAbove | None = None  # as long as there are bars in a terminal
+        self._printed: PrintedAbove | None = None  # moves prints above the bars, while a terminal has any
         self._notebook = NotebookOutput()
         self._show = [show] if isinstance(show, str) else list(show)
+        # The hook asks for the fixtures of `show`, which are known
+        # only here; `seldom`: one that is not alive is left out.
         self.post_train_step_batch = with_parameters([], self._end_batch, seldom=self._show)
 
     def pre_train(self, train_manager: TrainManager, epoch_num: int) -> None:
-        if train_manager.step_limit is not None:  # train_steps(n) may end within an epoch, and has no number of them
-            return
-        total = train_manager.epochs if train_manager.epochs > epoch_num else None  # None: train_epochs(n) goes beyond
-        self._open("train", "epochs", "epoch", total=total, done=epoch_num)
+        end = train_manager._progress.call.end_epoch
+        if end is not None:  # train_steps(n) has no number of epochs
+            # train_epochs(n) may train more epochs than the manager was made for.
+            self._open("train", "epochs", "epoch", total=max(end, train_manager.epochs), done=epoch_num)
 
     def pre_train_step_epoch(self, train_manager: TrainManager, epoch_num: int, batches_done: int) -> None:
         total = train_manager.steps_per_epoch or length_of(train_manager.train_data)
@@ -100,6 +107,7 @@ class ProgressBar(Extension):
         if bar is not None:
             bar.advance(shown)
 
+    # @always here and below: after an error the bars must be closed too, or they would stay in the terminal.
     @always
     def post_train_step_epoch(self, epoch_num: int) -> None:
         self._close("train_step_epoch")
@@ -116,6 +124,7 @@ class ProgressBar(Extension):
 
     def pre_eval_step_batch(self) -> None:
         if "eval_step_epoch" in self._bars:
+            # Counted as it begins, because a batch that a hook skips has no post hook.
             self._bars["eval_step_epoch"].begun += 1
 
     def post_eval_step_batch(self) -> None:
@@ -152,9 +161,9 @@ class ProgressBar(Extension):
             self._bars[stage] = _Bar(file=file, pace=self._unwatched, **options)
 
     def _close(self, stage: str, *, leave: bool = False) -> None:
-        bar = self._bars.pop(stage, None)  # None if another hook skipped the stage, or there is no terminal
+        bar = self._bars.pop(stage, None)  # None: a hook has skipped the stage, or bars are not drawn here
         if bar is not None:
-            bar.leave = leave
+            bar.leave = leave and bar.n > bar.initial  # tqdm reads `leave` in close(): whether the last drawing stays
             bar.close()
         if self._printed is not None and not self._bars:
             self._printed.end()
@@ -164,7 +173,7 @@ class ProgressBar(Extension):
 class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
     """Bar of tqdm that reads the fixtures it shows only when it draws, and leaves out what does not fit beside it."""
 
-    monitor_interval = 0  # tqdm's thread would redraw between two steps, when nothing has changed
+    monitor_interval = 0  # tqdm's monitor thread would redraw between two steps, when nothing has changed
 
     def __init__(
         self,
@@ -174,13 +183,14 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
         pace: Pace | None = None,
         **options: Any,
     ) -> None:
-        self._pace = pace  # None where somebody looks
-        self._was_drawn = False
-        self._texts: dict[str, list[str]] = {}  # of each fixture, as it was when the bar was drawn and it was alive
-        self._step_text = ""
-        # tqdm draws at every update; `advance` decides when to update
+        self._pace = pace  # limits the drawings of a forced bar; None in a terminal and a notebook
+        self._is_closed = False
+        self._was_drawn = False  # a bar that was never drawn must not appear as it closes
+        self._texts: dict[str, list[str]] = {}  # of each fixture, from the last drawing at which it was alive
+        self._step_text = ""  # the median time of a step
+        # mininterval and miniters let tqdm draw at every update, because `advance` decides when to update.
         super().__init__(**{"dynamic_ncols": True, **options}, mininterval=0, miniters=1)
-        self._train_manager = train_manager  # of a bar of batches that are trained on
+        self._train_manager = train_manager  # None for a bar of epochs, or of an evaluation
         self.begun = int(self.n)  # batches of an evaluation that have begun, skipped batches included
         self._interval = interval
         self._drawn_at = time.monotonic()
@@ -189,7 +199,7 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
         """Move to the batch that has begun last, if it is time to draw again."""
         if time.monotonic() - self._drawn_at >= self._interval and (self._pace is None or self._pace.allows()):
             if self._train_manager is not None:
-                shown = shown_losses(shown, self._train_manager.losses_by_optimizer)
+                shown = display_values(shown, self._train_manager.losses_by_optimizer)
             self._texts |= {name: texts_of(name, value) for name, value in shown.items()}
             if self._train_manager is not None:
                 self._step_text = f"{1000 * self._train_manager.median_step_seconds:.3g} ms/step"
@@ -197,7 +207,7 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
             self._drawn_at = time.monotonic()
 
     def display(self, msg: str | None = None, pos: int | None = None) -> Any:
-        """Draw the bar, and return whether it was drawn; ``pos`` is given as it closes."""
+        """Draw the bar, and return whether it was drawn; tqdm gives ``pos`` as it closes the bar."""
         is_end = pos is not None and (self.leave or self._was_drawn)
         if not (self._pace is None or is_end or self._pace.allows()):
             return False
@@ -205,6 +215,11 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
         if self._pace is not None and not is_end:
             self._pace.drew()
         return bool(super().display(msg, pos))
+
+    def close(self) -> None:
+        """Draw the bar for the last time, or erase it."""
+        self._is_closed = True
+        super().close()
 
     def move_to_last(self) -> None:
         """Draw the bar with the batch that has begun last; a bar of epochs stays where it is."""
@@ -219,6 +234,10 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
 
     def __str__(self) -> str:
         settings = self.format_dict
+        # Ctrl-C makes the terminal print "^C" behind the bar. If that wrapped,
+        # tqdm would erase the second line only, and the bar would stay above it.
+        if self.dynamic_ncols and settings["ncols"]:
+            settings["ncols"] -= len("^C")
         for form, texts in self._forms():
             meter = {**settings, "postfix": ", ".join(texts), "bar_format": form}
             without_bar = self.format_meter(**{**meter, "bar_format": form.replace("{bar}", "")})
@@ -227,10 +246,12 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
         return str(self.format_meter(**meter))
 
     def _forms(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield what the bar may look like and the texts beside it, the shortest last."""
+        """Yield the formats of the bar with the texts beside it, the shortest last."""
         texts = once(text for of_one in self._texts.values() for text in of_one)
-        forms = FORMS if self.total is not None else UNSIZED_FORMS
+        is_early = self._is_closed and self.total is not None and self.n < self.total
+        forms = UNSIZED_FORMS if self.total is None else CLOSED_FORMS if is_early else FORMS
         yield forms[0], [*texts, self._step_text] if self._step_text else texts
+        # First the formats get shorter, then texts are left out from the end.
         for form in forms[1:]:
             yield form, texts
         for count in reversed(range(len(texts))):
@@ -249,7 +270,8 @@ class _NotebookBar(_Bar):
         self._output.show("\n".join(filter(None, self._output.lines.values())))
 
     def close(self) -> None:
-        self.leave = len(self._output.lines) == 1  # an output cannot be taken away, so the last bar stays in it
+        # The output below a cell cannot be taken away, so the last bar stays in it.
+        self.leave = len(self._output.lines) == 1
         if self.leave:
             self.move_to_last()
         super().close()

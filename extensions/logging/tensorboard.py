@@ -1,4 +1,4 @@
-"""Every figure of the training in the event files of TensorBoard, written from ``metrics.sqlite``."""
+"""Every metric of the training in the event files of TensorBoard, written from ``metrics.sqlite``."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from train_manager.runs.sending.sink import Sink
 
 @recorded
 class TensorBoard(FollowsStore):
-    """Write all that ``MetricStore`` stores for TensorBoard, in a thread that no step waits for.
+    """Write all metrics of ``MetricStore`` for TensorBoard, in a thread that no step waits for.
 
     >>> from train_manager.extensions import MetricStore
     >>> extensions = [MetricStore(), TensorBoard()]
 
-    Then ``tensorboard --logdir runs`` shows the runs below ``runs``. It is written within seconds, and as the run ends
-    for ten seconds at most; what was left is written by ``train-manager export RUN --to tensorboard``, or by a resume.
-    After a resume TensorBoard forgets the later steps of before (``purge_step``). It needs the package tensorboard:
-    ``pip install "train-manager[tensorboard]"``.
+    Then ``tensorboard --logdir runs`` shows the runs below ``runs``. Metrics are written within seconds, and as the run
+    ends for ten seconds at most; ``train-manager export RUN --to tensorboard``, or a resume, writes the rest.
+    After a resume TensorBoard forgets the later steps of the run before (``purge_step``). The extension needs the
+    package tensorboard: ``pip install "train-manager[tensorboard]"``.
 
     *Runs at:* the start and the end of ``run``.
 
@@ -38,15 +38,18 @@ class TensorBoard(FollowsStore):
         ImportError: as the run begins: tensorboard is not installed.
     """
 
-    sink: ClassVar[str] = "tensorboard"
-    package: ClassVar[str] = "tensorboard"
+    sink: ClassVar[str] = "tensorboard"  # its name in sinks.json and in `train-manager export --to`
+    package: ClassVar[str] = "tensorboard"  # the package that must be installed as a run begins
 
     def __init__(self, folder: Path | str | None = None) -> None:
         self.folder = None if folder is None else Path(folder).absolute()
 
     def make_sink(self, train_dir: Path, state: Mapping[str, Any]) -> Sink:
-        """Return what writes the event files."""
+        """Return the object that writes the event files."""
+        # Imported here, because the module imports tensorboard, which is optional.
         from train_manager.runs.sending.event_file import EventFile
 
-        folder = self.folder or state.get("folder", "tensorboard")  # as the training was told, if it is exported
+        # `train-manager export` makes this extension without arguments; `state`, which the sink of the training has
+        # saved in sinks.json, has the arguments of the training.
+        folder = self.folder or state.get("folder", "tensorboard")
         return EventFile(train_dir, str(folder), state)

@@ -24,15 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Weight:
-    """The weight of the batches in an optimizer's window: the sum of their sizes, in units of the first.
+    """The weight of the batches in an optimizer's window: the sum of their sizes, in units of the first size."""
 
-    In these units equal batches have the weight 1, so that a scaled float16 loss does not overflow. A size may be a
-    tensor, which is not read on the host.
-    """
-
+    # In these units equal batches have the weight 1, so that a loss that is scaled for float16 does not overflow. A
+    # size may be a tensor on a GPU (of several processes), which must not be read on the host in each step.
     first_size: Any
     total: Any = 0.0
-    last_step: int | None = None  # a batch counts once, however often it runs backward
+    last_step: int | None = None  # of the batch counted last: it counts once, however often it runs backward
 
     def of(self, size: Any) -> Any:
         """Return the weight of a batch of this size."""
@@ -65,15 +63,15 @@ class Accumulate(Extension):
 
     A batch that is skipped before its backward pass is not part of the window. A batch that is skipped after it, or
     that fails, ends the window, because its gradient is already in the sum: the next batch begins a new window. If the
-    last batch of an epoch is skipped, the window goes on in the next epoch. A window that is open as the run ends is
+    last batch of an epoch is skipped, the window continues in the next epoch. A window that is open as the run ends is
     dropped with a warning.
 
-    Where the length of the data is unknown, it looks one batch ahead before it lets a window go on.
+    Where the length of the data is unknown, it looks one batch ahead before it lets a window continue.
 
     *Runs at:* the start of ``train_step_batch``, the start and the end of ``train_backward``, the start of
     ``train_optimizer_step``, before extensions that read or change the gradients (priority -20).
 
-    *Asks for:* ``update_begins``, ``step_num`` and ``end_step``; ``last_batch`` if the window would go on;
+    *Asks for:* ``update_begins``, ``step_num`` and ``end_step``; ``last_batch`` if the window would continue;
     ``backward_loss``, ``global_batch_size``, ``optimizer`` and ``optimizer_name``.
 
     *Leaves behind:* a modified ``update_ends`` and ``backward_loss``, and the mean gradient when
@@ -91,8 +89,8 @@ class Accumulate(Extension):
 
     def __init__(self, batches: int) -> None:
         self.batches: int = require_count(batches, "batches", at_least=1)
-        self._first_step = 0  # `step_num` as the window began
-        self._weights: dict[str, Weight] = {}  # by optimizer
+        self._first_step = 0  # `step_num` as the present window began
+        self._weights: dict[str, Weight] = {}  # of the open windows, by optimizer
 
     @modifies("update_ends")
     def pre_train_step_batch(
@@ -101,7 +99,8 @@ class Accumulate(Extension):
         if update_begins:
             self._first_step = step_num
         is_full = step_num + 1 - self._first_step >= self.batches
-        # The last of them last: it may look one batch ahead.
+        # `last_batch` comes last, as a fixture and not as a parameter:
+        # where the length of the data is unknown, it reads one batch ahead.
         return is_full or step_num + 1 == train_manager.step_limit or bool(fixtures["last_batch"])
 
     @modifies("backward_loss")
@@ -115,11 +114,14 @@ class Accumulate(Extension):
     ) -> Tensor:
         require_no_closure(optimizer, optimizer_name, "Accumulate")
         if optimizer_name not in train_manager.open_windows:
+            # The first batch of a window, also after a window that an error has ended in the middle.
             self._weights[optimizer_name] = Weight(global_batch_size)
+        # Gradients of a window are sums over batches: weighted by the sizes here, divided by their sum before the step.
         weighted: Tensor = backward_loss * self._weights[optimizer_name].of(global_batch_size)
         return weighted
 
     def post_train_backward(self, optimizer_name: str, global_batch_size: int | Tensor, step_num: int) -> None:
+        # Counted after the backward pass, so that a batch that fails in it is not part of the window.
         self._weights[optimizer_name].add(global_batch_size, step_num)
 
     def pre_train_optimizer_step(self, optimizer: Optimizer, optimizer_name: str) -> None:

@@ -14,6 +14,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.loop.windows import require_no_closure
 from train_manager.model.optimizers import StepsOf, optimizer_of, parameters_with_gradients
+from train_manager.model.sharding import as_whole
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_number
@@ -45,8 +46,8 @@ class ClipGradients(Extension):
     *Asks for:* ``optimizer`` and ``optimizer_name``.
 
     *Leaves behind:* ``grad_norm`` of ``train_step_batch``: the norm before clipping, a tensor; if a batch has several
-    steps, that of the last one. With ``optimizer="critic"`` it is called ``grad_norm_critic``. It is not defined for a
-    batch in which the optimizer does not step.
+    steps, the norm of the last step. With ``optimizer="critic"`` it is called ``grad_norm_critic``. It is not defined
+    for a batch in which the optimizer does not step.
 
     Args:
         max_norm: the largest norm of all gradients together.
@@ -80,8 +81,10 @@ class ClipGradients(Extension):
     def _norm_hook(self) -> Callable[..., Any]:
         """Return the hook that clips and provides the norm; a fixture of its own for each of several optimizers."""
         name = "grad_norm" if self.optimizer is None else f"grad_norm_{self.optimizer}"
+        # Made here and not as a method, because the name of the fixture depends on an argument.
         hook = with_parameters(["optimizer", "optimizer_name"], self._clip_gradients)
-        # after Accumulate, MixedPrecision, SAM and your own hooks (0) that change gradients
+        # Priority 10: after Accumulate (-20), MixedPrecision (-10),
+        # SAM (-5) and your own hooks (0), which change gradients.
         hook = priority(10)(provides(name, stage="train_step_batch")(hook))
         return hook if self.optimizer is None else StepsOf(self.optimizer)(hook)
 
@@ -95,7 +98,10 @@ class ClipGradients(Extension):
 
     def clip(self, parameters: list[Tensor]) -> Tensor:
         """Clip the gradients of these parameters in place, and return their norm from before."""
+        # The norm stays a tensor: printing it waits for the device, clipping does not.
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], self.norm_type)
+        if norm.__class__ is not Tensor:
+            norm = as_whole(norm)
         if self.max_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.max_norm, norm)
         if self.value is not None:

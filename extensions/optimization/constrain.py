@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.core.extension import Extension
-from train_manager.model.modules import Chosen, choices, chosen, require_module, warn_of_left_out
+from train_manager.model.modules import Chosen, choices, choose_modules, require_module, warn_of_left_out
 from train_manager.model.per_object import PerObject
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -49,8 +49,8 @@ class Constrain(Extension):
 
     Args:
         fn: returns the allowed weight for a weight.
-        modules: names in the model, patterns (``"blocks.*.conv"``), or modules. Only the weight of the module itself is
-            constrained, not those of modules inside it. A pattern leaves out the modules that have no weight.
+        modules: names in the model, patterns (``"blocks.*.conv"``), or modules. Modules inside a module keep their
+            weights. A pattern leaves out the modules without a weight.
         parameter: the name of the parameter in each module.
         options: further arguments of ``fn``.
 
@@ -73,8 +73,9 @@ class Constrain(Extension):
         self.modules = choices(modules, "Constrain")
         self.parameter = parameter
         self.options = options
+        # The parameters that were found in each model: a phase may swap the model, and swap it back.
         self._constrained: PerObject[nn.Module, dict[str, nn.Parameter]] = PerObject()
-        self._told: set[str] = set()  # what the models of phases lacked
+        self._warned: set[str] = set()  # the missing names that a warning was given for
 
     def pre_run(self, train_manager: TrainManager) -> None:
         self.parameters_of(require_module(train_manager.model, "Constrain"))  # a wrong name is an error
@@ -85,14 +86,15 @@ class Constrain(Extension):
 
     def post_train_optimizer_step(self, train_manager: TrainManager) -> None:
         constrained = self._constrained.get(train_manager.model)
-        if constrained is None:  # in a batch of no epoch, after a phase, a swap or a replacement
+        if constrained is None:  # train_on_batch opens no epoch, where the names are looked up otherwise
             constrained = self._look_up(train_manager)
+        # In place, so that the optimizer and the model keep their parameter.
         with torch.no_grad():
             for name, parameter in constrained.items():
-                parameter.copy_(self._allowed(name, parameter))
+                parameter.copy_(self._apply_constraint(name, parameter))
 
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
-        """Look up the names anew at the next step, when the new parameters are in the model."""
+        """Forget the parameters, so that the next step finds the new ones, which are in the model by then."""
         self._constrained.clear()
 
     def parameters_of(self, model: nn.Module) -> dict[str, nn.Parameter]:
@@ -111,20 +113,22 @@ class Constrain(Extension):
         return found
 
     def _present(self, model: Any) -> dict[str, nn.Parameter]:
-        """Return those parameters that a model has: that of a phase may lack some."""
+        """Return the constrained parameters that a model has; warn of names that it lacks."""
         found: list[tuple[str, nn.Parameter]] = []
         for one in self.modules:
             try:
                 found += self._of(require_module(model, "Constrain"), one).items()
             except InputError as error:
-                warn_of_left_out(error, self._told)
+                # The model of a phase may lack modules. In the model of the run they are refused by `pre_run`.
+                warn_of_left_out(error, self._warned)
         return _each_once(found)
 
     def _of(self, model: nn.Module, one: Chosen) -> dict[str, nn.Parameter]:
-        # `_parameters` has the module's own parameters only: "trunk" does not constrain the weights inside of it.
+        # `_parameters` has the module's own parameters only: "trunk"
+        # must not constrain the weights of the modules in it.
         constrained = {
             f"{name}.{self.parameter}".lstrip("."): parameter
-            for name, module in chosen(model, [one], "Constrain").items()
+            for name, module in choose_modules(model, [one], "Constrain").items()
             if (parameter := module._parameters.get(self.parameter)) is not None
         }
         if not constrained:
@@ -133,7 +137,7 @@ class Constrain(Extension):
             raise _invalid(what, self.parameter, cure)
         return constrained
 
-    def _allowed(self, name: str, parameter: nn.Parameter) -> Tensor:
+    def _apply_constraint(self, name: str, parameter: nn.Parameter) -> Tensor:
         allowed = self.fn(parameter, **self.options)
         if not isinstance(allowed, Tensor) or allowed.shape != parameter.shape:
             found = (
@@ -144,6 +148,7 @@ class Constrain(Extension):
         return allowed
 
     def _refuse_common(self, own: Parameters, other: Constrain, others: Parameters) -> None:
+        # By identity: tensors compare number by number, and two names may share one weight.
         taken = set(map(id, others.values()))
         common = [name for name, parameter in own.items() if id(parameter) in taken]
         if common:
@@ -152,7 +157,7 @@ class Constrain(Extension):
 
 
 def _each_once(found: Iterable[tuple[str, nn.Parameter]]) -> dict[str, nn.Parameter]:
-    """Return parameters by name; one that modules share by its first name."""
+    """Return parameters by name, each once: a parameter that modules share has its first name."""
     found = list(found)
     first = {id(parameter): name for name, parameter in reversed(found)}
     return {name: parameter for name, parameter in found if first[id(parameter)] == name}

@@ -18,6 +18,7 @@ from train_manager.core.extension import Extension
 from train_manager.metrics.averages import in_32_bits
 from train_manager.model.optimizers import optimizer_of, optimizers_of
 from train_manager.model.per_object import PerObject, name_of_part
+from train_manager.model.sharding import as_sharded
 from train_manager.rebuilding.recorded import recorded
 from train_manager.validation import require_number, require_one_of
 
@@ -44,12 +45,12 @@ class EMA(Extension):
 
     Buffers, such as the statistics of BatchNorm, keep the values of the training, unless ``use_buffers`` averages them.
     Each model has an average of its own: if a phase of the training swaps the model, and swaps it back, the average
-    goes on. If a layer grows, the average keeps what it has, and begins with the weights that are new.
+    continues. If a layer grows, the average keeps what it has, and begins with the weights that are new.
 
     *Runs at:* the start of ``run``; the end of ``train_optimizer_step``, after hooks that change the weights, such as
     ``Constrain`` (priority 10); with ``begin="model"`` the start of ``train_step_batch``; and around
-    ``eval_step_epoch`` and ``predict``. Everything inside these two finds the averaged weights in the model. The
-    trained weights are back when they end, also after an error; so hooks of ``eval`` that save the model save them.
+    ``eval_step_epoch`` and ``predict``. Inside these two stages the model has the averaged weights; at their end, also
+    after an error, it has the trained weights again.
 
     *Asks for:* the model; ``optimizer`` and ``optimizer_name`` if they are alive.
 
@@ -60,8 +61,8 @@ class EMA(Extension):
         warm_up: use the smaller decay ``(1 + n) / (10 + n)`` after ``n`` steps, until it reaches ``decay``.
         use_buffers: average the buffers too.
         optimizer: the name of one of several optimizers: average after its steps only, and only its parameters.
-        begin: the first average: ``"step"``: the weights after the first step; ``"model"``: a copy of those before it,
-            as in timm's ``ModelEma`` and in code for diffusion models.
+        begin: the first average: ``"step"``: the weights after the first step; ``"model"``: a copy of the weights
+            before it, as in timm's ``ModelEma`` and in code for diffusion models.
 
     Attributes:
         average: the averaged weights by the names of the model's ``state_dict()``, with its other tensors as they are,
@@ -87,12 +88,12 @@ class EMA(Extension):
         self.use_buffers = use_buffers
         self.optimizer = optimizer
         self.begin: str = require_one_of(begin, "EMA's begin", ("step", "model"))
-        if begin == "model":  # else without the hook, which costs a little time in each step
+        if begin == "model":  # a hook of each batch costs time, so there is none without need
             self.pre_train_step_batch = self._begin_with_model
         self._averages: PerObject[nn.Module, Average] = PerObject()
-        self._model: nn.Module | None = None  # the one that was averaged last
-        self._last = ""  # its name in a checkpoint
-        self._loaded: dict[str, Average] = {}  # by the names of the models that they wait for
+        self._model: nn.Module | None = None  # the model that was averaged last
+        self._last = ""  # the name of that model in checkpoints
+        self._loaded: dict[str, Average] = {}  # loaded averages that wait for their models, by name
 
     def pre_run(self, train_manager: TrainManager) -> None:
         if self.optimizer is not None:
@@ -100,8 +101,9 @@ class EMA(Extension):
 
     def _begin_with_model(self, train_manager: TrainManager) -> None:  # the hook pre_train_step_batch: see __init__
         model = train_manager.model
-        if model is self._model or not isinstance(model, nn.Module):
+        if model is self._model or not isinstance(model, nn.Module):  # nearly always: this model has its average
             return
+        # A loaded average must win over a new one.
         self._meet(model, name_of_part(train_manager, "model"))
         optimizer = None if self.optimizer is None else optimizers_of(train_manager).get(self.optimizer)
         if model not in self._averages and (self.optimizer is None or optimizer is not None):
@@ -127,8 +129,9 @@ class EMA(Extension):
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
         """Put the averaged weights into the model for a ``with`` block; before it has begun, do nothing."""
+        # After a checkpoint was loaded and before a run opens, no hook has seen the model that the average belongs to.
         if model not in self._averages:
-            self._meet(model, self._last)  # a loaded average, and no run has said yet which model it is of
+            self._meet(model, self._last)
         with self._inside(model):
             yield
 
@@ -136,39 +139,42 @@ class EMA(Extension):
     def _inside(self, model: nn.Module) -> Iterator[None]:
         pairs = self._pairs(model)
         trained = [tensor.detach().clone() for tensor, _ in pairs]
-        torch.clear_autocast_cache()  # else autocast goes on with the trained weights in 16 bits
+        torch.clear_autocast_cache()  # autocast may hold 16-bit copies of the trained weights
         try:
             for tensor, average in pairs:
-                # `.data` leaves autograd's version counter alone: a graph from before the block can run backward after
-                # it, when its tensors have their values again.
+                # `.data` leaves autograd's version counter alone: the graph of a loss from before the block can still
+                # run backward after the block, when the tensors have their values again.
                 tensor.data.copy_(average)
             yield
         finally:
             try:
                 _put_back(pairs, trained)
-            except KeyboardInterrupt:  # else the average would be trained on
+            except KeyboardInterrupt:  # Ctrl-C within the restoring: once more, or the average would be trained on
                 _put_back(pairs, trained)
                 raise
 
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
-        """Go on with new parameters in place of old ones, before or after they are in the model.
+        """Continue with new parameters in place of old ones, before or after they are in the model.
 
         The average keeps what the two have in common, a block from the first index on, and takes the rest of the new
         parameter.
         """
+        # The model may have the old parameters still, or the new ones already: both ids lead to the new parameter.
         new = {id(parameter): parameter for parameter in replaced.values()}
         new |= {id(old): parameter for old, parameter in replaced.items()}
         for model, average in self._averages.items():
             for name, parameter in self._tensors(model).items():
                 if id(parameter) in new and name in average.tensors:
-                    average.tensors[name] = fitted(average.tensors[name], in_32_bits(new[id(parameter)]))
+                    fitting = in_32_bits(new[id(parameter)])
+                    average.tensors[name] = fit_to(as_sharded(average.tensors[name], fitting), fitting)
 
     @property
     def average(self) -> dict[str, Tensor]:
         if self._model is None:
             return {}
         averages = {id(tensor): average for tensor, average in self._pairs(self._model)}
-        values = self._model.state_dict(keep_vars=True).items()  # the parameters themselves, under all their names
+        # Keep_vars: the parameters themselves, under all names, whose ids are known.
+        values = self._model.state_dict(keep_vars=True).items()
         return {name: averages.get(id(one), one.detach()) for name, one in values if isinstance(one, Tensor)}
 
     def _pairs(self, model: nn.Module) -> list[tuple[Tensor, Tensor]]:
@@ -177,10 +183,10 @@ class EMA(Extension):
         if average is None:
             return []
         tensors, averages = self._tensors(model), average.tensors
-        return [(tensor, fitted(averages[name], tensor)) for name, tensor in tensors.items() if name in averages]
+        return [(tensor, fit_to(averages[name], tensor)) for name, tensor in tensors.items() if name in averages]
 
     def _tensors(self, model: nn.Module, optimizer: Optimizer | None = None) -> dict[str, Tensor]:
-        """Return what is averaged, by name; a tensor that modules share has one name."""
+        """Return the tensors that are averaged, by name; a tensor that modules share has one name."""
         found: dict[str, Tensor] = {plain_name(name): one for name, one in model.named_parameters()}
         if self.optimizer is not None and optimizer is not None:
             own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
@@ -189,7 +195,7 @@ class EMA(Extension):
         return found | buffers
 
     def _average_of(self, train_manager: TrainManager) -> Average:
-        """Return the average of the present model, which is about to grow; begin one if there is none."""
+        """Return the average of the present model, which the caller changes; begin one if there is none."""
         self._model, self._last = train_manager.model, name_of_part(train_manager, "model")
         self._meet(self._model, self._last)
         average = self._averages.setdefault(self._model, Average())
@@ -200,14 +206,14 @@ class EMA(Extension):
         """Give a model the average that was loaded for it, if there is one."""
         if name in self._loaded:
             self._averages[model] = self._loaded.pop(name)
-            self._averages[model].leave_out_others(self._tensors(model))
+            self._averages[model].fit_to_all(self._tensors(model))
             if name == self._last:
                 self._model = model
 
     # ---- saved state -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the average and the number of its steps, of the model that was averaged last, and those of others."""
+        """Return the average and its number of steps for the model that was averaged last, and for all other models."""
         found = {**self._loaded, **{average.name: average for average in self._averages.values()}}
         if self._model is not None:
             found[self._last] = self._averages[self._model]
@@ -216,12 +222,13 @@ class EMA(Extension):
         return {**super().state_dict(), **last.state_dict(), "name": self._last, "others": others}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned; that of a model that is not known yet, as soon as it is there."""
+        """Restore what ``state_dict`` returned; an average waits until its model is there."""
         super().load_state_dict(state)
         self._last = state["name"]
-        self._loaded = {name: Average.loaded(name, one) for name, one in state["others"].items()}
+        self._loaded = {name: Average.from_state(name, one) for name, one in state["others"].items()}
         if state["updates"] or state["average"]:
-            self._loaded[self._last] = Average.loaded(self._last, state)
+            self._loaded[self._last] = Average.from_state(self._last, state)
+        # Models that this process has met already take their loaded averages at once.
         known = {average.name: model for model, average in self._averages.items()}
         if self._model is not None:
             known[self._averages[self._model].name] = self._model
@@ -233,27 +240,22 @@ class EMA(Extension):
 def _put_back(pairs: list[tuple[Tensor, Tensor]], trained: list[Tensor]) -> None:
     for (tensor, _), weights in zip(pairs, trained, strict=True):
         tensor.data.copy_(weights)
-    torch.clear_autocast_cache()  # the block has filled it with those of the average
+    torch.clear_autocast_cache()  # it may hold 16-bit copies of the averaged weights
 
 
 @final
 class Average:
-    """The average of one model.
-
-    Attributes:
-        tensors: the average of each tensor, by its name in the model; of one in 16 bits in 32, where it moves by less
-            than 16 bits can tell apart.
-        updates: the steps that are in it.
-        name: of the model, in a checkpoint.
-    """
+    """The average of one model."""
 
     def __init__(self) -> None:
+        # By the names in the model. In 32 bits at least: with a decay of 0.999 an average in 16 bits would not move,
+        # because a thousandth of a difference is below its last digit.
         self.tensors: dict[str, Tensor] = {}
-        self.updates = 0
-        self.name = ""
+        self.updates = 0  # the steps that are in the average
+        self.name = ""  # the name of the model in checkpoints
 
     @classmethod
-    def loaded(cls, name: str, state: Mapping[str, Any]) -> Average:
+    def from_state(cls, name: str, state: Mapping[str, Any]) -> Average:
         average = cls()
         average.name, average.updates = name, state["updates"]
         average.tensors = {plain_name(name): tensor.clone() for name, tensor in state["average"].items()}
@@ -263,14 +265,14 @@ class Average:
         """Return the steps and copies of the tensors, which the next step changes."""
         return {"updates": self.updates, "average": {name: tensor.clone() for name, tensor in self.tensors.items()}}
 
-    def leave_out_others(self, tensors: Mapping[str, Tensor]) -> None:
-        """Leave out what is of another shape, as that of a head before a new one."""
+    def fit_to_all(self, tensors: Mapping[str, Tensor]) -> None:
+        """Leave out averages whose shape differs from that in the model, as of an exchanged head; shard the others."""
         known = {name: tensor for name, tensor in tensors.items() if not is_lazy(tensor)}
-        kept = self.tensors.items()
-        self.tensors = {name: one for name, one in kept if name not in known or known[name].shape == one.shape}
+        kept = [(name, one, known.get(name, one)) for name, one in self.tensors.items()]
+        self.tensors = {name: as_sharded(one, tensor) for name, one, tensor in kept if tensor.shape == one.shape}
 
     def begin(self, tensors: Mapping[str, Tensor]) -> None:
-        """Begin with copies of tensors; a lazy parameter has no value yet, and begins with that of the first step."""
+        """Begin with copies of tensors; a lazy parameter has no value yet, and begins with the first step."""
         known = {name: tensor.detach() for name, tensor in tensors.items() if not is_lazy(tensor)}
         self.tensors = {name: in_32_bits(tensor).clone() for name, tensor in known.items()}
 
@@ -279,8 +281,9 @@ class Average:
         """Move the average towards the current tensors; a tensor that is new is its own average."""
         before, current = self.tensors, {name: in_32_bits(tensor.detach()) for name, tensor in current.items()}
         self.tensors = {
-            name: fitted(before[name], tensor) if name in before else tensor.clone() for name, tensor in current.items()
+            name: fit_to(before[name], tensor) if name in before else tensor.clone() for name, tensor in current.items()
         }
+        # torch averages many tensors with one kernel, if they share a device and a type.
         groups: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
         for name in filter(before.__contains__, current):
             tensor = current[name]
@@ -292,17 +295,17 @@ class Average:
         self.updates += 1
 
 
-def fitted(average: Tensor, tensor: Tensor) -> Tensor:
+def fit_to(average: Tensor, tensor: Tensor) -> Tensor:
     """Return an average in the form of a tensor that has replaced the averaged one.
 
     What they have in common stays, a block from the first index on; the rest is that of the tensor.
 
-    >>> fitted(torch.zeros(2, 2), torch.ones(2, 3))
+    >>> fit_to(torch.zeros(2, 2), torch.ones(2, 3))
     tensor([[0., 0., 1.],
             [0., 0., 1.]])
     """
     if average.shape == tensor.shape:
-        return average.to(tensor)  # itself, if it has the device and the type already
+        return average.to(tensor)  # the same object, if device and type fit
     made = tensor.detach().clone()
     if average.dim() == made.dim():
         common = tuple(slice(min(sizes)) for sizes in zip(average.shape, made.shape, strict=True))

@@ -1,4 +1,4 @@
-"""Frozen modules: parts of a model that are not trained."""
+"""Frozen modules: modules of a model that are not trained."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
-from train_manager.model.modules import Chosen, choices, chosen, require_module, warn_of_left_out
+from train_manager.model.modules import Chosen, choices, choose_modules, require_module, warn_of_left_out
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count, require_one_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @recorded
 class FreezeModules(Extension):
-    """Keep parts of the model as they are, to the bit: parameters and buffers, such as the means of BatchNorm.
+    """Keep modules of the model as they are, to the bit: parameters and buffers, such as the means of BatchNorm.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(FreezeModules("0"))
@@ -63,23 +63,24 @@ class FreezeModules(Extension):
         self.modules = choices(modules, "FreezeModules")
         self.until: int | None = None if until is None else require_count(until, "until", at_least=1)
         self.dropout: str = require_one_of(dropout, "dropout", ("on", "off"), asked_by="FreezeModules")
-        self._frozen: Frozen | None = None  # None outside of runs, and while it pauses
-        self._told: set[str] = set()  # what the models of phases lacked
+        self._frozen: Frozen | None = None  # from the opening of a run to its end; None while the extension pauses
+        self._warned: set[str] = set()  # the missing names that a warning was given for
 
     def around_run(self, train_manager: TrainManager) -> Iterator[None]:
         try:
-            # Without a word of what the model lacks: `pre_run` refuses it, and after a pause it is known.
-            self._freeze(train_manager.model, self._is_over(train_manager.epoch_num), tells=False)
+            # Without warnings of missing names: as the run opens, `pre_run` refuses them below. This hook also resumes
+            # after a pause, when the warnings were given before.
+            self._freeze(train_manager.model, self._is_over(train_manager.epoch_num), warns=False)
             yield
         finally:
             self._unfreeze()
 
     def pre_run(self, train_manager: TrainManager) -> None:
         model = require_module(train_manager.model, "FreezeModules")
-        chosen(model, self.modules, "FreezeModules")  # also if `until` is over: a wrong name is an error
+        choose_modules(model, self.modules, "FreezeModules")  # a wrong name is an error, also after `until`
 
     def post_load_checkpoint(self, train_manager: TrainManager) -> None:
-        self._follow(train_manager, train_manager.epoch_num)  # which was 0 as the run opened
+        self._follow(train_manager, train_manager.epoch_num)  # the epoch was 0 until the checkpoint was loaded
 
     def around_phase(self, train_manager: TrainManager) -> Iterator[None]:
         around = self._frozen
@@ -87,7 +88,8 @@ class FreezeModules(Extension):
         try:
             yield
         finally:
-            if around is not None and self._frozen is not None:  # else it was removed
+            # None: the extension was removed, or paused, within the phase.
+            if around is not None and self._frozen is not None:
                 self._freeze(around.model, around.is_over)
 
     def pre_train_step_epoch(self, train_manager: TrainManager, epoch_num: int) -> None:
@@ -96,9 +98,11 @@ class FreezeModules(Extension):
     def around_train_step_batch(self, train_manager: TrainManager, epoch_num: int) -> Iterator[None]:
         frozen = self._frozen
         if frozen is not None and not frozen.is_of(train_manager.model, self._is_over(epoch_num)):
-            self._follow(train_manager, epoch_num)  # a batch of no epoch, after a phase, a swap or a replacement
+            self._follow(train_manager, epoch_num)  # train_on_batch opens no epoch, where it would be done otherwise
         silenced = [] if self._frozen is None else [one for one in self._frozen.silenced if one.training]
-        for module in silenced:  # in every batch: code between two may call model.train()
+        # In every batch, because code between two batches may call model.train(). The attribute is set directly: eval()
+        # would also change the modules inside.
+        for module in silenced:
             module.training = False
         try:
             yield
@@ -107,13 +111,17 @@ class FreezeModules(Extension):
                 module.training = True
 
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
-        """Look up the names anew, now and, as the new parameters may come into the model later, in the next batch."""
+        """Look up the names anew, now and in the next batch: the new parameters may not be in the model yet."""
         if self._frozen is not None:
+            for old, new in replaced.items():
+                # Made from a frozen parameter, the new one is frozen too (sharding does so): it would never be thawed.
+                new.requires_grad_(new.requires_grad or self._frozen.parameters.get(old, False))
             self._freeze(self._frozen.model, self._frozen.is_over).is_outdated = True
 
     @always
     def post_run(self) -> None:
-        self._unfreeze()  # and once more at the end of around_run, if Ctrl-C comes here
+        # Before other extensions end the run; around_run does it once more, if Ctrl-C comes within this call.
+        self._unfreeze()
 
     @property
     def frozen_parameters(self) -> tuple[nn.Parameter, ...]:
@@ -121,61 +129,58 @@ class FreezeModules(Extension):
         return () if self._frozen is None else tuple(self._frozen.parameters)
 
     def waits_for_epoch(self, epoch_num: int) -> bool:
-        """Return whether the end of an epoch after this one is to change something."""
+        """Return whether the end of an epoch after this one will thaw the modules."""
         return self.until is not None and not self._is_over(epoch_num)
 
     def _is_over(self, epoch_num: int) -> bool:
         return self.until is not None and epoch_num >= self.until
 
     def _follow(self, train_manager: TrainManager, epoch_num: int) -> None:
-        """Freeze what the model that is trained now has of the modules, unless the extension was removed."""
+        """Freeze the modules in the model that is trained now, unless the extension was removed."""
         if self._frozen is not None:
             self._freeze(train_manager.model, self._is_over(epoch_num))
 
-    def _freeze(self, model: Any, is_over: bool, *, tells: bool = True) -> Frozen:
+    def _freeze(self, model: Any, is_over: bool, *, warns: bool = True) -> Frozen:
         """Freeze the modules in a model, in place of what was frozen before."""
-        self._unfreeze()  # also what Ctrl-C has kept from being restored
-        modules = [] if is_over else [one for choice in self.modules for one in self._present(model, choice, tells)]
+        self._unfreeze()  # of another model or epoch; or of a run that Ctrl-C has ended within `release`
+        modules = [] if is_over else [one for choice in self.modules for one in self._present(model, choice, warns)]
         frozen = self._frozen = Frozen(model, is_over, modules, with_dropout=self.dropout == "off")
         frozen.freeze()
         return frozen
 
-    def _present(self, model: Any, choice: Chosen, tells: bool) -> Iterable[nn.Module]:
-        """Return the modules that a name stands for in a model; none if the model of a phase does not have it."""
+    def _present(self, model: Any, choice: Chosen, warns: bool) -> Iterable[nn.Module]:
+        """Return the modules that a name stands for in a model; none if the model of a phase lacks the name."""
         try:
-            return chosen(require_module(model, "FreezeModules"), [choice], "FreezeModules").values()
+            return choose_modules(require_module(model, "FreezeModules"), [choice], "FreezeModules").values()
         except InputError as error:
-            if tells:
-                warn_of_left_out(error, self._told)
+            if warns:
+                warn_of_left_out(error, self._warned)
             return ()
 
     def _unfreeze(self) -> None:
-        """Restore what was before, and forget it afterwards, so that Ctrl-C can cut it short."""
+        """Restore ``requires_grad`` of the frozen parameters."""
         if self._frozen is not None:
+            # Released first, forgotten afterwards: if Ctrl-C comes between, the next call releases once more.
             self._frozen.release()
             self._frozen = None
 
 
 @final
 class Frozen:
-    """What is frozen of one model.
+    """The frozen parameters and modules of one model."""
 
-    Attributes:
-        model: the model.
-        is_over: its training is past ``until``, so that nothing is frozen.
-        parameters: the frozen ones, each with its ``requires_grad`` from before.
-        silenced: the modules that are in eval mode during a training batch.
-        is_outdated: parameters of the model have been replaced since.
-        held: of all models and extensions.
-    """
-
+    # All that are frozen now, of every model and extension: two extensions may freeze one parameter, which is restored
+    # only by the one that releases it last.
     held: Final[WeakSet[Frozen]] = WeakSet()
 
     def __init__(self, model: Any, is_over: bool, modules: Iterable[nn.Module], *, with_dropout: bool) -> None:
         inside = dict.fromkeys(inner for module in modules for inner in module.modules())
         parameters = dict.fromkeys(p for module in inside for p in module.parameters(recurse=False))
-        self.model, self.is_over, self.is_outdated = model, is_over, False
+        self.model, self.is_over = model, is_over  # is_over: the training is past `until`, so that nothing is frozen
+        self.is_outdated = False  # parameters of the model were replaced since
+        # Each frozen parameter with its ``requires_grad`` from before.
         self.parameters = {parameter: parameter.requires_grad for parameter in parameters}
+        # The modules that are in eval mode during a training batch: those whose buffers a forward pass would change.
         self.silenced = [one for one in inside if with_dropout or next(one.buffers(recurse=False), None) is not None]
 
     def freeze(self) -> None:
@@ -185,11 +190,12 @@ class Frozen:
             parameter.requires_grad_(False)
 
     def release(self) -> None:
-        """Restore what was before; what another extension freezes too stays frozen, and that one restores it."""
+        """Restore ``requires_grad``, except of parameters that another extension freezes too, which restores them."""
         self.held.discard(self)
         for parameter, required_grad in self.parameters.items():
             others = [other for other in self.held if parameter in other.parameters]
             for other in others:
+                # The other one has found False if it froze the parameter after this one.
                 other.parameters[parameter] |= required_grad
             if not others:
                 parameter.requires_grad_(required_grad)

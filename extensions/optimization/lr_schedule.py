@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, final
 
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.fit import Difference, Made, class_misfit, made_of, options_that_differ, schedule_misfit
+from train_manager.checkpoints.fit import (
+    Difference,
+    Made,
+    class_misfit,
+    config_of,
+    options_that_differ,
+    schedule_misfit,
+)
 from train_manager.core.decorators import always, priority, provides
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
@@ -35,7 +42,7 @@ from train_manager.validation import require_one_of
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
-EXAMPLE = "LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10))"
+EXAMPLE = "LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10))"  # the cure of several errors
 
 
 @recorded
@@ -56,9 +63,10 @@ class LRSchedule(Extension):
     start (unless ``count_start`` is given), an evaluation that is a run of its own, and an evaluation from which a hook
     has left out the set.
 
-    The scheduler begins when the first run opens, and goes on from run to run. If a phase of the training swaps the
-    optimizer, and swaps it back, its scheduler goes on. With a metric, a phase has a scheduler of its own, for its
-    evaluations are of another training; the rates that it has reached stay. To begin with small rates, add ``WarmUp``.
+    The scheduler begins when the first run opens, and continues from run to run. If a phase of the training swaps the
+    optimizer, and swaps it back, its scheduler continues. With a metric, a phase has a scheduler of its own, because
+    its evaluations belong to another training; the rates that it has reached stay. To begin with small rates, add
+    ``WarmUp``.
 
     *Runs at:* the start of ``run``, ``train`` and ``train_step_batch``, the start and the end of ``train_step_epoch``
     and ``train_optimizer_step`` (its start after other hooks, priority 1000), and the end of ``eval``.
@@ -66,9 +74,9 @@ class LRSchedule(Extension):
     *Asks for:* ``epoch_num``, ``step_num``, ``update_num``, ``eval_results`` and ``standalone_eval``;
     ``optimizer_name`` if it is alive; the optimizer.
 
-    *Leaves behind:* ``learning_rates`` of ``train_step_batch``: the rates that the optimizer steps with, one for each
-    parameter group, the factor of ``WarmUp`` included; with ``optimizer="critic"`` it is called
-    ``learning_rates_critic``. It is not defined for a batch after which the optimizer does not step.
+    *Leaves behind:* ``learning_rates`` of ``train_step_batch``: the learning rate of each parameter group, with the
+    factor of ``WarmUp``; with ``optimizer="critic"`` it is called ``learning_rates_critic``. It is not defined for a
+    batch after which the optimizer does not step.
 
     Args:
         make: returns a scheduler for an optimizer.
@@ -95,7 +103,8 @@ class LRSchedule(Extension):
     ) -> None:
         if not callable(make):
             what = f"LRSchedule needs a function of the optimizer, but was given a {type(make).__name__}"
-            raise _invalid(what, "make", EXAMPLE)
+            example = f"LRSchedule(lambda optimizer: torch.optim.lr_scheduler.{type(make).__name__}(optimizer, ...))"
+            raise _invalid(what, "make", example if hasattr(make, "step") else EXAMPLE)
         if monitor is not None and per is not None:
             what = f"LRSchedule takes per or monitor, but was given per={per!r} and monitor={monitor!r}"
             raise _invalid(what, "per", "leave out one of them")
@@ -107,7 +116,8 @@ class LRSchedule(Extension):
         )
         self.optimizer = optimizer
         self.count_start = count_start
-        self._done = 0  # epochs or steps that were done when the present one began
+        self._done = 0  # epochs, or steps of the optimizer, that were done when the present one began
+        # With a metric each phase has Schedulers of its own, else one object serves the whole training.
         self._schedulers = Book(partial(Schedulers, self._new_scheduler), per="manager" if monitor is None else "phase")
         self.pre_train_optimizer_step = self._rates_hook()
 
@@ -140,24 +150,24 @@ class LRSchedule(Extension):
         if self.per == "epoch":
             self._done = epoch_num
 
-    @always  # if another hook fails now, the epoch is done all the same, and counts
+    @always  # the epoch is done, even if another hook of its end fails
     def post_train_step_epoch(self, epoch_num: int, train_manager: TrainManager | None = None) -> None:
         if self.per == "epoch" and epoch_num > self._done:
             self._schedulers.of(train_manager).step()
 
     def pre_train_step_batch(self, train_manager: TrainManager, update_num: int) -> None:
-        self._begin(train_manager)  # if the extension was added to an open run, or the optimizer was swapped
+        self._begin(train_manager)  # here too: the extension may join an open run, or the optimizer be swapped
         if self.per == "step":
             self._done = update_num
 
-    @always  # also if a hook fails, or skips the batch, when the optimizer has stepped
+    @always  # the optimizer has stepped, even if a hook after it fails or skips the batch
     def post_train_optimizer_step(
         self, update_num: int, optimizer_name: str | None = None, train_manager: TrainManager | None = None
     ) -> None:
         if self.per == "step":
             if update_num > self._done and self.optimizer in (None, optimizer_name):
                 self._schedulers.of(train_manager).step()
-            self._done = update_num  # also after a step of another optimizer
+            self._done = update_num  # every step moves update_num, also that of another optimizer
 
     def post_eval(
         self,
@@ -181,15 +191,16 @@ class LRSchedule(Extension):
         schedulers = self._schedulers.of(train_manager)
         is_known = self.optimizer is None or self.optimizer in optimizers_of(train_manager)
         schedulers.is_idle = not is_known and any(met.scheduler is not None for met in self._schedulers.values())
-        if schedulers.is_idle:  # in a phase without this optimizer
+        # In a phase without this optimizer the name is not an error: the scheduler waits until the phase ends.
+        if schedulers.is_idle:
             return
         optimizer = optimizer_of(train_manager, self.optimizer, "LRSchedule")
-        if optimizer is not None:  # else a run that only evaluates
+        if optimizer is not None:  # None: a run that only evaluates has made none
             is_met = any(met is not schedulers and met.has(optimizer) for met in self._schedulers.values())
             schedulers.use(optimizer, name_of_part(train_manager, "optimizer"), keeps_rates=is_met)
 
     def waits_for_epoch(self, epoch_num: int) -> bool:
-        """Return whether the end of an epoch after this one is to change something."""
+        """Return whether the end of an epoch after this one will change the rates."""
         return self.per == "epoch"
 
     def _new_scheduler(self, optimizer: Optimizer) -> Any:
@@ -198,6 +209,7 @@ class LRSchedule(Extension):
         if not hasattr(scheduler, "step"):
             what = f"LRSchedule: make must return a scheduler with step(), but returned a {kind}"
             raise _invalid(what, "make", EXAMPLE)
+        # A scheduler with a metric requires an argument of step(); torch has no common class for such schedulers.
         parameters = inspect.signature(scheduler.step).parameters.values()
         needs_metric = any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
         if needs_metric and self.monitor is None:
@@ -211,17 +223,17 @@ class LRSchedule(Extension):
     # ---- saved state -----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the schedulers, and the rates they have set, for each optimizer that they have met."""
+        """Return the state of each scheduler and the rates that it has set, by the names of the optimizers."""
         met = self._schedulers.state_dict()
         return super().state_dict() | ({"met": met} if met else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned and the rates; what an optimizer lacks yet, as soon as it is there."""
+        """Restore what ``state_dict`` returned and the rates; the state of an optimizer waits until it is there."""
         super().load_state_dict(state)
-        self._schedulers.load_state_dict(state.get("met", {"": state}))  # or of an earlier version
+        self._schedulers.load_state_dict(state.get("met", {"": state}))  # an earlier version has saved the one value
 
     def compared_with(self, state: Mapping[str, Any], *, goes_on: bool) -> Iterator[str | Difference]:
-        """Say what of a saved state does not fit the schedulers that are here, and which options differ.
+        """Yield why a saved state does not fit the schedulers that are here, and which options differ.
 
         Args:
             state: what ``state_dict`` returned.
@@ -236,22 +248,17 @@ class LRSchedule(Extension):
 
 @final
 class Schedulers:
-    """The schedulers of the optimizers that a training, or a phase of it, has met.
-
-    Attributes:
-        scheduler: that of the present optimizer; None before there is one.
-        is_idle: the optimizer is not trained now.
-    """
+    """The schedulers of the optimizers that a training, or a phase of it, has met."""
 
     def __init__(self, make: Callable[[Optimizer], Any]) -> None:
         self._make = make
-        self.scheduler: Any = None
-        self.is_idle = False
+        self.scheduler: Any = None  # of the optimizer that is trained now; None before there is one
+        self.is_idle = False  # in a phase without the optimizer: it must not step
         self._optimizer: Optimizer | None = None  # the optimizer that the scheduler belongs to
         self._made: Made = {}  # how the scheduler was made in this program
-        self._made_there: Made = {}  # the same of the state that was loaded, in the program that saved it
-        self._name = ""  # of that optimizer in a checkpoint: which phase has brought it
-        self._put_away: PerObject[Optimizer, tuple[str, Any]] = PerObject()  # names and states, of swapped optimizers
+        self._made_there: Made = {}  # how the loaded scheduler was made, in the program that saved it
+        self._name = ""  # the name of that optimizer in checkpoints: the phase that has brought it
+        self._put_away: PerObject[Optimizer, tuple[str, Any]] = PerObject()  # swapped optimizers: names and states
         self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers, by name
 
     def has(self, optimizer: Optimizer) -> bool:
@@ -260,7 +267,7 @@ class Schedulers:
 
     def step(self, *metric: float) -> None:
         """Step the scheduler."""
-        if self.scheduler is not None and not self.is_idle:  # None before the first batch, if added to an open run
+        if self.scheduler is not None and not self.is_idle:  # None: joined an open run
             self.scheduler.step(*metric)
 
     def use(self, optimizer: Optimizer, name: str, *, keeps_rates: bool) -> None:
@@ -274,15 +281,18 @@ class Schedulers:
         if optimizer is self._optimizer:
             return
         if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
-            # Not the scheduler itself, which would keep the optimizer alive.
+            # The state, not the scheduler itself, which would keep the swapped optimizer alive.
             self._put_away[self._optimizer] = self._name, copy.deepcopy(self.scheduler.state_dict())
+        # Making a scheduler sets the first rates. Where another
+        # scheduler has brought the rates further, they are put back.
         settings = settings_of(optimizer)
         self.scheduler = self._make(optimizer)
         self._optimizer, self._name = optimizer, name
-        self._made, self._made_there = made_of(self.scheduler), {}
+        self._made, self._made_there = config_of(self.scheduler), {}
         if name in self._loaded:
-            restore_settings(optimizer, settings)  # making a scheduler has set the first rates
+            restore_settings(optimizer, settings)
             self._take_loaded()
+        # The optimizer was here before: its scheduler continues with the state from then.
         elif optimizer in self._put_away:
             self.scheduler.load_state_dict(self._put_away.pop(optimizer)[1])
             restore_settings(optimizer, settings)
@@ -291,10 +301,10 @@ class Schedulers:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of each scheduler, and its rates, by the names of the optimizers."""
-        met = {name: _kept(state, of) for of, (name, state) in self._put_away.items()}
+        met = {name: _snapshot_scheduler(state, of) for of, (name, state) in self._put_away.items()}
         if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
             met[self._name] = {
-                **_kept(self.scheduler.state_dict(), self._optimizer),
+                **_snapshot_scheduler(self.scheduler.state_dict(), self._optimizer),
                 "made": self._made_there or self._made,
             }
         found = {**self._loaded, **met}
@@ -309,7 +319,7 @@ class Schedulers:
         self._take_loaded()
 
     def _is_of_another(self, found: Mapping[str, Any]) -> bool:
-        """Return whether the optimizer cannot have taken its own saved state: the rates were for another one."""
+        """Return whether a state was saved with an optimizer of another class, or of other groups."""
         kind, rates = type(self._optimizer).__name__, learning_rates(self._optimizer) if self._optimizer else ()
         return found.get("optimizer", kind) != kind or len(found["rates"]) != len(rates)
 
@@ -318,7 +328,7 @@ class Schedulers:
         return self._optimizer is not None and self._name == name
 
     def compared_with(self, saved: Mapping[str, Any], *, goes_on: bool) -> Iterator[str | Difference]:
-        """Say whether the scheduler cannot go on from a saved one, or which of its options differ."""
+        """Yield why the scheduler cannot resume from a saved one, or which of its options differ."""
         label, made = f"the scheduler of LRSchedule ({type(self.scheduler).__name__})", saved.get("made")
         misfit = schedule_misfit(label, self.scheduler, saved["scheduler"], made, goes_on=goes_on)
         if misfit is not None:
@@ -327,16 +337,17 @@ class Schedulers:
             yield from options_that_differ(label, self._made, made)
 
     def _take_loaded(self) -> None:
+        """Load the state that waits for the present optimizer, and set its rates; drop a state of another kind."""
         if self._optimizer is not None and self._name in self._loaded:
             found = self._loaded.pop(self._name)
             if self._is_of_another(found) or class_misfit("", self.scheduler, found.get("made")):
                 return
             self._made_there = found.get("made", {})
             self.scheduler.load_state_dict(copy.deepcopy(found["scheduler"]))
-            set_learning_rates(self._optimizer, found["rates"])  # loading the state of a scheduler does not set them
+            set_learning_rates(self._optimizer, found["rates"])  # load_state_dict of a scheduler does not set them
 
 
-def _kept(scheduler: Any, optimizer: Optimizer) -> dict[str, Any]:
+def _snapshot_scheduler(scheduler: Any, optimizer: Optimizer) -> dict[str, Any]:
     rates = list(learning_rates(optimizer))
     return {"scheduler": copy.deepcopy(scheduler), "rates": rates, "optimizer": type(optimizer).__name__}
 

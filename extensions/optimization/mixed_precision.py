@@ -81,18 +81,18 @@ class MixedPrecision(Extension):
             what = f"dtype must be torch.bfloat16 or torch.float16, but is {dtype!r:.60}"
             raise InputError(what, name="dtype", cure="give one of them: MixedPrecision(torch.bfloat16)")
         self.dtype = dtype
-        self.device_type: str | None = _checked_device_type(device_type)
+        self.device_type: str | None = _check_device_type(device_type)
         self.optimizer = optimizer
         self.scalers: dict[str, GradScaler] = {}
-        self._device_type = self.device_type or "cpu"  # of the present batch
-        self._scales: dict[str, float] = {}  # the last values that were read on the host
-        self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers
-        self._told: set[str] = set()  # what the models of phases lacked
+        self._device_type = self.device_type or "cpu"  # of the model in the present batch
+        self._scales: dict[str, float] = {}  # the last values that were read on the host, by optimizer
+        self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers, by name
+        self._warned: set[str] = set()  # the missing names that a warning was given for
 
     def pre_run(self, train_manager: TrainManager) -> None:
         if self.optimizer is not None:
             optimizer_of(train_manager, self.optimizer, "MixedPrecision")  # a wrong name is an error
-        self._module(train_manager)
+        self._module(train_manager)  # raises if there is no such module
 
     # ---- forward -----------------------------------------------------------------------------------------------------
 
@@ -114,13 +114,13 @@ class MixedPrecision(Extension):
     def around_train_optimizer_step(self) -> Iterator[None]:
         with torch.autocast(self._device_type, enabled=False):
             yield
-        torch.clear_autocast_cache()  # it has the weights of before the step in 16 bits
+        torch.clear_autocast_cache()  # it holds 16-bit copies of the weights from before the step
 
     def _precision(self, train_manager: TrainManager) -> AbstractContextManager[Any]:
         try:
             module = self._module(train_manager)
-        except InputError as error:  # of a phase: at the start of the run it comes out
-            warn_of_left_out(error, self._told)
+        except InputError as error:  # in a phase whose model lacks the module; in the model of the run it is an error
+            warn_of_left_out(error, self._warned)
             return nullcontext()
         first = next(train_manager.model.parameters(), None)
         self._device_type = self.device_type or ("cpu" if first is None else first.device.type)
@@ -129,9 +129,9 @@ class MixedPrecision(Extension):
 
     @contextmanager
     def _afresh(self, train_manager: TrainManager) -> Iterator[None]:
-        """Run without what autocast has kept of the weights, which a hook may have changed, as ``SAM`` does."""
+        """Run under autocast without its 16-bit copies of weights, which a hook may have changed, as ``SAM`` does."""
         if any(train_manager[name] is self for name in train_manager.paused_extensions):
-            yield  # the fixture of the run is alive, but its batches are in 32 bits
+            yield  # paused: the fixture is alive for the whole run, but batches are in 32 bits now
             return
         torch.clear_autocast_cache()
         try:
@@ -141,7 +141,7 @@ class MixedPrecision(Extension):
             torch.clear_autocast_cache()
 
     def _module(self, train_manager: TrainManager) -> nn.Module:
-        """Return what runs in 16 bits."""
+        """Return the module that runs in 16 bits."""
         model = require_module(train_manager.model, "MixedPrecision")
         part = model if self.optimizer is None else getattr(model, self.optimizer, None)
         if isinstance(part, nn.Module):
@@ -160,15 +160,14 @@ class MixedPrecision(Extension):
         return self._scaler(optimizer_name).scale(backward_loss)
 
     def pre_train_optimizer_step(self, optimizer: Optimizer, optimizer_name: str) -> None:
-        is_scaled = (
-            optimizer_name in self.scalers or optimizer_name in self._loaded
-        )  # its backward may have been before
+        # A loaded scaler counts: the checkpoint may have been written between a scaled backward pass and its step.
+        is_scaled = optimizer_name in self.scalers or optimizer_name in self._loaded
         scaler = self._scaler(optimizer_name) if is_scaled else None
         if scaler is None or next(parameters_with_gradients(optimizer), None) is None:
             return
         scaler.unscale_(optimizer)
         scaler.update()
-        before, self._scales[optimizer_name] = self._scales[optimizer_name], scaler.get_scale()  # waits for the device
+        before, self._scales[optimizer_name] = self._scales[optimizer_name], scaler.get_scale()  # waits for the GPU
         if self._scales[optimizer_name] < before:  # only an overflow lowers the scale
             optimizer.zero_grad(set_to_none=True)
             raise SkipStage
@@ -178,7 +177,8 @@ class MixedPrecision(Extension):
             scaler = self.scalers[optimizer_name] = GradScaler(self._device_type)
             if optimizer_name in self._loaded:
                 scaler.load_state_dict(self._loaded.pop(optimizer_name))
-                scaler.scale(torch.zeros((), device=self._device_type))  # the first call makes its tensors
+                # The tensors of the scaler, which get_scale() reads, are made by the first call of scale().
+                scaler.scale(torch.zeros((), device=self._device_type))
             self._scales[optimizer_name] = scaler.get_scale()
         return self.scalers[optimizer_name]
 
@@ -206,7 +206,7 @@ def _only_in(module: nn.Module, autocast: Callable[[], AbstractContextManager[An
         entered[-1].__enter__()
 
     def leave(module: Any = None, inputs: Any = None, output: Any = None) -> Any:
-        if entered:  # not if a hook before `enter` has failed
+        if entered:  # empty if another hook of the module has failed before `enter`
             entered.pop().__exit__(None, None, None)
         return _in_32_bits(output)
 
@@ -214,7 +214,7 @@ def _only_in(module: nn.Module, autocast: Callable[[], AbstractContextManager[An
         try:
             yield
         finally:
-            while entered:  # Ctrl-C in the forward
+            while entered:  # Ctrl-C within the forward keeps torch from calling `leave`
                 leave()
 
 
@@ -231,7 +231,7 @@ def _in_32_bits(value: Any) -> Any:
     return type(value)(map(_in_32_bits, value)) if isinstance(value, list | tuple) else value
 
 
-def _checked_device_type(value: str | None) -> str | None:
+def _check_device_type(value: str | None) -> str | None:
     try:
         if value is None or torch.amp.is_autocast_available(value):
             return value

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from train_manager.core.extension import Extension
 from train_manager.loop.windows import require_no_closure
-from train_manager.model.buffers import preserved_buffers
+from train_manager.model.buffers import preserve_buffers
 from train_manager.model.optimizers import optimizer_of, parameters_with_gradients
 from train_manager.rebuilding.recorded import recorded
 from train_manager.validation import require_number
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def climbed(parameters: Iterable[Tensor], rho: float) -> Iterator[None]:
+def climb(parameters: Iterable[Tensor], rho: float) -> Iterator[None]:
     """Move parameters by ``rho`` along their common gradient, to a larger loss, and restore them on any exit.
 
     >>> weight = nn.Parameter(torch.tensor([1., 1.]))
     >>> weight.grad = torch.tensor([3., 4.])
-    >>> with climbed([weight], rho=0.5):
+    >>> with climb([weight], rho=0.5):
     ...     print(weight.data)
     tensor([1.3000, 1.4000])
     >>> weight.data
@@ -35,17 +35,18 @@ def climbed(parameters: Iterable[Tensor], rho: float) -> Iterator[None]:
     """
     moved = list(parameters)
     gradients = [parameter.grad for parameter in moved if parameter.grad is not None]
+    # A copy, because subtracting what was added would not give the same bits.
     before = [parameter.detach().clone() for parameter in moved]
     try:
         with torch.no_grad():
-            scale = rho / (_norm(gradients) + 1e-12)  # stays a tensor, so that nothing waits for the device
+            scale = rho / (_norm(gradients) + 1e-12)  # a tensor: nothing waits for the device
             for parameter, gradient in zip(moved, gradients, strict=True):
                 parameter.add_(gradient * scale.to(gradient.device))
         yield
     finally:
         try:
             _put_back(moved, before)
-        except KeyboardInterrupt:  # else the step would begin at the other point
+        except KeyboardInterrupt:  # Ctrl-C within the restoring: once more, or the step would begin at the other point
             _put_back(moved, before)
             raise
 
@@ -101,10 +102,14 @@ class SAM(Extension):
         if self.optimizer not in (None, optimizer_name):
             return
         require_no_closure(optimizer, optimizer_name, "SAM")
+        # A function that computes the loss of the present batch
+        # anew, and its gradients in place of those that are there.
         loss_again = train_manager.closure(optimizer_name)
         parts = (train_manager.model, train_manager.called_model, train_manager.loss)
+        # called_model is what a train_batch calls in place of the model, such as a compiled one.
         modules = [part for part in parts if isinstance(part, nn.Module)]
-        with climbed(parameters_with_gradients(optimizer), self.rho), preserved_buffers(*modules):
+        # Buffers are kept, because BatchNorm would count the batch twice.
+        with climb(parameters_with_gradients(optimizer), self.rho), preserve_buffers(*modules):
             loss_again()
 
 

@@ -38,7 +38,7 @@ class WarmUp(Extension):
     >>> factors
     [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
 
-    It counts with the manager's own counters, so a training that goes on does not warm up again; the steps of one of
+    It counts with the manager's own counters, so a training that resumes does not warm up again; the steps of one of
     several optimizers it counts itself.
 
     *Runs at:* the start of ``train_optimizer_step``, after other hooks (priority 100), and its end, before other hooks
@@ -52,9 +52,9 @@ class WarmUp(Extension):
 
     Args:
         steps: the number of steps of the optimizer in which the factor grows; or
-        epochs: the number of epochs, a fraction of one for each of its batches; a phase counts its own epochs, so it
-            warms up anew. Within an epoch whose length is unknown the factor is constant: of data without ``len()``,
-            which is warned of, and in a loop of your own.
+        epochs: the number of epochs in which the factor grows, a little with each batch; a phase counts its own epochs,
+            so it warms up anew. The factor is constant within an epoch of unknown length: with data without ``len()``,
+            with a warning, and in a loop of your own.
         start: the first factor.
         optimizer: the name of one of several optimizers.
 
@@ -77,8 +77,8 @@ class WarmUp(Extension):
         self.epochs: int | None = None if epochs is None else require_count(epochs, "epochs", at_least=1)
         self.start: float = require_number(start, "start", at_least=0, at_most=1)
         self.optimizer = optimizer
-        self._own_steps = 0  # of the optimizer that is named
-        self._update_num = 0  # as the present step of an optimizer began
+        self._own_steps = 0  # steps of `optimizer`, which the manager does not count apart
+        self._update_num = 0  # of the manager, as the present step of an optimizer began
         self._before: tuple[Optimizer, tuple[Rate, ...]] | None = None  # the schedule's rates, during that step
         self.pre_train_optimizer_step = self._factor_hook()
 
@@ -87,7 +87,7 @@ class WarmUp(Extension):
         name = "warm_up_factor" if self.optimizer is None else f"warm_up_factor_{self.optimizer}"
         asked = ["update_num"] if self.epochs is None else ["epoch_num", "batch_num", "stage"]
         hook = with_parameters(["train_manager", *asked], self._multiply)
-        # last, to multiply the rates that other hooks have set
+        # Priority 100: after the hooks that set rates for the step, so that their rates are multiplied.
         hook = priority(100)(provides(name, stage="train_step_batch")(hook))
         return hook if self.optimizer is None else StepsOf(self.optimizer)(hook)
 
@@ -102,9 +102,9 @@ class WarmUp(Extension):
             warnings.warn(f"{what}; {cure}", UserWarning, stacklevel=users_level())
 
     def _multiply(self, asked: Mapping[str, Any]) -> float:  # the hook pre_train_optimizer_step: see __init__
-        self._restore()  # what Ctrl-C has kept from being restored
+        self._restore()  # Ctrl-C may have ended the last run before its hooks restored the rates
         if self.steps is None:
-            factor = self.factor(0, asked["epoch_num"] + done_of_epoch(**asked))
+            factor = self.factor(0, asked["epoch_num"] + epoch_fraction(**asked))
         else:
             factor = self.factor(asked["update_num"] if self.optimizer is None else self._own_steps, 0)
         if factor != 1:
@@ -114,26 +114,27 @@ class WarmUp(Extension):
             set_learning_rates(optimizer, [rate * factor for rate in self._before[1]])
         return factor
 
-    @always  # also if the step fails: the next factor must not multiply a multiplied rate
-    @priority(-100)  # first, so that other hooks find the rates of the schedule
+    @always  # even if the step fails: else the next factor would multiply a multiplied rate
+    @priority(-100)  # first, so that other hooks find the rates of the schedule, such as LRSchedule, which steps here
     def post_train_optimizer_step(self, update_num: int, optimizer_name: str | None = None) -> None:
         self._restore()
         if self.optimizer == optimizer_name and update_num > self._update_num:
-            self._own_steps += 1
-        self._update_num = update_num  # also after a step of another optimizer
+            self._own_steps += 1  # not if the step was skipped, which leaves update_num
+        self._update_num = update_num  # every step moves it, also that of another optimizer
 
     @always
     def post_run(self) -> None:
         self._restore()
 
     def _restore(self) -> None:
-        """Set the rates from before; they are forgotten afterwards, so that Ctrl-C can cut it short."""
+        """Set the rates of the schedule again."""
         if self._before is not None:
+            # Set first, forgotten afterwards: if Ctrl-C comes between, the next call sets them once more.
             set_learning_rates(*self._before)
             self._before = None
 
     def waits_for_epoch(self, epoch_num: int) -> bool:
-        """Return whether the end of an epoch after this one is to change something."""
+        """Return whether the end of an epoch after this one will change the factor."""
         return self.epochs is not None and epoch_num < self.epochs
 
     def factor(self, update_num: int, epochs: float) -> float:
@@ -161,8 +162,8 @@ def length_of_epoch(train_manager: TrainManager) -> int | None:
     return train_manager.steps_per_epoch or length_of(train_manager.train_data)
 
 
-def done_of_epoch(train_manager: TrainManager, stage: Scope, batch_num: int, **_: Any) -> float:
-    """Return which part of the epoch lies before the present batch; 0 if its length is unknown."""
+def epoch_fraction(train_manager: TrainManager, stage: Scope, batch_num: int, **_: Any) -> float:
+    """Return the share of the epoch before the present batch; 0 if the length of the epoch is unknown."""
     length = length_of_epoch(train_manager) if "train_step_epoch" in stage.path else None
     return 0.0 if not length else min(1.0, (batch_num - 1) / length)
 

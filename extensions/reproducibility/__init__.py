@@ -1,10 +1,10 @@
-"""Reproducibility: what makes a training repeatable.
+"""Reproducibility: records and settings that make a training repeatable.
 
 Its extensions, one per file:
 
-    Checkpoints    the whole training in files, and going on from there
-    CodeRecord     which code a training ran
+    Checkpoints    the whole training in files, and resuming from there
+    CodeRecord     the code that a run used
     Deterministic  operations that give the same result each time
-    RunRecord      what each run was, in run.json
+    RunRecord      the command, data and outcome of each run, in run.json
     TimeLimit      an end of the run before a time is over
 """

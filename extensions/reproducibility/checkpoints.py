@@ -1,29 +1,29 @@
-"""Checkpoints: save the whole training, and go on from there to the same result."""
+"""Checkpoints: save the whole training, and resume from there to the same result."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.parameter import is_lazy
 
-from train_manager.checkpoints.arguments import require_keep, require_resume, require_save_at, several
+from train_manager.checkpoints.arguments import (
+    require_keep,
+    require_resume,
+    require_save_at,
+    require_saved_weights,
+    several,
+)
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
-from train_manager.checkpoints.copies import copied
+from train_manager.checkpoints.copies import copy_state
 from train_manager.checkpoints.fit import Difference
 from train_manager.checkpoints.forgotten import Numbers, numbers_of_all, warn_of_forgotten
 from train_manager.checkpoints.manifest import differences_from_here
-from train_manager.checkpoints.parts import (
-    numbers_of,
-    put_back,
-    restore_fixtures,
-    state_of_fixtures,
-    warn_of_no_match,
-    without,
-)
+from train_manager.checkpoints.selection import numbers_of, restore_fixtures, state_of_fixtures
 from train_manager.checkpoints.state_tree import split
 from train_manager.checkpoints.verification import read_manifest
 from train_manager.core.decorators import always, modifies, priority
@@ -31,24 +31,27 @@ from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.schedule import Schedule
 from train_manager.data.known_position import doubts
+from train_manager.data.shares import ALONE
+from train_manager.distribution.sharded import full_state
 from train_manager.files.background import Background
 from train_manager.files.lock import WriterLock
 from train_manager.files.moves import move_away
-from train_manager.loop.outside_stops import stopped_by_signals
+from train_manager.loop.outside_stops import stop_on_signals
 from train_manager.loop.saved_state import not_a_state
-from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, mode_of
+from train_manager.metrics.monitor import Monitor, is_at_start, metric_name, metric_value, mode_of
 from train_manager.rebuilding.recorded import recorded
 from train_manager.schedules import scheduled
 from train_manager.telling.errors import CheckpointError, InputError, StageError, TrainManagerError
 from train_manager.telling.source_locations import users_level
 
 if TYPE_CHECKING:
+    from train_manager.loop.ranks import Ranks
     from train_manager.manager import TrainManager
 
 
 @recorded
 class Checkpoints(Extension):
-    """Save the whole training into ``train_dir``, and go on from there to the same result, to the bit.
+    """Save the whole training into ``train_dir``, and resume from there to the same result, to the bit.
 
     >>> import tempfile
     >>> from train_manager.testing import tiny_manager
@@ -63,16 +66,19 @@ class Checkpoints(Extension):
     random states, counters, the position in the data, phases, the history. It is written between two batches, when
     counters, schedules and extensions agree; and as a whole or not at all, whenever the process is killed.
 
-    If ``train_dir`` has checkpoints already, ``resume`` says what becomes of them. A damaged checkpoint is renamed,
+    If ``train_dir`` has checkpoints already, ``resume`` says whether to use them. A damaged checkpoint is renamed,
     with a warning, and the newest sound one is used. Nothing in a checkpoint is ever executed, and nothing overwritten.
 
-    To save the best weights, and to go on when the program is started again:
+    To save the best weights, and to resume when the program is started again:
 
     >>> checkpoints = Checkpoints(save_at="best", resume=True)
 
     SIGTERM and Ctrl-C end the run after the present step, with a checkpoint if ``save_at`` has "end"; a second one ends
     the process at once. SIGUSR1, which clusters send before the time is up, does the same, with an exit code that asks
     to be queued again.
+
+    Of several processes (``Distributed``), rank 0 alone locks, reads and writes, so the others need no disk that they
+    share with it. Any number of processes resumes from its checkpoints: as many to the bit, others within rounding.
 
     *Runs at:* around ``run``; the start of ``load_checkpoint``, ``train`` and ``save_checkpoint``; the end of ``run``,
     ``train_step_epoch`` and ``eval``; the end of ``train_step_batch`` if ``save_at`` has a schedule.
@@ -91,16 +97,17 @@ class Checkpoints(Extension):
         monitor: the set and the metric that decide which one is the best, as ``"valid/accuracy"``; None takes the loss
             of the first set of ``eval_data``, if there is one.
         mode: "min" if less is better, "max" if more is better; None derives it from the metric's name.
-        resume: False refuses a ``train_dir`` that has checkpoints; True goes on from one; "fresh" moves the folder
+        resume: False refuses a ``train_dir`` that has checkpoints; True resumes from one; "fresh" moves the folder
             aside, to ``<train_dir>-before-1``, and begins anew.
-        at: with ``resume=True``, the checkpoint to go on from: "last", "best", a step, or a path, also that of another
+        at: with ``resume=True``, the checkpoint to resume from: "last", "best", a step, or a path, also that of another
             training, from which a new ``train_dir`` begins. Later checkpoints of this training are moved to
-            ``checkpoints/superseded`` as it goes on.
+            ``checkpoints/superseded`` as it continues.
         exclude: patterns of names in the model's state that are not saved, as ``"backbone.*"``; loading leaves them as
             they are.
-        fixtures: names of live fixtures to save too: those with a ``state_dict``, and plain values.
+        only: patterns of the names that are saved, as ``"*.lora_*"``, in place of ``exclude``.
+        fixtures: names of live fixtures to save too: objects with a ``state_dict``, or plain values.
         in_background: write in a thread, one checkpoint at a time; the training waits for the copy only.
-        strict: refuse a checkpoint that does not fit; False loads what fits, and says what does not.
+        strict: refuse a checkpoint that does not fit; False loads the entries that fit, and lists the others.
         requeue_exit_code: of the process after SIGUSR1: 99 for Grid Engine, 85 for HTCondor.
 
     Attributes:
@@ -112,7 +119,9 @@ class Checkpoints(Extension):
             fit, or cannot be written.
     """
 
-    keeps_hold = True  # while it pauses: no other process may write there, and a signal still ends the run in order
+    # While the extension pauses, around_run stays open: the lock keeps other processes out of the folder, and a signal
+    # still ends the run in order.
+    keeps_hold = True
 
     def __init__(
         self,
@@ -124,6 +133,7 @@ class Checkpoints(Extension):
         resume: bool | str = False,
         at: str | int | os.PathLike[str] = "last",
         exclude: str | Iterable[str] = (),
+        only: str | Iterable[str] = (),
         fixtures: str | Iterable[str] = (),
         in_background: bool = False,
         strict: bool = True,
@@ -133,34 +143,45 @@ class Checkpoints(Extension):
         self.keep: int | None = None if keep is None else require_keep(keep)
         self.monitor: str | None = None if monitor is None else metric_name(monitor, "Checkpoints")
         self.mode: str = mode_of(monitor or "valid/loss", mode, "Checkpoints")
+        self.best_by = Monitor(self.monitor, self.mode, "Checkpoints", keeps=1)
         self.resume: bool | str = require_resume(resume, at)
         self.at: str | int | os.PathLike[str] = at
-        self.exclude, self.fixtures = several(exclude), several(fixtures)
+        self.saved_weights, self.fixtures = require_saved_weights(exclude, only), several(fixtures)
+        self.exclude, self.only = self.saved_weights.exclude, self.saved_weights.only
         self.in_background, self.strict = in_background, strict
         self.requeue_exit_code = requeue_exit_code
         self.best: float | None = None
-        self._evaluated: tuple[int, float | None, dict[str, Any]] | None = None  # step, value, results
-        self._run_id = ""
-        self._present: OpenedFolder | None = None  # from the first run on
-        self._background = Background(self._write)
+        # Of the last evaluation: its step, the monitored value, all results.
+        self._evaluated: tuple[int, float | None, dict[str, Any]] | None = None
+        self._run_id = ""  # of the open run, for the manifest
+        self._present: OpenedFolder | None = None  # from the first run on; another train_dir gets another one
+        self._background = Background(self._write)  # its thread, used with in_background=True
+        # Raises a signal that came between two training calls of the run.
         self._raise_signal: Callable[[], None] = no_signal
         for schedule in (one for one in self.save_at if isinstance(one, Schedule)):
+            # The hook exists only with a schedule, so that without one no step pays for it.
             vars(self)["post_train_step_batch"] = ask_for_a_checkpoint
             scheduled(self, "post_train_step_batch", schedule)
 
     # ---- the run -------------------------------------------------------------------------------------------------
 
-    @priority(-100)  # before an extension opens a file in a folder that is moved
+    @priority(-100)  # first: resume="fresh" moves the folder, in which other extensions open files
     def around_run(self, train_manager: TrainManager, train_dir: Path) -> Iterator[None]:
         self._run_id = train_manager.run_id
-        opened = self._open(train_dir)
+        opened = self._open(train_dir, moves=not train_manager.ranks.place.rank)
         opened.numbers = opened.numbers or numbers_of_all(train_manager)
-        with stopped_by_signals(
+        with stop_on_signals(
             train_manager, saves="end" in self.save_at, requeue_exit_code=self.requeue_exit_code
         ) as self._raise_signal:
             try:
                 yield
+                if self.in_background:
+                    # Else a process that waits for nothing more would not learn of an error of rank 0's thread.
+                    self._background.join()
+                    train_manager.ranks.of_first(None)
             finally:
+                # The lock is released last, and as often as it was
+                # acquired, even if the thread's error comes out of join().
                 self._raise_signal = no_signal
                 try:
                     self._background.join()
@@ -170,13 +191,13 @@ class Checkpoints(Extension):
 
     @always
     def post_run(self) -> None:
-        self._background.join()  # here, so that its error is one of the run for hooks that record how the run ends
+        self._background.join()  # here, so that RunRecord, around this hook, sees an error of the thread
 
-    def _open(self, train_dir: Path) -> OpenedFolder:
-        """Return the folder, also for a further run; with ``resume="fresh"`` move what is there aside at first."""
+    def _open(self, train_dir: Path, *, moves: bool) -> OpenedFolder:
+        """Return the opened folder; in the first run with ``resume="fresh"`` rank 0 moves an existing folder aside."""
         if self._present is None or self._present.given_dir != train_dir:
             self._present = OpenedFolder(train_dir)
-            if self.resume == "fresh":
+            if self.resume == "fresh" and moves:
                 move_away(self._present.lock)
         return self._present
 
@@ -193,34 +214,49 @@ class Checkpoints(Extension):
     def pre_load_checkpoint(self, train_manager: TrainManager, fixtures: Fixtures) -> Path | bool:
         opened = self._opened
         if not opened.is_new:
-            return False  # a further run of the same training
-        is_within = train_manager.steps_per_epoch is not None or {*self.save_at} - {"epoch", "best"}
-        warn_of_doubts(train_manager.train_data, is_within=bool(is_within))
-        path = self._to_load(opened.folder)
+            return False  # a further run of the same training has its state in memory
+        ranks = train_manager.ranks
+        # Rank 0 alone reads and verifies, so that the disks of the other processes need not have the checkpoint.
+        path, state = ranks.of_first((None, {}) if ranks.place.rank else self._read(train_manager))
         if path is not None:
-            self._load(path, train_manager, fixtures)
+            # The warnings of the others would be those of rank 0 once more.
+            with warnings.catch_warnings(action="ignore") if ranks.place.rank else nullcontext():
+                self._load(path, state, train_manager, fixtures)
         opened.is_new, opened.loaded = False, path
         return path or False
 
+    def _read(self, train_manager: TrainManager) -> tuple[Path | None, dict[str, Any]]:
+        """Return the checkpoint to resume from, and its state."""
+        # Whether a checkpoint may be written within an epoch, where more data cannot resume exactly.
+        is_within = train_manager.steps_per_epoch is not None or {*self.save_at} - {"epoch", "best"}
+        warn_of_doubts(train_manager.train_data, is_within=bool(is_within))
+        path = self._to_load(self._opened.folder)
+        if path is None:
+            return None, {}
+        state = self._opened.folder.read(path)
+        warn_of_another_place(path)
+        return path, state
+
     def _to_load(self, folder: CheckpointFolder) -> Path | None:
-        """Return the checkpoint to go on from; None if the training begins anew."""
+        """Return the checkpoint to resume from; None if the training begins anew."""
         has_own, at = bool(folder.checkpoints()), self.at
         if self.resume is not True:
             if has_own:
                 raise has_checkpoints(folder)
             return None
         if not isinstance(at, int) and at not in ("last", "best"):
-            is_another = Path(at).exists() and not folder.has(at)  # one that is misspelt is an error
+            # `at` may be a path of another training, from which this one begins. Once this training has checkpoints of
+            # its own, it resumes from its last one. A path that does not exist is left to `find`, which raises.
+            is_another = Path(at).exists() and not folder.has(at)
             return folder.find("last" if has_own and is_another else at, mode=self.mode)
-        is_there = has_own or folder.damaged() or isinstance(at, int)
+        is_there = has_own or folder.list_damaged() or isinstance(at, int)
         return folder.find(at, mode=self.mode) if is_there else None
 
-    def _load(self, path: Path, train_manager: TrainManager, fixtures: Fixtures) -> None:
-        state = self._opened.folder.read(path)
-        warn_of_another_place(path)
+    def _load(self, path: Path, state: dict[str, Any], train_manager: TrainManager, fixtures: Fixtures) -> None:
         if not all(isinstance(state.get(part, {}), dict) for part in ("model", "fixtures")):
             raise CheckpointError(f"{path} is damaged: its model and its fixtures are not dicts", name=path.name)
-        state["model"] = put_back(state.get("model", {}), train_manager.model, self.exclude)
+        # Entries that `exclude` or `only` has left out are taken from the present model, so that nothing is missing.
+        state["model"] = self.saved_weights.put_back(state.get("model", {}), train_manager.model)
         train_manager.load_state_dict(state, strict=self.strict)
         try:
             restore_fixtures(fixtures, state.get("fixtures", {}))
@@ -231,17 +267,20 @@ class Checkpoints(Extension):
 
     # ---- asking for one ------------------------------------------------------------------------------------------
 
-    @priority(-100)  # before MetricStore supersedes the figures of another run that still writes into this folder
+    @priority(-100)  # takes the lock before MetricStore supersedes metrics, which another process may still be writing
     def pre_train(self, train_manager: TrainManager) -> None:
         self._raise_signal()
         if "best" in self.save_at and not train_manager.eval_data:
             cure = 'give eval_data={"valid": ...}, or save_at="epoch"'
             what = "save_at has 'best', but there is no eval_data"
             raise InputError(what, name="save_at", asked_by="Checkpoints", cure=cure)
-        warn_of_no_match(train_manager.model, self.exclude)
-        self._opened.begin_to_write()
-        self._opened.require_storable(train_manager)
+        if not train_manager.ranks.place.rank:
+            self.saved_weights.warn_of_no_match(train_manager.model)
+            self._opened.begin_to_write()
+        if train_manager.ranks.place is ALONE:  # an error of one process alone would be lost here
+            self._opened.require_storable(train_manager)
         if "end" in self.save_at:
+            # The loop saves between two batches, when counters, schedules and extensions agree; hooks only ask for it.
             train_manager.save_soon(at="end")
 
     def post_train_step_epoch(self, train_manager: TrainManager) -> None:
@@ -258,8 +297,9 @@ class Checkpoints(Extension):
     ) -> None:
         if standalone_eval:
             return
-        value = self._monitored(eval_results, train_manager)
+        value = self._monitored_value(eval_results, train_manager)
         self._evaluated = step_num, value, numbers_of(eval_results)
+        # nan, and the untrained model, are never the best.
         if value is None or value != value or is_at_start(epoch_num, step_num, train_manager.first_step):
             return
         if self.best is None or (value < self.best if self.mode == "min" else value > self.best):
@@ -267,7 +307,7 @@ class Checkpoints(Extension):
             if "best" in self.save_at:
                 train_manager.save_soon()
 
-    def _monitored(self, results: Mapping[str, Mapping[str, Any]], train_manager: TrainManager) -> float | None:
+    def _monitored_value(self, results: Mapping[str, Mapping[str, Any]], train_manager: TrainManager) -> float | None:
         if self.monitor is not None:
             return metric_value(self.monitor, results, train_manager.eval_data, "Checkpoints", train_manager.optimizers)
         loss = next(iter(results.values()), {}).get("loss")
@@ -277,24 +317,34 @@ class Checkpoints(Extension):
 
     @modifies("checkpoint_saved")
     def pre_save_checkpoint(self, train_manager: TrainManager, fixtures: Fixtures, step_num: int) -> Path:
-        opened = self._opened
-        opened.begin_to_write()
-        warn_of_forgotten(opened.numbers, train_manager)
+        ranks, opened = train_manager.ranks, self._opened
+        if not ranks.place.rank:
+            opened.begin_to_write()
+            warn_of_forgotten(opened.numbers, train_manager)
         state = train_manager.state_dict()
-        state["model"] = without(state.get("model", {}), self.exclude)
+        state["model"] = self.saved_weights.of(state.get("model", {}))
         state["fixtures"] = state_of_fixtures(fixtures, self.fixtures)
-        self._background.join()  # the name of the one in flight is taken only when it is there
-        opened.folder.set_aside_after(step_num)  # those of another way: an earlier state was loaded since
+        state = whole_state(ranks, state)
+        # The others wait until rank 0 has written: its error is an error of all, also at the end of the training.
+        return ranks.of_first(Path() if ranks.place.rank else self._save(opened, step_num, state))
+
+    def _save(self, opened: OpenedFolder, step_num: int, state: dict[str, Any]) -> Path:
+        """Write a state, in the background or here, and return the path of the checkpoint."""
+        self._background.join()  # next_path counts the folders that are there, so the one being written must be
+        # Checkpoints of later steps belong to a course that was left: an earlier state was loaded within the run.
+        opened.folder.set_aside_after(step_num)
         path, facts = opened.folder.next_path(step_num), self._facts(step_num)
         if self.in_background:
-            self._background.submit(opened.folder, step_num, copied(state), facts)
+            # A copy, because the next step changes the tensors while the thread writes them.
+            self._background.submit(opened.folder, step_num, copy_state(state), facts)
         else:
             self._write(opened.folder, step_num, state, facts)
         return path
 
     def _facts(self, step_num: int) -> dict[str, Any]:
-        """Return what the manifest tells, beside what the checkpoint is made of."""
+        """Return the entries of the manifest that only this extension knows: run, metrics, monitor."""
         step, value, results = self._evaluated or (None, None, {})
+        # The metrics of an earlier evaluation are not those of the weights in this checkpoint.
         is_present = step == step_num
         return {
             "run": self._run_id,
@@ -312,12 +362,12 @@ class Checkpoints(Extension):
     # ---- its own state -------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value so far, what it is of, and the last evaluation."""
+        """Return the best value so far, its monitor and mode, and the last evaluation."""
         monitored = {"monitor": self.monitor, "mode": self.mode}
         return {**super().state_dict(), "best": self.best, "evaluated": self._evaluated, **monitored}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned; the best value of something else is left out."""
+        """Restore what ``state_dict`` returned; a best value of another monitor or mode is left out."""
         super().load_state_dict(state)
         self.best, self._evaluated = state["best"], state["evaluated"]
         if self._is_other(state):
@@ -327,7 +377,7 @@ class Checkpoints(Extension):
         return "monitor" in state and (state["monitor"], state["mode"]) != (self.monitor, self.mode)
 
     def compared_with(self, state: Mapping[str, Any], *, goes_on: bool) -> Iterator[str | Difference]:
-        """Say whether another metric decides now which checkpoint is the best one."""
+        """Yield a difference if another metric decides now which checkpoint is the best one."""
         if self._is_other(state):
             here, there = (
                 f"{monitor or 'loss'} ({mode})"
@@ -340,62 +390,69 @@ class OpenedFolder:
     """The checkpoints of a training in one ``train_dir``, and the lock that keeps others from writing there."""
 
     def __init__(self, train_dir: Path) -> None:
-        self.given_dir, train_dir = train_dir, train_dir.absolute()  # a further run may be in another working directory
+        # Absolute, because the program may change its working directory before a further run.
+        self.given_dir, train_dir = train_dir, train_dir.absolute()
         self.lock, self.folder = WriterLock(train_dir), CheckpointFolder(train_dir / "checkpoints")
-        self.is_new = True  # no run has passed `load_checkpoint`
-        self.is_storable = False  # that is not known yet
-        self.numbers: Numbers = {}  # of what no checkpoint holds, as the first run began
-        self.loaded: Path | None = None  # until something is written after it
+        self.is_new = True  # until a run has passed `load_checkpoint`
+        self.is_storable = False  # until a state was found to fit into a checkpoint
+        self.numbers: Numbers = {}  # numbers that no checkpoint holds, as the first run began
+        self.loaded: Path | None = None  # the checkpoint that was loaded, until one is written after it
 
     def begin_to_write(self) -> None:
-        """Keep other processes out, and put away what they have left, and what this training goes back before."""
+        """Take the lock, clean up after other processes, and set aside checkpoints later than the loaded one."""
         if not self.lock.is_held:
             self.lock.acquire()
             self.folder.clean_up(self.lock)
+        # Not as the checkpoint is loaded: a program that only evaluates leaves the later checkpoints where they are.
         loaded, self.loaded = self.loaded, None
         if loaded is not None and loaded.parent == self.folder.path:
             self.folder.set_aside_after(loaded)
 
     def require_storable(self, train_manager: TrainManager) -> None:
-        """Refuse what no checkpoint can hold as the first training begins, and not after an epoch.
+        """Refuse a state that no checkpoint can hold as the first training begins, and not after an epoch.
 
         Raises:
-            CheckpointError: with its path in the state.
+            CheckpointError: an object in the state cannot be stored; with its path in the state.
         """
         if not self.is_storable:
             try:
-                state = train_manager.state_dict()
+                state = whole_state(train_manager.ranks, train_manager.state_dict())
             except Exception:  # an extension may know its state only after the first batch
                 return
-            split({**state, "model": known_in(state.get("model", {}))})
+            split({**state, "model": drop_lazy_parameters(state.get("model", {}))})
         self.is_storable = True
 
 
-def known_in(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model's state without the parameters whose shapes the first batch will tell."""
+def whole_state(ranks: Ranks, state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state with whole tensors; of several processes with shards of them, all must call this."""
+    return full_state(state) if ranks.makes_equal_steps else state
+
+
+def drop_lazy_parameters(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a model's state without lazy parameters, whose shapes are unknown until the first batch."""
     return {name: value for name, value in model.items() if not is_lazy(value)}
 
 
 def ask_for_a_checkpoint(train_manager: Any) -> None:
-    """Ask for a checkpoint: the hook that a schedule of ``save_at`` is put on."""
+    """Ask for a checkpoint: the hook of a schedule in ``save_at``."""
     train_manager.save_soon()
 
 
 def no_signal() -> None:
-    """Raise nothing: no run is open in which a signal may have come."""
+    """Do nothing: no run is open in which a signal may have come."""
 
 
 def has_checkpoints(folder: CheckpointFolder) -> CheckpointError:
-    """Return the error for a folder that has checkpoints, if ``resume`` does not say what becomes of them."""
+    """Return the error for a folder with checkpoints that ``resume`` does not allow to use."""
     names = [path.name for path in folder.checkpoints()]
     listed = ", ".join(names[-3:]) if len(names) <= 3 else f"{len(names)} checkpoints, up to {names[-1]}"
-    cure = 'Checkpoints(resume=True) goes on from the last one, resume="fresh" moves the folder aside; '
+    cure = 'Checkpoints(resume=True) resumes from the last one, resume="fresh" moves the folder aside; '
     cure += "or give another train_dir"
-    return CheckpointError(f"{folder.path} has {listed}, which this training would not go on from", cure=cure)
+    return CheckpointError(f"{folder.path} has {listed}, which this training would not resume from", cure=cure)
 
 
 def warn_of_doubts(data: object, *, is_within: bool) -> None:
-    """Warn if the training may not go on exactly from a checkpoint within an epoch, or from any."""
+    """Warn if the training may not resume exactly from a checkpoint within an epoch, or from any."""
     for doubt in doubts(data):
         if is_within or doubt.is_at_ends:
             warnings.warn(f"train_data ({type(data).__name__}) {doubt.what}; {doubt.cure}", stacklevel=users_level())
@@ -406,5 +463,5 @@ def warn_of_another_place(path: Path) -> None:
     found = differences_from_here(read_manifest(path))
     if found:
         what = f"{path.name} was written with {', '.join(found)}"
-        told = f"{what}: the training goes on, but not bit for bit as it would have"
-        warnings.warn(told, RuntimeWarning, stacklevel=users_level())
+        text = f"{what}: the training resumes, but not bit for bit as it would have"
+        warnings.warn(text, RuntimeWarning, stacklevel=users_level())

@@ -1,4 +1,4 @@
-"""CodeRecord: which code a training ran, so that it can be run again."""
+"""CodeRecord: the code that a run used, so that it can be run again."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from train_manager.validation import require_number
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
-_told: Final[set[str]] = set()  # each reason once per process: a sweep would repeat it for each training
+_warned: Final[set[str]] = set()  # the warnings that this process gave: a sweep would repeat them for each run
 _NOT_IN_FULL: Final = "the code of this run is not recorded in full"
 _CURE: Final = "name them in .gitignore, or raise the limits max_file_mb and max_total_mb of CodeRecord"
 
 
 @recorded
 class CodeRecord(Extension):
-    """Record the code of a training as its run opens: the commit, and all that differs from it.
+    """Record the code of a run as it opens: the commit, and all that differs from it.
 
     >>> import tempfile
     >>> from train_manager.testing import tiny_manager
@@ -53,9 +53,10 @@ class CodeRecord(Extension):
     repository, the script and the modules that it has imported from its folder are recorded. The cells of a notebook
     that ran are recorded in their order, again at the end of each run.
 
-    It is taken once for each TrainManager: the code that is imported later on is that of the same files. A thread takes
-    it while the training goes on; a run waits for it at its end. What could not be recorded is told in the record, and
-    as a warning, once per process for each reason: if the git program is not there, for example.
+    The record is taken once for each TrainManager, because code that is imported later on comes from the same files. A
+    thread takes it while the run continues; the end of the run waits for the thread. The record lists code that could
+    not be recorded, and a warning says so, once per process for each reason: if the git program is missing, for
+    example.
 
     *Runs at:* the start and the end of ``run``.
 
@@ -70,11 +71,13 @@ class CodeRecord(Extension):
         max_total_mb: of all files that are copied.
         in_background: take it in a thread; False takes it before the training begins.
         folder: where the code lies; None takes the folder of the script, or without a script the working folder.
-        seconds: a git that does not answer for so long is cut off, and the run goes on.
+        seconds: a git that does not answer for so long is cut off, and the run continues.
 
     Raises:
-        InputError: an argument is invalid, or ``others`` has what is not there.
+        InputError: an argument is invalid, or ``others`` has a package or folder that is not there.
     """
+
+    ranks = 0
 
     def __init__(
         self,
@@ -92,17 +95,20 @@ class CodeRecord(Extension):
         self.in_background = in_background
         self.folder = folder
         self.seconds = require_number(seconds, "seconds", above=0)
-        self._run_id = ""  # of the TrainManager whose code is recorded, or being recorded
+        self._run_id = ""  # of the TrainManager whose code was recorded, or is being recorded
         self._background = Background(self._take)
-        self._troubles: list[str] = []
-        self._cells: list[str] | None = None  # that the record has; None without a record
+        self._troubles: list[str] = []  # collected by the thread, warned of as the run ends
+        self._cells: list[str] | None = None  # the notebook cells in the record; None without a record
 
     def pre_run(self, train_manager: TrainManager, train_dir: Path) -> None:
         if self._run_id == train_manager.run_id:
-            return  # a further run of the same training: its modules are imported, and the files may be others by now
+            # A further run of the same TrainManager: the code in memory is
+            # that of the first run, though files may have been edited since.
+            return
         others = source_folders(self.others, asked_by="CodeRecord")
         self._run_id, self._cells = train_manager.run_id, None
         folder = code_folder() if self.folder is None else Path(self.folder).expanduser().absolute()
+        # Cells and the user's line are looked up here, since the thread has another stack.
         arguments = folder, train_dir.absolute(), train_manager.run_id, others, cells_that_ran(), users_place()
         if self.in_background:
             self._background.submit(*arguments)
@@ -115,7 +121,7 @@ class CodeRecord(Extension):
         self._renew_cells(train_dir, train_manager.run_id)
         troubles, self._troubles = self._troubles, []
         for trouble in troubles:
-            _tell_once(trouble, users_place())
+            _warn_once(trouble, users_place())
 
     def _take(
         self,
@@ -136,9 +142,9 @@ class CodeRecord(Extension):
                 others=others,
                 cells=cells,
                 loaded=loaded_files(folder),
-                tell=lambda text: self._tell_now(text, asked_at),
+                tell=lambda text: self._warn_now(text, asked_at),
             )
-        except Exception as error:  # a training is worth more than its record
+        except Exception as error:  # a failure of the record must not end the run
             self._troubles.append(f"{_NOT_IN_FULL}: {_in_words(error)}")
         else:
             self._cells = cells
@@ -146,19 +152,19 @@ class CodeRecord(Extension):
                 self._troubles.append(f"{_NOT_IN_FULL}: {record['reason']}")
             for one in record["repositories"]:
                 text, key = too_large_in_words(one["files"]), f"sizes in {one['path']}"
-                if text is not None and key not in _told:
-                    _told.add(key)
+                if text is not None and key not in _warned:
+                    _warned.add(key)
                     self._troubles.append(f"{_NOT_IN_FULL}: {text}; {_CURE}")
 
-    def _tell_now(self, text: str, asked_at: tuple[str, int]) -> None:
+    def _warn_now(self, text: str, asked_at: tuple[str, int]) -> None:
         try:
-            _tell_once(text, asked_at)
-        except Warning:  # warnings are errors, and one in this thread would cost the record
-            _told.remove(text)
+            _warn_once(text, asked_at)
+        except Warning:  # where warnings are errors, this one would end the thread without a record: post_run gives it
+            _warned.remove(text)
             self._troubles.append(text)
 
     def _renew_cells(self, train_dir: Path, run_id: str) -> None:
-        """Add the cells that ran since: a training goes on in the next one."""
+        """Add the notebook cells that ran since the record was taken."""
         cells = cells_that_ran()
         if self._cells is None or cells == self._cells:
             return
@@ -176,9 +182,9 @@ def _is_whole(record: Mapping[str, Any]) -> bool:
     return record["reason"] == NO_REPOSITORY and (has_files or record["notebook"] is not None)
 
 
-def _tell_once(text: str, asked_at: tuple[str, int]) -> None:
-    if text not in _told:
-        _told.add(text)
+def _warn_once(text: str, asked_at: tuple[str, int]) -> None:
+    if text not in _warned:
+        _warned.add(text)
         warnings.warn_explicit(text, UserWarning, *asked_at)
 
 

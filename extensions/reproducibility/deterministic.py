@@ -11,7 +11,7 @@ import torch
 from train_manager.core.extension import Extension
 from train_manager.rebuilding.recorded import recorded
 
-CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
+CUBLAS = "CUBLAS_WORKSPACE_CONFIG"  # the environment variable that cuBLAS reads at its first use
 
 
 @recorded
@@ -66,12 +66,15 @@ def deterministic(*, warn_only: bool = False) -> Iterator[None]:
     cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
     workspace = os.environ.get(CUBLAS)
     try:
+        # torch refuses matrix products on CUDA in this mode unless the workspace of cuBLAS is fixed.
         os.environ.setdefault(CUBLAS, ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=warn_only)
+        # benchmark would time several algorithms and take the fastest, which may differ from run to run.
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
         yield
     finally:
         torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn
+        # setdefault has changed the variable only if it was not set.
         if workspace is None:
             os.environ.pop(CUBLAS, None)

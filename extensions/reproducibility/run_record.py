@@ -1,4 +1,4 @@
-"""RunRecord: what a run was: its command, environment, parameters, data, and how it ended."""
+"""RunRecord: the command, environment, parameters, data and outcome of each run, in ``run.json``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from train_manager.core.decorators import always, priority
 from train_manager.core.extension import Extension
 from train_manager.data.iteration import is_endless, is_read_once
 from train_manager.data.one_pass import one_pass
-from train_manager.data.randomness import preserved_random_state
+from train_manager.data.randomness import preserve_random_state
 from train_manager.loop.history import History
-from train_manager.metrics.history_rows import last_figures
+from train_manager.metrics.history_rows import last_metrics
 from train_manager.rebuilding.recorded import parameters_of, recorded
 from train_manager.runs.record.command import command
 from train_manager.runs.record.digests import digest_of_batches
 from train_manager.runs.record.environment import devices, environment
 from train_manager.runs.record.fingerprint import fingerprint
-from train_manager.runs.record.made_objects import Made, made_objects, untold
+from train_manager.runs.record.made_objects import Made, made_objects, unrecorded_objects
 from train_manager.runs.record.outcomes import outcome
 from train_manager.runs.record.processes import this_process
 from train_manager.runs.record.renewal import Renewal
@@ -38,12 +38,12 @@ from train_manager.validation import require_one_of
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
-EVALUATIONS: Final = ("eval", "eval_on_batch", "predict")
+EVALUATIONS: Final = ("eval", "eval_on_batch", "predict")  # calls of the manager that do not train
 
 
 @recorded
 class RunRecord(Extension):
-    """Record in ``train_dir`` what each run was: command, environment, parameters, data, outcome, last metrics.
+    """Record each run in ``train_dir``: command, environment, parameters, data, outcome, last metrics.
 
     >>> import tempfile
     >>> from train_manager.runs.record.run_file import outcome_of, read_runs
@@ -56,10 +56,10 @@ class RunRecord(Extension):
 
     ``run.json`` has one entry for each TrainManager: written as its first run opens, renewed as its runs end. A run
     whose process was killed says "running", and a reader sees that the process is gone. What looks like a secret is
-    left out; of the environment's variables only those that are known to matter are recorded. No process is started.
+    left out; only environment variables that are known to matter are recorded. No process is started.
 
-    The fingerprint of the data tells its kind, shapes and settings, and a SHA-256 of some rows of what lies in memory:
-    it takes milliseconds, loads no example and moves no random state. ``data="full"`` reads every batch of an epoch,
+    The fingerprint of the data has its kind, shapes and settings, and a SHA-256 of some rows of arrays in memory: it
+    takes milliseconds, loads no example and moves no random state. ``data="full"`` reads every batch of an epoch,
     as the first run opens.
 
     Of an optimizer or a scheduler that a lambda or a function makes, ``made`` has the class and the options that are
@@ -76,7 +76,7 @@ class RunRecord(Extension):
     *Leaves behind:* ``run.json`` in ``train_dir``.
 
     Args:
-        data: "cheap" for the fingerprint of some rows, "full" for that of all batches as well.
+        data: "cheap" for a fingerprint of some rows, "full" for one of all batches too.
         variables: names of environment variables that the program reads, or patterns of names, such as
             ``["LR", "APP_*"]``: they are recorded too, and set as they were when the run is reproduced.
 
@@ -85,18 +85,19 @@ class RunRecord(Extension):
             program, which is not replaced.
     """
 
-    keeps_hold = True  # while it pauses: the run goes on, and it has not ended
+    ranks = 0
+    keeps_hold = True  # around_run stays open while the extension pauses: the run has not ended
 
     def __init__(self, *, data: str = "cheap", variables: Sequence[str] = ()) -> None:
         self.data: str = require_one_of(data, "data", ("cheap", "full"), asked_by="RunRecord")
         self.variables = require_names(variables)
-        self._present: RecordedRuns | None = None
+        self._present: RecordedRuns | None = None  # of the TrainManager whose run was last, from its first run on
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is copied or pickled: a copy records runs of its own."""
+        """Return the attributes of a copy, which records runs of its own."""
         return {**vars(self), "_present": None}
 
-    @priority(-90)  # after Checkpoints, which may move the folder; before what may fail
+    @priority(-90)  # inside of Checkpoints (-100), which may move the folder; around all hooks that may fail
     def around_run(self, train_manager: TrainManager, train_dir: Path) -> Iterator[None]:
         present = self._present
         if present is None or present.run_id != train_manager.run_id or present.given_dir != train_dir:
@@ -105,7 +106,7 @@ class RunRecord(Extension):
         self._present = present
         try:
             yield
-        except BaseException as error:
+        except BaseException as error:  # Ctrl-C too is an outcome
             present.end(train_manager, error)
             raise
         present.end(train_manager, None)
@@ -120,45 +121,42 @@ class RunRecord(Extension):
     def pre_train(self, train_manager: TrainManager, phase_name: str | None) -> None:
         self._look(train_manager, phase_name)
 
-    @always  # an extension that was added to an open run makes its scheduler with the first batch
+    @always  # looked at again, because an LRSchedule that joins an open run makes its scheduler in the first batch
     def post_train(self, train_manager: TrainManager, phase_name: str | None) -> None:
         self._look(train_manager, phase_name)
 
     def _look(self, train_manager: TrainManager, phase_name: str | None) -> None:
-        if self._present is not None:  # else the extension was added to an open run
+        if self._present is not None:  # None: the extension was added to an open run, which has no entry
             self._present.look(train_manager, phase_name)
 
 
 class RecordedRuns:
-    """The runs of one TrainManager, and their entry.
-
-    Args:
-        train_manager: of the runs; it is not kept.
-        train_dir: where the entry is written.
-        variables: names of environment variables that are recorded too.
-    """
+    """The runs of one TrainManager, and their entry in ``run.json``."""
 
     def __init__(self, train_manager: TrainManager, train_dir: Path, variables: Sequence[str] = ()) -> None:
         self.run_id, self.given_dir = train_manager.run_id, train_dir
+        # The history and the findings are kept, and not the manager, which the entry must not keep alive.
         self._history: History = train_manager.history
         self._findings: list[Finding] = train_manager.findings
-        self._counts: tuple[Any, ...] = ()
-        self._knows_gpus = torch.cuda.is_initialized()
-        self._training: dict[str, Any] | None = None  # how the last run that was no evaluation ended
+        self._counts: tuple[Any, ...] = ()  # epochs, steps, updates, examples: of the last run, as it began or ended
+        self._knows_gpus = torch.cuda.is_initialized()  # asking for GPUs would initialise CUDA in this process
+        self._training: dict[str, Any] | None = None  # the outcome of the last run that was not an evaluation
         self._is_open = False
-        self._first: Made = {}  # what the training has had outside of phases
+        self._first: Made = {}  # the optimizers and schedulers outside of phases
         self.entry = new_entry(train_manager, variables) | {"train_dir": os.path.abspath(train_dir)}
         self._renewal = Renewal(train_dir, self.entry, self._complete, train_manager)
 
     def begin(self, train_manager: TrainManager, *, is_full: bool) -> None:
-        """Note that a run opens; write that before anything else happens, if it is the first."""
+        """Note that a run opens; write the entry at once, if the run is the first."""
         self._is_open = True
+        # The method of the manager that has opened the run: `train_epochs`, `eval`, ...
         call, calls = train_manager.entered_by or "run", self.entry["calls"]
         is_first = not calls
         calls[call] = calls.get(call, 0) + 1
         self._count(train_manager)
         if is_first:
             self.look(train_manager)
+            # Before the data are read: a process that is killed meanwhile leaves an entry that says "running".
             self._renewal.open()
             if is_full:
                 full_data(train_manager, self.entry)
@@ -176,20 +174,20 @@ class RecordedRuns:
         if call not in EVALUATIONS:
             self._training = found
         elif found["outcome"] == "completed" and self._training is not None:
-            found = self._training  # an evaluation after it does not change how a training ended
+            found = self._training  # an evaluation afterwards does not change the outcome of a training
         self._count(train_manager)
         self.entry |= found | {"ended": now()}
         if call == "train_on_batch" and error is None:
-            self.entry |= {"outcome": "running", "ended": None}  # one of many: the program's loop goes on
+            self.entry |= {"outcome": "running", "ended": None}  # one batch of many: the loop of the program continues
         self._renewal.changed()
 
     def look(self, train_manager: TrainManager, phase_name: str | None = None) -> None:
-        """Add to the entry the optimizers and schedulers that are new; of a phase, those that are others in it."""
+        """Add new optimizers and schedulers to the entry; of a phase, only those that are not the training's own."""
         entry, before = self.entry, self.entry["made"]
-        found: Made = taken("made", lambda: made_objects(train_manager), entry["problems"])
+        found: Made = collect_item("made", lambda: made_objects(train_manager), entry["problems"])
         if phase_name is None:
             self._first = found | self._first
-            new = untold(self._first, entry["parameters"])
+            new = unrecorded_objects(self._first, entry["parameters"])
         else:
             own = {path: tree for path, tree in found.items() if tree != self._first.get(path)}
             new = {f"phase {phase_name}.{path}": tree for path, tree in own.items()}
@@ -203,18 +201,20 @@ class RecordedRuns:
         self._renewal.changed()
 
     def _count(self, train_manager: TrainManager) -> None:
-        """Keep the counts, of which one may be on a GPU: it is read when the entry is written."""
+        """Keep the counters; the number of examples may be on a GPU, and is read only when the entry is written."""
         tm = train_manager
         self._counts = tm.epoch_num, tm.step_num, tm.update_num, tm.samples_seen
 
-    def _complete(self, entry: dict[str, Any], is_last: bool) -> None:
+    def _complete(self, entry: dict[str, Any], is_last: bool) -> None:  # called before the entry is written
         epochs, steps, updates, samples = self._counts
         entry["progress"] = {"epochs": epochs, "steps": steps, "updates": updates, "samples": whole(samples)}
-        entry["metrics"] = last_figures(self._history.epochs, self._history.evaluations)
+        entry["metrics"] = last_metrics(self._history.epochs, self._history.evaluations)
         if self._findings:
             entry["findings"] = [finding.to_dict() for finding in self._findings]
         if not self._knows_gpus and torch.cuda.is_initialized() and entry["environment"]:
-            entry["environment"]["devices"], self._knows_gpus = devices(), True  # used since the first run opened
+            entry["environment"]["devices"], self._knows_gpus = devices(), True  # first used after the run opened
+        # The TrainManager goes, or the process ends, and no run has
+        # said how: it was left open, or was one of train_on_batch.
         if is_last and entry["outcome"] == "running":
             left = {"outcome": "stopped", "reason": "the run was left"}
             entry |= {"outcome": "completed"} if not self._is_open else left
@@ -225,7 +225,7 @@ class RecordedRuns:
 
 
 def new_entry(train_manager: TrainManager, variables: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the entry of a TrainManager whose first run opens; what cannot be had is among its ``problems``."""
+    """Return the entry of a TrainManager whose first run opens; ``problems`` lists items that cannot be recorded."""
     problems: list[str] = []
     tm = train_manager
     return {
@@ -239,12 +239,12 @@ def new_entry(train_manager: TrainManager, variables: Sequence[str] = ()) -> dic
         "process": this_process(),
         "goes_on_from": None,
         "calls": {},
-        "command": taken("command", command, problems),
-        "environment": taken("environment", lambda: environment(variables), problems),
+        "command": collect_item("command", command, problems),
+        "environment": collect_item("environment", lambda: environment(variables), problems),
         "seed": tm.seed,
-        "parameters": taken("parameters", lambda: parameters_of(tm), problems),
+        "parameters": collect_item("parameters", lambda: parameters_of(tm), problems),
         "made": {},
-        "data": taken("data", lambda: cheap_data(tm), problems),
+        "data": collect_item("data", lambda: cheap_data(tm), problems),
         "progress": {},
         "metrics": {},
         "problems": problems,
@@ -264,24 +264,24 @@ def require_names(variables: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def taken(what: str, take: Callable[[], Any], problems: list[str]) -> Any:
-    """Return a part of an entry; an empty one, and why, if it cannot be had."""
+def collect_item(what: str, take: Callable[[], Any], problems: list[str]) -> Any:
+    """Return an item of an entry; if taking it fails, return an empty one and add the reason to ``problems``."""
     try:
         found = take()
-        json.dumps(found, default=str)
+        json.dumps(found, default=str)  # fails here, with the name of the item, and not as the whole entry is written
         return found
-    except Exception as error:  # a record must not end a training
+    except Exception as error:  # a failure of the record must not end the run
         problem = f"{what}: {type(error).__name__}: {error!s:.200}"
-        if problem not in problems:  # some parts are looked at in each call
+        if problem not in problems:  # `made` is looked at again in each training call
             problems.append(problem)
         return {}
 
 
 def say_problems(entry: Mapping[str, Any]) -> None:
-    """Warn of what could not be recorded."""
+    """Warn of the items that could not be recorded."""
     if entry["problems"]:
-        told = f"run.json lacks a part of this run: {'; '.join(entry['problems'])}"
-        warnings.warn(told, RuntimeWarning, stacklevel=users_level())
+        text = f"run.json lacks a part of this run: {'; '.join(entry['problems'])}"
+        warnings.warn(text, RuntimeWarning, stacklevel=users_level())
 
 
 def now() -> str:
@@ -306,7 +306,7 @@ def cheap_data(train_manager: TrainManager) -> dict[str, Any]:
 
 
 def full_data(train_manager: TrainManager, entry: dict[str, Any]) -> None:
-    """Add a digest of all batches of an epoch to the fingerprints of an entry, and to its problems what cannot be."""
+    """Add a digest of all batches of an epoch to the fingerprints of an entry; a failure goes to its problems."""
     data, tm = entry["data"], train_manager
     given = {"train_data": (data.get("train_data"), tm.train_data)}
     given |= {f"eval_data {name!r}": (data.get("eval_data", {}).get(name), one) for name, one in tm.eval_data.items()}
@@ -315,13 +315,13 @@ def full_data(train_manager: TrainManager, entry: dict[str, Any]) -> None:
             continue
         try:
             found["full"] = full(one)
-        except Exception as error:  # of the user's data, which may be there when the training asks for it
+        except Exception as error:  # the user's data may fail now and work in the training
             entry["problems"].append(f"{name}: {type(error).__name__}: {error!s:.200}")
 
 
 def full(data: Any) -> dict[str, Any]:
-    """Read all batches of data, and leave it and the random states as they were; or say why it is not read."""
+    """Return a digest of all batches, with data and random states as before; or why the data are not read."""
     if is_read_once(data) or is_endless(data):
         return {"unread": "it can be read once only" if is_read_once(data) else "it has no end"}
-    with preserved_random_state(), one_pass(data) as batches:
+    with preserve_random_state(), one_pass(data) as batches:
         return digest_of_batches(batches)

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 Duration = str | float | timedelta
 """``"3:50:00"``, ``"50:00"``, ``"1-12:00:00"`` (days), a number of seconds, or a timedelta."""
 
-SECONDS: Final = (86400, 3600, 60, 1)
-BELOW: Final = (24, 60, 60)  # hours, minutes and seconds that follow something larger
+SECONDS: Final = (86400, 3600, 60, 1)  # of a day, an hour, a minute, a second
+BELOW: Final = (24, 60, 60)  # limits of hours, minutes and seconds after a larger unit
+# The cure of several errors.
 FORMS: Final = 'give "3:50:00", "50:00", days as "1-12:00:00" or "1:12:00:00", seconds, or a timedelta'
 
 
 @recorded
 class TimeLimit(Extension):
-    """End the run before a time is over, with room for what follows its last step.
+    """End the run before a time limit, with time left for the code after its last step.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(TimeLimit("0:00:00"), epochs=100)
@@ -42,7 +43,7 @@ class TimeLimit(Extension):
     "end" or a schedule. It is the whole run, also inside a phase; it ends as by ``tm.stop``, so that hooks run and
     ``Checkpoints`` writes a checkpoint. In a loop of your own (``train_on_batch``) look at ``tm.stop_reason``.
 
-    Nothing of it is saved: a run that goes on from a checkpoint has all of the time again.
+    Nothing of it is saved: a run that resumes from a checkpoint has all of the time again.
 
     *Runs at:* the start of ``run``, ``train`` and ``eval``, the end of ``train_step_batch`` and ``eval``.
 
@@ -54,7 +55,7 @@ class TimeLimit(Extension):
         limit: hours, minutes and seconds as ``"3:50:00"``, minutes and seconds as ``"50:00"``, with days before them as
             ``"1-12:00:00"`` or ``"01:12:00:00"``; a number of seconds, or a ``timedelta``.
         margin: how much of it to leave unused, in the same forms.
-        clock: what tells the seconds.
+        clock: a function that returns the seconds since any fixed moment.
 
     Raises:
         InputError: the limit or the margin is not a time.
@@ -64,9 +65,9 @@ class TimeLimit(Extension):
         self.limit: timedelta = duration(limit, "limit")
         self.margin: timedelta = duration(margin, "margin")
         self._now = clock
-        self._ends = 0.0  # the time at which the last step must have ended
-        self._looked = 0.0  # when the last step, or the evaluation after it, has ended
-        self._step_seconds = self._eval_seconds = 0.0  # of the last one
+        self._ends = 0.0  # the time by which the last step must have ended
+        self._looked = 0.0  # when the last step, or an evaluation after it, ended
+        self._step_seconds = self._eval_seconds = 0.0  # durations of the last step and the last evaluation
 
     def __repr__(self) -> str:
         margin = f', margin="{self.margin}"' if self.margin else ""
@@ -78,6 +79,7 @@ class TimeLimit(Extension):
 
     def pre_train(self, train_manager: TrainManager) -> None:
         self._looked = self._now()
+        # With 0 seconds, because the length of the first step is not known: it runs unless the time is over already.
         self._look(0.0, train_manager)
 
     def post_train_step_batch(self, train_manager: TrainManager, batch_num: int) -> None:
@@ -87,12 +89,12 @@ class TimeLimit(Extension):
         self._look(self._step_seconds + follows, train_manager)
 
     def pre_eval(self) -> None:
-        self._looked = self._now()
+        self._looked = self._now()  # the beginning, for the duration in post_eval
 
     def post_eval(self, train_manager: TrainManager, fixtures: Fixtures) -> None:
-        began, self._looked = self._looked, self._now()  # so that the next step does not seem as long
+        began, self._looked = self._looked, self._now()  # else the next step would seem to include the evaluation
         self._eval_seconds = self._looked - began
-        if "train" in fixtures.path:
+        if "train" in fixtures.path:  # not in an evaluation that is a run of its own
             self._look(self._step_seconds, train_manager)
 
     def _look(self, seconds: float, train_manager: TrainManager) -> None:

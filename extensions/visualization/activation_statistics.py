@@ -1,4 +1,4 @@
-"""What comes out of the layers: how many units are dead or saturated, and how far the outputs spread."""
+"""Statistics of the outputs of layers: the shares of dead and of saturated units, and the spread of the outputs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from train_manager.loop.layer_watcher import LayerWatcher
 from train_manager.model.activations import Activations, require_not_compiled
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.activations_svg import activation_svgs
-from train_manager.reporting.embedded import shown_svg
+from train_manager.reporting.layers_svg import layers_svg
 from train_manager.schedules import every as every_opening
 from train_manager.schedules import scheduled
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
-    from train_manager.runs.record.figure_writer import FigureWriter
+    from train_manager.runs.record.metric_writer import MetricWriter
 
 
 @recorded
@@ -36,7 +36,7 @@ class ActivationStatistics(LayerWatcher):
     an end of their range. The spread is the standard deviation of all numbers. Of a module that returns several
     tensors, such as an ``LSTM``, the first one counts. Functions such as ``F.relu`` are not modules, and are not seen.
     Modules in eval mode, or not called, are grey. ``statistics`` as the last line of a cell of a notebook shows the
-    pictures.
+    pictures. Where several processes train together, rank 0 alone looks.
 
     *Runs at:* around ``train_model_forward``; the start of ``run`` and of ``save_checkpoint``, and the end of
     ``train``, ``phase`` and ``run``.
@@ -52,15 +52,21 @@ class ActivationStatistics(LayerWatcher):
         series: the numbers so far, by these names.
 
     Raises:
-        InputError: ``every`` is not a whole number of at least 1; in training, the model is compiled.
+        InputError: ``every`` is not a whole number of at least 1; in training, the model is compiled, or several
+            processes train with strategy "fsdp".
     """
+
+    ranks = 0
+    needs_whole_model = True  # it looks into the model, which strategy "fsdp" of Distributed shards
 
     def __init__(self, every: int = 20) -> None:
         self.every: int = require_count(every, "every", at_least=1)
         super().__init__()
+        # In batches between two looks the hook is not called at all.
         scheduled(self, "around_train_model_forward", every_opening(self.every))
 
     def pre_run(self, model: nn.Module) -> None:
+        # torch.compile leaves out the forward hooks that come after it, so that nothing would be seen.
         require_not_compiled(model, "ActivationStatistics")
 
     def around_train_model_forward(
@@ -69,21 +75,21 @@ class ActivationStatistics(LayerWatcher):
         step_num: int,
         true_batch_size: int,
         train_manager: TrainManager,
-        writer: FigureWriter | None = None,
+        writer: MetricWriter | None = None,
     ) -> Iterator[None]:
-        require_not_compiled(model, "ActivationStatistics")  # that of a phase
+        require_not_compiled(model, "ActivationStatistics")  # a phase may bring a model of its own
+        # An around hook: the forward hooks must be there while the
+        # model runs, and be gone after it, also after an error.
         with Activations(train_manager.model) as activations:
             yield
         series, is_full = self._series.of(train_manager), False
         for name, (labels, vector) in activations.vectors().items():
+            # Vectors stay on their device; one copy brings many.
             is_full |= series.of(name, labels).append(vector, step_num + 1, true_batch_size)
         if is_full:
             series.send(writer)
 
-    def _repr_html_(self) -> str:
-        """Return the pictures that a notebook shows."""
-        series = self.series
-        if not series:
-            return f"<p>No batch was looked at so far: one in {self.every} is.</p>"
-        pictures = activation_svgs(series).items()
-        return "".join(shown_svg(text, f"{name} of each layer by step") for name, text in pictures)
+    def _pictures(self) -> dict[str, str]:
+        none = f"no batch was looked at so far: one in {self.every} is"
+        pictures = activation_svgs(self.series) or {"statistics": layers_svg({}, none)}
+        return {f"{name} of each layer by step": text for name, text in pictures.items()}

@@ -1,4 +1,4 @@
-"""Which classes a model takes for which, in each evaluation."""
+"""The matrix of true and predicted classes, in each evaluation."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from train_manager.data.shares import is_stand_in
 from train_manager.loop.evaluation_watcher import EvaluationWatcher
-from train_manager.metrics.confusion import ConfusionCounts, TensorsByName, classified
+from train_manager.loop.ranks import fold, ranks_of
+from train_manager.metrics.confusion import ConfusionCounts, TensorsByName, classify
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.confusion_svg import confusion_svg
-from train_manager.reporting.embedded import shown_svg
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
-    from train_manager.runs.record.figure_writer import FigureWriter
+    from train_manager.runs.record.metric_writer import MetricWriter
 
 
 @recorded
 class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
-    """Show which classes the model takes for which, with what it finds of each class.
+    """Show which classes the model confuses, and how well it finds each class.
 
     >>> from train_manager.testing import tiny_manager
     >>> confusion = ConfusionMatrix(["below", "above"])
@@ -28,18 +29,19 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
     >>> confusion.matrices["valid"]
     [[16, 2], [0, 14]]
 
-    A row is a true class, a column what the model has said: the largest of the numbers that ``prediction`` has for each
-    class; of a single number, a logit, whether it is above 0. Examples whose target is not a class, as -100, are left
-    out. ``confusion`` as the last line of a cell of a notebook shows the last matrix of each evaluation set.
+    A row is a true class, a column the class that the model has said: the class with the largest number in
+    ``prediction``, or, if ``prediction`` has a single number (a logit), class 1 if the number is above 0. Examples
+    whose target is not a class, as -100, are left out. ``confusion`` as the last line of a cell of a notebook shows the
+    last matrix of each evaluation set.
 
     *Runs at:* the start and the end of ``eval_step_epoch``, and the end of ``eval_step_batch``.
 
-    *Asks for:* ``prediction``, ``targets`` and ``datasource_name``; ``writer`` if there is one.
+    *Asks for:* ``prediction``, ``targets``, ``true_batch_size`` and ``datasource_name``; ``writer`` if there is one.
 
     *Leaves behind:* in ``metrics.sqlite`` the array ``confusion/valid`` of each evaluation.
 
     Args:
-        names: those of the classes.
+        names: the names of the classes.
 
     Attributes:
         matrices: the last counts of each evaluation set.
@@ -54,10 +56,19 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
 
     @property
     def matrices(self) -> dict[str, list[list[int]]]:
-        return {name: counts.tolist() for name, counts in self._sets.latest.items()}
+        return {name: counts.tolist() for name, counts in self._sets.latest.items()}  # tolist() waits for the device
 
-    def post_eval_step_batch(self, prediction: Any, targets: Tensor, train_manager: TrainManager | None = None) -> None:
-        found = classified(prediction, targets, "ConfusionMatrix")
+    def post_eval_step_batch(
+        self,
+        prediction: Any,
+        targets: Tensor,
+        train_manager: TrainManager | None = None,
+        true_batch_size: int | Tensor = 1,
+    ) -> None:
+        if is_stand_in(true_batch_size):
+            return
+        # Counts stay on the device: nothing waits for it until somebody reads `matrices`.
+        found = classify(prediction, targets, "ConfusionMatrix")
         self.require_a_name_for_each(found.classes)
         self._open.of(train_manager).append(found)
 
@@ -65,15 +76,16 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
         self,
         datasource_name: str,
         train_manager: TrainManager | None = None,
-        writer: FigureWriter | None = None,
+        writer: MetricWriter | None = None,
     ) -> None:
-        counts = self._open.of(train_manager).matrix()
-        if counts is None:
+        found = self._open.of(train_manager)
+        fold(ranks_of(train_manager), {"counts": found})
+        counts = found.matrix()
+        if counts is None:  # all batches of the set were skipped
             return
         self._sets.of(train_manager)[datasource_name] = counts
         if writer is not None:
             writer.array(f"confusion/{datasource_name}", counts, self.names or None)
 
-    def _repr_html_(self) -> str:
-        """Return the picture that a notebook shows."""
-        return shown_svg(confusion_svg(self.matrices, self.names), "confusion matrices")
+    def _pictures(self) -> dict[str, str]:
+        return {"confusion matrices": confusion_svg(self.matrices, self.names)}

@@ -1,4 +1,4 @@
-"""How large the gradients of each layer are, in every update."""
+"""The size of the gradients of each layer, in every update."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from train_manager.loop.windows import require_no_closure
 from train_manager.metrics.layer_norms import norms_of
 from train_manager.model.trained_layers import LayersOf
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.embedded import shown_svg
 from train_manager.reporting.layers_svg import layers_svg
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
-    from train_manager.runs.record.figure_writer import FigureWriter
+    from train_manager.runs.record.metric_writer import MetricWriter
 
-NAME: Final = "gradient_norms"
+NAME: Final = "gradient_norms"  # of the array in metrics.sqlite; with `/<optimizer>` if there are several
 
 
 @recorded
@@ -33,9 +32,9 @@ class GradientNorms(LayerWatcher):
     >>> columns.labels, len(columns.rows)
     (['0 Linear', '2 Linear'], 6)
 
-    ``norms`` as the last line of a cell of a notebook shows the picture. It has root mean squares, so that small and
-    large layers can be compared: the norm of a layer's gradients over the square root of how many numbers they have. A
-    layer without a gradient is grey.
+    ``norms`` as the last line of a cell of a notebook shows the picture; in a script, ``norms.save("norms.svg")``
+    writes it. It has root mean squares, so that small and large layers can be compared: the norm of a layer's gradients
+    divided by the square root of the number of values. A layer without a gradient is grey. ``series`` has plain norms.
 
     Nothing waits for the device but one copy for 64 updates. After 1,000 updates each number stands for two of them,
     after 500 more such for four, and so on: the mean and the largest.
@@ -55,11 +54,11 @@ class GradientNorms(LayerWatcher):
         InputError: in training, an optimizer requires a closure.
     """
 
-    priority = 5
+    priority = 5  # after Accumulate (-20) and MixedPrecision (-10), before ClipGradients (10)
 
     def __init__(self) -> None:
         super().__init__()
-        self._layers = LayersOf()
+        self._layers = LayersOf()  # the layers of each optimizer, found once
 
     def pre_train_optimizer_step(
         self,
@@ -68,14 +67,16 @@ class GradientNorms(LayerWatcher):
         step_num: int,
         true_batch_size: int,
         train_manager: TrainManager,
-        writer: FigureWriter | None = None,
+        writer: MetricWriter | None = None,
     ) -> None:
+        # A closure computes further gradients within the step.
         require_no_closure(optimizer, optimizer_name, "GradientNorms")
         layers, series = self._layers.of(optimizer, train_manager.model), self._series.of(train_manager)
+        # `layers[1:4]`: labels, the layer of each parameter, and the count of numbers in each layer.
         columns = series.of(NAME if optimizer_name == SOLE else f"{NAME}/{optimizer_name}", *layers[1:4])
+        # The norms stay on their device; `append` says when enough are there for one copy to the host.
         if columns.append(norms_of([each.grad for each in layers.parameters]), step_num + 1, true_batch_size):
             series.send(writer)
 
-    def _repr_html_(self) -> str:
-        """Return the picture that a notebook shows."""
-        return shown_svg(layers_svg(self.series, "no gradient was seen so far"), "the gradients of each layer by step")
+    def _pictures(self) -> dict[str, str]:
+        return {"the gradients of each layer by step": layers_svg(self.series, "no gradient was seen so far")}

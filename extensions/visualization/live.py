@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
+from train_manager.data.shares import ALONE
 from train_manager.loop.batch_losses import BatchLosses, BatchRow
 from train_manager.loop.books import Book
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import NotebookOutput, is_notebook
+from train_manager.reporting.loss_figure import loss_label
 from train_manager.runs.showing.live_losses import LiveLosses
 from train_manager.runs.showing.live_svg import live_svg
 from train_manager.validation import require_number
@@ -52,16 +54,18 @@ class Live(Extension):
         InputError: ``interval`` is not a number of at least 0.
     """
 
+    ranks = 0
+
     def __init__(self, interval: float = 1.0) -> None:
         self.interval = require_number(interval, "interval", at_least=0)
         self._output = NotebookOutput()
         self._losses = Book(LiveLosses, per="phase")
-        self._rows: list[BatchRow] = []  # of batches that are not in the losses yet
-        self._manager: TrainManager | None = None  # while a run is open in a notebook
-        self._drawn_at = -math.inf
+        self._rows: list[BatchRow] = []  # rows of batches that are not in the curves yet
+        self._manager: TrainManager | None = None  # while a run is open in a notebook; outside of notebooks None
+        self._drawn_at = -math.inf  # so that the first batch is drawn at once
 
     def pre_run(self, batch_losses: BatchLosses, train_manager: TrainManager) -> None:
-        if is_notebook():
+        if is_notebook():  # elsewhere nothing reads the losses, so that a step costs no append
             self._manager = train_manager
             batch_losses.read(self, self._rows, look=self._take)
 
@@ -75,7 +79,8 @@ class Live(Extension):
 
     @always
     def post_run(self, step_num: int, start_step: int, phase_name: str | None, batch_losses: BatchLosses) -> None:
-        if self._rows and step_num > start_step + 1:  # else train_on_batch, each call of which may be a run
+        # A run of one batch may be one of many calls of train_on_batch, which would draw a picture each.
+        if self._rows and step_num > start_step + 1:
             self._show(phase_name)
         batch_losses.end(self)
         self._manager = None
@@ -83,7 +88,7 @@ class Live(Extension):
     def _take(self) -> None:
         """Move the losses of the rows into the curves, with one copy from the device for all of them."""
         rows = list(self._rows)
-        self._rows.clear()  # not a new list: the rows to come go to this one
+        self._rows.clear()  # not a new list: `batch_losses` appends to this one
         self._losses.of(self._manager).take(rows)
 
     def _show(self, phase_name: str | None) -> None:
@@ -92,11 +97,13 @@ class Live(Extension):
             return
         self._take()
         history = self._manager.history
-        of_phase = [
+        # The picture of a phase has the rows of this phase only; an evaluation that is a run of its own is in none.
+        epochs, evaluations = (
             [row for row in rows if row.get("phase") == phase_name and "standalone" not in row]
             for rows in (history.epochs, history.evaluations)
-        ]
-        self._output.show(*live_svg(self._losses.of(self._manager).curves, *of_phase))
+        )
+        label = loss_label("batch", self._manager.ranks.place is not ALONE)
+        self._output.show(*live_svg(self._losses.of(self._manager).curves, epochs, evaluations, label))
         self._drawn_at = time.monotonic()
 
     # ---- saved state -----------------------------------------------------------------------------------------------

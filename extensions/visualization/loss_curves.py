@@ -18,14 +18,15 @@ from train_manager.core.extension import Extension
 from train_manager.core.hooks import replacement_of
 from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
+from train_manager.data.shares import ALONE
 from train_manager.files.atomic import replace_file
-from train_manager.loop.batch_losses import MOST, BatchLosses, BatchRow, kept_parts
+from train_manager.loop.batch_losses import MOST, BatchLosses, BatchRow, detach_terms
 from train_manager.loop.books import Book
-from train_manager.metrics.deferred import kept_scalar, numbers, read_scalars
+from train_manager.metrics.deferred import detach_scalar, numbers, read_scalars
 from train_manager.metrics.history_rows import is_loss
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.curves import Curve, Curves, PartCurves, PartSums, loaded_curve, loaded_curves, new_curves
-from train_manager.reporting.loss_figure import draw, rendered
+from train_manager.reporting.curves import Curve, Curves, PartCurves, PartSums, load_curve, load_curves, new_curves
+from train_manager.reporting.loss_figure import draw, part_label, render_figure
 from train_manager.reporting.loss_svg import loss_svg
 from train_manager.schedules import scheduled
 
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
 NAME = "loss_curves"
-GAP = 100  # at least so many times the last drawing pass before the next one
-FIRST_DRAWING = 0.05  # seconds that it is taken to need
-FIRST_PNG = 1.0  # the same with the import of matplotlib
+GAP = 100  # from one drawing to the next: at least so many times the seconds that the last drawing took
+FIRST_DRAWING = 0.05  # the seconds that the first drawing is taken to need
+FIRST_PNG = 1.0  # the same with png=True, which imports matplotlib
 
 
 @recorded
@@ -54,8 +55,8 @@ class LossCurves(Extension):
     >>> curves.eval_sets["valid"]["epoch"].x
     [0.0, 1.0, 2.0]
 
-    Below the three panels of the loss each metric has a panel, by epoch: what hooks add to ``eval_result`` and to
-    ``train_result``, as ``Metrics`` does. Each loss that a model adds with ``add_loss``, and each head of
+    Below the three panels of the loss each metric has a panel, by epoch: the metrics that hooks add to ``eval_result``
+    and to ``train_result``, as ``Metrics`` does. Each loss that a model adds with ``add_loss``, and each head of
     ``WeightedLosses``, has a curve of its own; so has each of several optimizers, in place of a loss that is only their
     sum. In a notebook, ``curves`` as the last line of a cell shows the picture. Above some thousand points a curve
     shows the means of neighbouring points. The SVG file is light or dark as the page that shows it, and is drawn
@@ -78,18 +79,20 @@ class LossCurves(Extension):
 
     Args:
         update: a schedule of training steps that renews the files, at any cost: ``every(50)``, or ``periodically(60)``
-            for once a minute. It does not change what is recorded.
+            for once a minute. The recorded values stay the same.
         png: draw a PNG file with matplotlib too, which takes a second or two as the run ends.
 
     Attributes:
         training: the curves of the training by "epoch", by "batch" and by "example".
         eval_sets: the curves of each evaluation set.
-        parts: the curves of the parts of the loss, by name.
+        parts: the curves of the loss terms, by name.
         metrics: for each metric its curves by epoch: of "training", and of each evaluation set.
 
     Raises:
         HookError: ``update`` is not a schedule.
     """
+
+    ranks = 0
 
     def __init__(self, update: Schedule | None = None, *, png: bool = False) -> None:
         self.png = png
@@ -97,16 +100,19 @@ class LossCurves(Extension):
         self.eval_sets: dict[str, Curves] = {}
         self.parts = PartCurves()
         self.metrics: dict[str, dict[str, Curve]] = {}
-        self._rows: list[BatchRow] = []  # of batches that are not in the curves yet
-        self._examples = 0
-        self._parts_of_epoch = Book(PartSums)
+        self._is_of_rank = False  # several processes have trained together: losses of batches are of rank 0's rows
+        self._rows: list[BatchRow] = []  # rows of batches that are not in the curves yet
+        self._examples = 0  # the number of examples up to the last row in the curves
+        self._parts_of_epoch = Book(PartSums)  # sums of the loss terms over the open epoch
         self._manager: TrainManager | None = None  # while a run is open
         self._done = 0  # epochs that were completed as the present one began
+        # _is_drawn: the files have all recorded values. _has_trained:
+        # from the start of a training call to the run's end.
         self._is_drawn, self._has_trained = True, False
         self._drawn_at: float | None = None  # when the last drawing ended, or the first training began
         self._drawing_seconds = FIRST_PNG if png else FIRST_DRAWING
         self._has_schedule = update is not None
-        if update is not None:  # else without the hook, which costs a little time in each step
+        if update is not None:  # a hook of each batch costs time, so there is none without need
             self.around_train_step_batch = self._draw_after_step
             scheduled(self, "around_train_step_batch", update)
 
@@ -114,11 +120,14 @@ class LossCurves(Extension):
 
     def pre_run(self, batch_losses: BatchLosses | None = None, train_manager: TrainManager | None = None) -> None:
         self._manager = train_manager
+        self._is_of_rank = self._is_of_rank or (train_manager is not None and train_manager.ranks.place is not ALONE)
+        # The loop appends a row for each batch. With a schedule, or a subclass that overrides it, the hook
+        # post_train_step_batch appends rows instead.
         if batch_losses is not None and replacement_of(self, "post_train_step_batch"):
             batch_losses.read(self, self._rows, look=self._take_losses)
 
     def pre_train(self) -> None:
-        self._take_losses()  # of train_on_batch, which are of no epoch of this call
+        self._take_losses()  # rows of train_on_batch before this training call, which are of none of its epochs
         self._has_trained = True
         if self._drawn_at is None:
             self._drawn_at = time.monotonic()
@@ -136,9 +145,10 @@ class LossCurves(Extension):
         true_batch_size: int,
     ) -> None:
         is_sum = self._manager is not None and bool(self._manager.losses_by_optimizer)
-        kept = None if is_sum else kept_scalar(loss)
-        self._rows.append((kept, step_num, true_batch_size, 0.0, "", kept_parts(losses)))
-        if len(self._rows) >= MOST:
+        # With several optimizers `loss` is only their sum; `losses` has the loss of each of them.
+        kept = None if is_sum else detach_scalar(loss)
+        self._rows.append((kept, step_num, true_batch_size, 0.0, "", detach_terms(losses)))
+        if len(self._rows) >= MOST:  # each row occupies memory of the GPU
             self._take_losses()
 
     def post_train_step_epoch(self, epoch_num: int, train_result: Mapping[str, float]) -> None:
@@ -160,16 +170,18 @@ class LossCurves(Extension):
         stage: Scope,
         train_manager: TrainManager | None = None,
     ) -> None:
-        if standalone_eval:  # not part of the training
+        if standalone_eval:  # a run of its own is not part of the training
             return
         self._take_losses()
         is_within = "train_step_epoch" in stage.path
-        if train_manager is not None:  # the call may end, or an own loop evaluate, where an epoch does not
+        # train_steps(n) may end within an epoch, and a loop without train() may
+        # evaluate there: then no stage of an epoch is open, but the epoch is.
+        if train_manager is not None:
             is_within = is_within or train_manager._progress.is_within_epoch
         for name, result in eval_results.items():
             if not is_within:
                 self._add_metrics(name, epoch_num, result)
-            if "loss" not in result:  # of an own eval_batch
+            if "loss" not in result:  # an eval_batch of the user's own may set none
                 continue
             curves = self.eval_sets.setdefault(name, new_curves())
             if not is_within:
@@ -181,7 +193,7 @@ class LossCurves(Extension):
 
     @always
     def post_train(self, train_dir: Path) -> None:
-        self._take_losses()  # after an error, while its epoch is the one that they are of
+        self._take_losses()  # also after an error: now the open epoch is still the one that the rows belong to
         self._draw_seldom(train_dir)
 
     @always
@@ -191,7 +203,8 @@ class LossCurves(Extension):
         if batch_losses is not None:
             batch_losses.end(self)
         has_trained, self._has_trained = self._has_trained or step_num - start_step > 1, False
-        if has_trained:  # else train_on_batch, each call of which may be a run
+        # A run of one batch may be one of many calls of train_on_batch, which would draw the files each.
+        if has_trained:
             self._draw_once(train_dir)
         self._manager = None
 
@@ -203,14 +216,14 @@ class LossCurves(Extension):
     def _take_losses(self) -> None:
         """Move the losses of the rows into the curves, with one copy from the device for all of them."""
         rows = list(self._rows)
-        self._rows.clear()  # not a new list: the rows to come go to this one
+        self._rows.clear()  # not a new list: `batch_losses` appends to this one
         self._is_drawn = self._is_drawn and not rows
         losses = iter(read_scalars([loss for loss, *_ in rows if loss is not None]))
         sizes = numbers([size for _, _, size, *_ in rows])
         for examples, (kept, step, _, _, _, parts) in zip(sizes, rows, strict=True):
             self._examples += examples
             self.parts.append(parts or {}, step, examples)
-            if kept is not None:  # an own train_batch may have none, or one of several optimizers only
+            if kept is not None:  # None: several optimizers, or a train_batch without a loss
                 loss = next(losses)
                 self.training["batch"].append(step, loss)
                 self.training["example"].append(self._examples, loss)
@@ -224,19 +237,20 @@ class LossCurves(Extension):
 
     def figure(self) -> Figure:
         """Return the curves so far as a figure of matplotlib."""
-        return draw(self.training, self._sets_and_parts(), self.metrics)
+        return draw(self.training, self._sets_and_parts(), self.metrics, self._is_of_rank)
 
     def _repr_png_(self) -> bytes:
         """Return the picture that a notebook shows."""
-        return rendered(self.figure(), "png")
+        return render_figure(self.figure(), "png")
 
     def _sets_and_parts(self) -> dict[str, Curves]:
         """Take all losses that are deferred, and return the curves beside those of the training."""
         self._take_losses()
-        return {**self.eval_sets, **{f"{name} (part)": curves for name, curves in self.parts.curves.items()}}
+        parts = {part_label(name, self._is_of_rank): curves for name, curves in self.parts.curves.items()}
+        return {**self.eval_sets, **parts}
 
     def _draw_seldom(self, train_dir: Path) -> None:
-        """Draw if the time since the last drawing is long beside what that took."""
+        """Draw if the time since the last drawing is long beside the time that it took."""
         waited = time.monotonic() - (self._drawn_at or 0.0)
         if not self._has_schedule and waited >= GAP * self._drawing_seconds:
             self._draw_once(train_dir)
@@ -246,10 +260,10 @@ class LossCurves(Extension):
         if self._is_drawn:
             return
         began = time.monotonic()
-        picture = loss_svg(self.training, self._sets_and_parts(), self.metrics)
+        picture = loss_svg(self.training, self._sets_and_parts(), self.metrics, self._is_of_rank)
         replace_file(train_dir / "plots" / f"{NAME}.svg", picture.encode())
         if self.png:
-            replace_file(train_dir / "plots" / f"{NAME}.png", rendered(self.figure(), "png"))
+            replace_file(train_dir / "plots" / f"{NAME}.png", render_figure(self.figure(), "png"))
         self._is_drawn, self._drawn_at = True, time.monotonic()
         self._drawing_seconds = self._drawn_at - began
 
@@ -271,20 +285,22 @@ class LossCurves(Extension):
             },
             "examples": self._examples,
             "parts_of_epochs": self._parts_of_epoch.state_dict(),
+            **({"is_of_rank": True} if self._is_of_rank else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self._rows.clear()
-        self.training = loaded_curves(state["training"])
-        self.eval_sets = {name: loaded_curves(curves) for name, curves in state["eval_sets"].items()}
+        self.training = load_curves(state["training"])
+        self.eval_sets = {name: load_curves(curves) for name, curves in state["eval_sets"].items()}
         self.parts.load_state_dict(state["parts"])
         self.metrics = {
-            name: {of: loaded_curve(curve) for of, curve in curves.items()}
+            name: {of: load_curve(curve) for of, curve in curves.items()}
             for name, curves in state.get("metrics", {}).items()
         }
         self._examples = state["examples"]
-        before = {"": state["parts"].get("of_epoch", {})}  # of a checkpoint of an earlier version
+        self._is_of_rank = self._is_of_rank or state.get("is_of_rank", False)
+        before = {"": state["parts"].get("of_epoch", {})}  # the key of checkpoints of an earlier version
         self._parts_of_epoch.load_state_dict(state.get("parts_of_epochs", before))
-        self._is_drawn = False  # the files may be older than the checkpoint
+        self._is_drawn = False  # the files may show another state than the checkpoint

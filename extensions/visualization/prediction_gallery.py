@@ -6,21 +6,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from train_manager.loop.evaluation_watcher import EvaluationWatcher
-from train_manager.metrics.confusion import classified
+from train_manager.metrics.confusion import classify
 from train_manager.metrics.gallery import ExamplesByName, Gallery, require_one_for_each
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.embedded import shown_svg
 from train_manager.reporting.gallery_svg import caption, gallery_svg, grid_of
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
-    from train_manager.runs.record.figure_writer import FigureWriter
+    from train_manager.runs.record.metric_writer import MetricWriter
 
 
 @recorded
 class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
-    """Show the examples of an evaluation of which the model is surest and wrong, and then random ones.
+    """Show the mistakes of an evaluation in which the model is surest, and then random examples.
 
     >>> from train_manager.testing import tiny_manager
     >>> gallery = PredictionGallery(mistakes=4, others=2)
@@ -28,18 +27,18 @@ class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
     >>> {name: tuple(values.shape) for name, values in gallery.examples["valid"].items()}["inputs"]
     (6, 2)
 
-    The random ones are the same in each evaluation. Inputs are drawn as pictures, and such of one dimension as strips.
-    ``gallery`` as the last line of a cell of a notebook shows those of the last evaluations.
+    The random examples are the same in each evaluation. Inputs are drawn as pictures, or as strips if they have one
+    dimension. ``gallery`` as the last line of a cell of a notebook shows the examples of the last evaluations.
 
     *Runs at:* the start and the end of ``eval_step_epoch``, and the end of ``eval_step_batch``.
 
     *Asks for:* ``inputs``, ``prediction``, ``targets`` and ``datasource_name``; ``writer`` if there is one.
 
-    *Leaves behind:* with a ``MetricStore`` the picture ``plots/gallery-valid-<step>.png`` of each evaluation, and what
-    was said of its examples as the text ``gallery/valid``.
+    *Leaves behind:* with a ``MetricStore`` the picture ``plots/gallery-valid-<step>.png`` of each evaluation, and the
+    predictions as the text ``gallery/valid``.
 
     Args:
-        names: those of the classes.
+        names: the names of the classes.
         mistakes: how many mistakes at most.
         others: how many random examples.
 
@@ -48,10 +47,12 @@ class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
             their ``place`` in the set.
 
     Raises:
-        InputError: ``names`` is not a list; a number is not a whole one of at least 1; in an evaluation, the inputs are
-            not a tensor, the prediction and targets are not of the shapes that those of a classification have, or there
-            are names, but not one for each class.
+        InputError: ``names`` is not a list; a number is not a whole number of at least 1; in an evaluation, the
+            inputs are not a tensor, the prediction and targets do not have the shapes of a classification, or there are
+            names, but not one for each class.
     """
+
+    ranks = 0
 
     def __init__(self, names: Sequence[str] = (), mistakes: int = 16, others: int = 16) -> None:
         self.mistakes: int = require_count(mistakes, "mistakes", at_least=1)
@@ -65,19 +66,21 @@ class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
     def post_eval_step_batch(
         self, inputs: Any, prediction: Any, targets: Any, train_manager: TrainManager | None = None
     ) -> None:
-        found = classified(prediction, targets, "PredictionGallery")
+        found = classify(prediction, targets, "PredictionGallery")
         self.require_a_name_for_each(found.classes)
         require_one_for_each(inputs, len(found.said), "PredictionGallery")
+        # Only the candidates of the gallery are kept, not the whole set.
         self._open.of(train_manager).append(inputs, found)
 
     def post_eval_step_epoch(
         self,
         datasource_name: str,
         train_manager: TrainManager | None = None,
-        writer: FigureWriter | None = None,
+        writer: MetricWriter | None = None,
     ) -> None:
+        # This waits for the device, once for each set.
         examples = self._open.of(train_manager).examples()
-        if not examples:
+        if not examples:  # all batches of the set were skipped
             return
         self._sets.of(train_manager)[datasource_name] = examples
         if writer is not None:
@@ -85,6 +88,5 @@ class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
             captions = (", ".join(caption(examples, number, self.names)) for number in range(len(examples["said"])))
             writer.text(f"gallery/{datasource_name}", "\n".join(captions))
 
-    def _repr_html_(self) -> str:
-        """Return the picture that a notebook shows."""
-        return shown_svg(gallery_svg(self.examples, self.names), "examples with what the model said of them")
+    def _pictures(self) -> dict[str, str]:
+        return {"examples with what the model said of them": gallery_svg(self.examples, self.names)}

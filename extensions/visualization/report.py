@@ -1,4 +1,4 @@
-"""A page about the run, written as it ends: figures, layers, results and record in one file."""
+"""A page about the run, written as the run ends: metrics, layers, results and record in one file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from train_manager.telling.source_locations import users_level
 
 @recorded
 class Report(Extension):
-    """Write a page about the run that a browser shows without a server: what ``train-manager report`` writes.
+    """Write a page about the run that a browser shows without a server, as ``train-manager report`` does.
 
     >>> import pathlib, tempfile
     >>> from train_manager.extensions import MetricStore, RunRecord
@@ -25,7 +25,7 @@ class Report(Extension):
     >>> pathlib.Path(folder, "report.html").read_text()[:15]
     '<!DOCTYPE html>'
 
-    It has what ``MetricStore`` and ``RunRecord`` have written. While the training goes on, ``train-manager report
+    It has what ``MetricStore`` and ``RunRecord`` have written. While the run continues, ``train-manager report
     TRAIN_DIR --every 10`` writes it from another process. A page that cannot be written is a warning.
 
     *Runs at:* around ``run``.
@@ -36,20 +36,23 @@ class Report(Extension):
     or Ctrl-C.
     """
 
-    def __init__(self) -> None:
+    ranks = 0
+
+    def __init__(self) -> None:  # without it the tables of arguments would show *args and **kwargs
         super().__init__()
 
-    @priority(-95)  # around RunRecord, which tells how the run ended, and after the store has its last figure
+    @priority(-95)  # around RunRecord (-90): when this hook ends, run.json has the outcome, and the store all metrics
     def around_run(self, train_dir: Path, step_num: int, train_manager: object) -> Iterator[None]:
         try:
             yield
         finally:
-            if getattr(train_manager, "step_num", step_num) > step_num:  # else an evaluation, or a batch
+            if getattr(train_manager, "step_num", step_num) > step_num:  # nothing was trained: an evaluation
                 write(train_dir)
 
 
 def write(train_dir: Path) -> None:
-    """Write the page; a training does not end for what is wrong with it."""
+    """Write the page; if that fails, warn."""
+    # Imported here, because only the end of a training needs it.
     from train_manager.runs.showing.report_page import write_report
 
     try:

@@ -1,4 +1,4 @@
-"""How fast a training is: examples per second, the share of waiting for data, and the memory that it takes."""
+"""The speed of a run: examples per second, the share of waiting for data, and the memory that it takes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from train_manager.core.extension import Extension
 from train_manager.loop.books import Book
+from train_manager.loop.drawing import Drawing
 from train_manager.metrics.speed import Speed
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.embedded import shown_svg
 from train_manager.reporting.speed_svg import speed_svg
 from train_manager.validation import require_number
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
-    from train_manager.runs.record.figure_writer import FigureWriter
+    from train_manager.runs.record.metric_writer import MetricWriter
 
 
 @recorded
-class Throughput(Extension):
+class Throughput(Drawing):
     """Measure how many examples are trained on in a second, and how much of the time goes into waiting for data.
 
     >>> from train_manager.testing import tiny_manager
@@ -36,25 +35,28 @@ class Throughput(Extension):
     *Runs at:* the end of ``train_step_batch``, ``eval`` and ``save_checkpoint``, and the start of
     ``train_step_epoch``.
 
-    *Asks for:* ``true_batch_size``, ``step_num``, ``model``, and ``data_seconds`` if there are any; ``writer`` if there
-    is one.
+    *Asks for:* ``global_batch_size``, ``step_num``, ``model``, and ``data_seconds`` if there are any; ``writer`` if
+    there is one.
 
     *Leaves behind:* in ``metrics.sqlite`` the scalars ``examples_per_second``, ``waiting_share``, and on a GPU
     ``peak_memory``, in bytes since the process began.
 
     Args:
-        seconds: how long a figure is measured.
+        seconds: how long a metric is measured.
         clock: a function that returns the seconds since any fixed moment.
 
     Attributes:
-        curves: the figures so far, by these names.
+        curves: the metrics so far, by these names.
 
     Raises:
         InputError: ``seconds`` is not a number above 0.
     """
 
+    ranks = 0
+
     def __init__(self, seconds: float = 1.0, clock: Callable[[], float] = perf_counter) -> None:
         self.seconds: float = require_number(seconds, "seconds", above=0)
+        # A phase may have other data and another model.
         self._speed = Book(lambda: Speed(self.seconds, clock), per="phase")
 
     @property
@@ -62,26 +64,27 @@ class Throughput(Extension):
         return self._speed.latest.curves
 
     def pre_train_step_epoch(self, train_manager: TrainManager | None = None) -> None:
+        # Only steps count: pause() leaves out the time from here to the end of the next step.
         self._speed.of(train_manager).pause()
 
     def post_train_step_batch(
         self,
-        true_batch_size: int,
+        global_batch_size: int,
         step_num: int,
         model: Any,
         data_seconds: float | None = None,
         train_manager: TrainManager | None = None,
-        writer: FigureWriter | None = None,
+        writer: MetricWriter | None = None,
     ) -> None:
-        figures = self._speed.of(train_manager).append(step_num, true_batch_size, data_seconds, model)
-        if figures and writer is not None:
-            writer.scalars(figures)
+        # Empty until `seconds` have gone by, so that most steps only read the clock.
+        metrics = self._speed.of(train_manager).append(step_num, global_batch_size, data_seconds, model)
+        if metrics and writer is not None:
+            writer.scalars(metrics)
 
     def post_eval(self, train_manager: TrainManager | None = None) -> None:
         self._speed.of(train_manager).pause()
 
-    post_save_checkpoint = post_eval
+    post_save_checkpoint = post_eval  # saving does not count as a step either
 
-    def _repr_html_(self) -> str:
-        """Return the picture that a notebook shows."""
-        return shown_svg(speed_svg(self.curves), "examples per second and the share of waiting for data, by step")
+    def _pictures(self) -> dict[str, str]:
+        return {"examples per second and the share of waiting for data, by step": speed_svg(self.curves)}

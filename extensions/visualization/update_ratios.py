@@ -1,4 +1,4 @@
-"""How large the updates of each layer are beside its weights."""
+"""The size of the updates of each layer beside its weights."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from train_manager.metrics.layer_norms import changes_by_layer
 from train_manager.model.optimizers import EveryStep
 from train_manager.model.trained_layers import LayersOf
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.embedded import shown_svg
 from train_manager.reporting.layers_svg import layers_svg
 from train_manager.schedules import scheduled
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
-    from train_manager.runs.record.figure_writer import FigureWriter
+    from train_manager.runs.record.metric_writer import MetricWriter
 
-NAME: Final = "update_ratios"
+NAME: Final = "update_ratios"  # of the array in metrics.sqlite; with `/<optimizer>` if there are several
 
 
 @recorded
@@ -38,7 +37,7 @@ class UpdateRatios(LayerWatcher):
 
     It is the norm of the update of a layer over that of its weights before. ``ratios`` as the last line of a cell of a
     notebook shows the picture; a layer that was not updated is grey. Every 20th step of each optimizer copies its
-    weights; the others cost nothing but a question.
+    weights; the other steps cost nothing but the schedule of the hook.
 
     *Runs at:* around ``train_optimizer_step``, outside of other such hooks (priority -1000); the start of
     ``save_checkpoint``, and the end of ``train``, ``phase`` and ``run``.
@@ -58,12 +57,12 @@ class UpdateRatios(LayerWatcher):
         InputError: ``every`` is not a whole number of at least 1.
     """
 
-    priority = -1000
+    priority = -1000  # outermost: encloses the around hooks of other extensions, which may move the weights
 
     def __init__(self, every: int = 20) -> None:
         self.every: int = require_count(every, "every", at_least=1)
         super().__init__()
-        self._layers = LayersOf()
+        self._layers = LayersOf()  # the layers of each optimizer, found once
         scheduled(self, "around_train_optimizer_step", EveryStep(self.every))
 
     def around_train_optimizer_step(
@@ -73,9 +72,10 @@ class UpdateRatios(LayerWatcher):
         step_num: int,
         true_batch_size: int,
         train_manager: TrainManager,
-        writer: FigureWriter | None = None,
+        writer: MetricWriter | None = None,
     ) -> Iterator[None]:
         parameters, labels, parts_of, *_ = self._layers.of(optimizer, train_manager.model)
+        # An update is the difference of the weights, whatever made it: the optimizer, weight decay or a hook.
         before = [each.detach().clone() for each in parameters]
         yield
         ratios = changes_by_layer(parameters, before, parts_of, len(labels))
@@ -84,7 +84,6 @@ class UpdateRatios(LayerWatcher):
         if columns.append(ratios, step_num + 1, true_batch_size):
             series.send(writer)
 
-    def _repr_html_(self) -> str:
-        """Return the picture that a notebook shows."""
+    def _pictures(self) -> dict[str, str]:
         none = f"no update was looked at so far: one in {self.every} is"
-        return shown_svg(layers_svg(self.series, none), "the updates of each layer beside its weights, by step")
+        return {"the updates of each layer beside its weights, by step": layers_svg(self.series, none)}

@@ -1,4 +1,4 @@
-"""How the weights of each layer are distributed, and its gradients if asked for."""
+"""Histograms of the weights of each layer, and of its gradients if asked for."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
-from train_manager.core.extension import Extension
 from train_manager.loop.books import Book
+from train_manager.loop.drawing import Drawing
 from train_manager.metrics.histograms import Histograms
 from train_manager.model.layers import layers_of
 from train_manager.model.optimizers import EveryStep
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.embedded import shown_svg
 from train_manager.reporting.histograms_svg import histograms_svg
 from train_manager.schedules import every as every_opening
 from train_manager.schedules import scheduled
@@ -22,11 +21,11 @@ from train_manager.validation import require_count
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
-    from train_manager.runs.record.figure_writer import FigureWriter
+    from train_manager.runs.record.metric_writer import MetricWriter
 
 
 @recorded
-class WeightHistograms(Extension):
+class WeightHistograms(Drawing):
     """Show how the weights of each layer are distributed, and its gradients too with ``gradients=True``.
 
     >>> from train_manager.testing import tiny_manager
@@ -35,8 +34,8 @@ class WeightHistograms(Extension):
     >>> list(weights.histograms)
     ['weights/0 Linear', 'weights/2 Linear']
 
-    They are counted on the device, and nothing waits for it. ``weights`` as the last line of a cell of a notebook shows
-    the last ones: each row is a layer, bright where most of its numbers are.
+    The histograms are counted on the device, and nothing waits for it. ``weights`` as the last line of a cell of a
+    notebook shows the last histograms: each row is a layer, bright where most of its numbers are.
 
     *Runs at:* the end of ``train_step_batch``; with gradients also the start of ``train_optimizer_step``, before they
     are clipped (priority 5), which opens the inner stages of each batch.
@@ -56,7 +55,7 @@ class WeightHistograms(Extension):
         InputError: ``gradients`` is neither True nor False; ``every`` is not a whole number of at least 1.
     """
 
-    priority = 5
+    priority = 5  # gradients as GradientNorms sees them: unscaled, and not clipped yet
 
     def __init__(self, gradients: bool = False, every: int = 500) -> None:
         if not isinstance(gradients, bool):
@@ -65,9 +64,11 @@ class WeightHistograms(Extension):
             raise InputError(what, name="gradients", cure=cure)
         self.gradients = gradients
         self.every: int = require_count(every, "every", at_least=1)
-        self._last = Book(Histograms, per="phase")
+        self._last = Book(Histograms, per="phase")  # edges and counts on the device, of a phase apart
         scheduled(self, "post_train_step_batch", every_opening(self.every))
-        if gradients:  # else without the hook, which opens the inner stages
+        # Without need this hook is left out: a hook of an inner
+        # stage makes the loop open all inner stages of each batch.
+        if gradients:
             self.pre_train_optimizer_step = self._count_gradients
             scheduled(self, "pre_train_optimizer_step", EveryStep(self.every))
 
@@ -75,7 +76,7 @@ class WeightHistograms(Extension):
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
         return {name: (edges.tolist(), counts.tolist()) for name, (edges, counts) in self._last.latest.items()}
 
-    def post_train_step_batch(self, train_manager: TrainManager, writer: FigureWriter | None = None) -> None:
+    def post_train_step_batch(self, train_manager: TrainManager, writer: MetricWriter | None = None) -> None:
         for label, parameters in layers_of(train_manager.model):
             self._last.of(train_manager).count(f"weights/{label}", parameters, writer)
 
@@ -84,17 +85,17 @@ class WeightHistograms(Extension):
         optimizer: Optimizer,
         optimizer_name: str,
         train_manager: TrainManager,
-        writer: FigureWriter | None = None,
+        writer: MetricWriter | None = None,
     ) -> None:
         for label, parameters in layers_of(train_manager.model, optimizer):
+            # A layer that had no part in the loss has no gradients.
             there = [parameter.grad for parameter in parameters if parameter.grad is not None]
             if there:
                 self._last.of(train_manager).count(f"gradients/{label}", there, writer)
 
-    def _repr_html_(self) -> str:
-        """Return the picture that a notebook shows."""
+    def _pictures(self) -> dict[str, str]:
         none = f"no step was looked at so far: one in {self.every} is"
-        return shown_svg(histograms_svg(self.histograms, none), "how the weights of each layer are distributed")
+        return {"how the weights of each layer are distributed": histograms_svg(self.histograms, none)}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the last histograms."""

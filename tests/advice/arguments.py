@@ -134,7 +134,12 @@ CASES: list[Case] = [
     keyword("num_epochs", 3, "it is called 'epochs' here", tiny(epochs=3)),
     keyword("max_steps", 2, "tm.train_steps(...)", lambda: one_epoch(tiny_manager(eval_data=None))),
     keyword("callbacks", [], "it is called 'extensions' here", tiny(extensions=[])),
-    keyword("metrics", [accuracy], "extensions=[Metrics(accuracy=...)]", tiny(extensions=[quiet_metrics()])),
+    keyword(
+        "metrics",
+        [accuracy],
+        "extensions=[Metrics('accuracy')], or Metrics(name=function)",
+        tiny(extensions=[quiet_metrics()]),
+    ),
     keyword("lr", 0.1, "optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=...)", tiny(optimizer=adam)),
     keyword("criterion", CROSS_ENTROPY, "it is called 'loss' here", tiny(loss=CROSS_ENTROPY)),
     keyword("loss_fn", CROSS_ENTROPY, "it is called 'loss' here", tiny(loss=CROSS_ENTROPY)),

@@ -72,7 +72,6 @@ CASES: Final = [
     _at(_STEP, "optimizer", "train_manager.optimizer"),
     _at(_EPOCH, "scheduler", "train_manager.lr_schedule"),
     _at("pre_train", "dataloader", "train_manager.train_data"),
-    _at("pre_train_step_batch", "device", "train_manager.device"),
     _at("post_train", "criterion", "train_manager.loss"),
     _at("post_eval", "logs", "eval_results"),
     _at("post_eval", "metrics", "eval_results"),
@@ -180,7 +179,7 @@ def hook(name: str, parameter: str) -> Extension:
     return made
 
 
-def told(case: Case) -> tuple[str, str]:
+def find_advice(case: Case) -> tuple[str, str]:
     """Return the last line of what is said of a case, and when that was found."""
     tm = tiny_manager(hook(case.hook, case.name))
     with pytest.raises(CheckError) as caught:
@@ -190,4 +189,4 @@ def told(case: Case) -> tuple[str, str]:
 
 def rows() -> list[tuple[str, str, str]]:
     """Return what was written, what the message says to do, and when it was found; a row for each case."""
-    return [(case.written, *told(case)) for case in (*CASES, *STAGES)]
+    return [(case.written, *find_advice(case)) for case in (*CASES, *STAGES)]

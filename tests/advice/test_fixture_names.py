@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advice.fixture_names import CASES, STAGES, Case, hook, rows, told
+from tests.advice.fixture_names import CASES, STAGES, Case, find_advice, hook, rows
 from train_manager.testing import tiny_manager
 
 
@@ -19,7 +19,7 @@ def test_there_are_31_wrong_fixtures_and_10_wrong_stages() -> None:
 
 @pytest.mark.parametrize("case", [*CASES, *STAGES], ids=written)
 def test_a_wrong_name_is_refused_with_the_cure(case: Case) -> None:
-    assert case.cure in told(case)[0]
+    assert case.cure in find_advice(case)[0]
 
 
 @pytest.mark.parametrize("case", [*CASES, *STAGES], ids=written)

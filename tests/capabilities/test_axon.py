@@ -554,7 +554,7 @@ def test_a25_early_stop_ends_the_loop_when_a_metric_is_no_better_for_so_long() -
     assert (result.epochs, result.stopped) == (3, "EarlyStopping: 'valid/loss' was no better than 2 in 2 evaluations")
 
 
-def test_a25_a_loop_goes_on_from_the_state_in_which_another_was_left() -> None:
+def test_a25_a_loop_resumes_from_the_state_in_which_another_was_left() -> None:
     whole, first = tiny_manager(seed=0, epochs=4), tiny_manager(seed=0, epochs=2)
     whole.train()
     first.train()

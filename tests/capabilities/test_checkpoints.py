@@ -187,7 +187,7 @@ def test_t42_a_train_dir_with_checkpoints_is_refused_unless_asked(tmp_path: Path
     tiny_manager(Checkpoints(), epochs=1, train_dir=tmp_path / "run").train()
     before = names(tmp_path / "run")
 
-    with pytest.raises(CheckpointError, match="has step-000000000003, which this training would not go on from"):
+    with pytest.raises(CheckpointError, match="has step-000000000003, which this training would not resume from"):
         tiny_manager(Checkpoints(), epochs=2, train_dir=tmp_path / "run").train()
     assert names(tmp_path / "run") == before
 

@@ -135,7 +135,8 @@ def test_g05_without_a_loss_function_and_without_an_added_loss_it_is_a_clear_err
     assert str(caught.value) == (
         "there is no loss: none was returned, and the model has added none\n"
         "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
-        "or call add_loss(value) in the model's forward; beside an own train_batch, override eval_batch too"
+        "or call add_loss(value) in the model's forward; beside an own train_batch, "
+        "override eval_batch too, or give eval_data=None"
     )
 
 
@@ -351,7 +352,7 @@ def equal(one: TrainManager, other: TrainManager) -> bool:
     return all(map(torch.equal, state(one), state(other)))
 
 
-def test_g19_steps_go_on_where_the_last_call_left_off() -> None:
+def test_g19_steps_continue_where_the_last_call_left_off() -> None:
     once, twice = tiny_manager(), tiny_manager()
     once.train_steps(10)
     twice.train_steps(5)
@@ -380,7 +381,7 @@ class Dataset:
         self.log.append("reset")
 
 
-def test_g20_epochs_go_on_where_the_last_call_left_off_and_data_is_reset_after_each_also_the_last() -> None:
+def test_g20_epochs_continue_where_the_last_call_left_off_and_data_is_reset_after_each_also_the_last() -> None:
     data, once = Dataset(), tiny_manager(train_data=Dataset())
     tm = tiny_manager(train_data=data)
     tm.train_epochs(2)

@@ -308,10 +308,10 @@ def slower(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRSched
     return torch.optim.lr_scheduler.StepLR(optimizer, 10)
 
 
-def test_f11_best_practices_go_together() -> None:
+def test_f11_best_recipes_go_together() -> None:
     norms: list[float] = []
-    practices = [EMA(decay=0.5), ClipGradients(max_norm=0.5), WarmUp(steps=3), LRSchedule(slower)]
-    tm = tiny_manager(*practices, epochs=5)
+    recipes = [EMA(decay=0.5), ClipGradients(max_norm=0.5), WarmUp(steps=3), LRSchedule(slower)]
+    tm = tiny_manager(*recipes, epochs=5)
     tm.add_extension(post_train_step_batch=lambda grad_norm: norms.append(float(grad_norm)))
     before = tm.eval()["valid"]["loss"]
     tm.train()
@@ -376,13 +376,14 @@ def test_f12_a_name_that_no_package_offers_is_refused() -> None:
 
 def test_f13_explain_tells_who_runs_in_which_order_and_why() -> None:
     lines = Learner([Watch(), Add(), Halve(), Noise()]).explain().splitlines()
-    posts = [line.partition("post")[2].strip() for line in lines if "post  " in line]
-    assert posts == [
-        "1. Halve.post_gradient of extension 'halve'; reads loss; modifies loss",
-        "2. Add.post_gradient of extension 'add'; reads loss, noise; modifies loss  "
+    first = next(number for number, line in enumerate(lines) if "post  " in line)
+    assert [line.strip("│ ") for line in lines[first : first + 6]] == [
+        "post   1. Halve.post_gradient of extension 'halve'; reads loss; modifies loss",
+        "post   2. Add.post_gradient of extension 'add'; reads loss, noise; modifies loss",
         "[after Halve.post_gradient, which modifies 'loss']",
-        "3. Watch.post_gradient of extension 'watch'; reads loss  "
-        "[after Halve.post_gradient, which modifies 'loss'; after Add.post_gradient, which modifies 'loss']",
+        "post   3. Watch.post_gradient of extension 'watch'; reads loss",
+        "[after Halve.post_gradient, which modifies 'loss'; after Add.post_gradient, which",
+        "modifies 'loss']",
     ]
 
 
@@ -426,7 +427,7 @@ def test_f20_explain_gives_the_interface_of_each_stage_from_its_source() -> None
         "middle": ({"y"}, {"x"}, set()),
         "last": (set(), set(), {"x"}),
     }
-    lines = [line.strip("│├└─ ") for line in Small().explain().splitlines()]
+    lines = [line.strip("│├└─ ") for line in Small().explain(all=True).splitlines()]
     assert lines[1:] == [
         *("outer", "defines  x", "ends     x"),
         *("middle", "defines  y", "reads    x", "ends     y"),

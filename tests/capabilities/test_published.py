@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.examples.comparison import assert_equal, by_hand, by_manager
+from tests.examples.comparison import assert_equal, by_hand, by_manager, fork_evaluation
 from train_manager import Extension
 from train_manager.extensions import EMA, Accumulate, ClipGradients, MixedPrecision
 
@@ -33,6 +33,8 @@ def both(name: str, patch: Patch, **shorter: int) -> tuple[Any, Any]:
 
 def assert_equal_to_twin(name: str, patch: Patch, *optimizers: str, **shorter: int) -> None:
     example, twin = both(name, patch, **shorter)
+    if hasattr(twin, "evaluate"):
+        fork_evaluation(twin, patch)
     assert_equal(by_manager(example.manager, *optimizers), by_hand(twin.train))
 
 
@@ -71,7 +73,7 @@ def test_x01_a_gan_in_one_held_run_is_the_loop_by_hand_after_twenty_steps(monkey
     ],
     ids=["clipping", "accumulation", "bf16"],
 )
-def test_x01_practices_come_by_one_line_and_do_something(practice: Any, monkeypatch: Patch) -> None:
+def test_x01_recipes_come_by_one_line_and_do_something(practice: Any, monkeypatch: Patch) -> None:
     pytest.importorskip("sklearn")
     example, _ = both("gan", monkeypatch, EPOCHS=1)
     trained = []
@@ -137,7 +139,7 @@ def test_x09_meta_learning_differentiates_through_its_inner_loop(monkeypatch: Pa
     assert_equal_to_twin("meta_learning", monkeypatch, STEPS=20, LOG_EVERY=10)
 
 
-def test_x10_a_gpt_with_all_practices_of_nanogpt(monkeypatch: Patch) -> None:
+def test_x10_a_gpt_with_all_recipes_of_nanogpt(monkeypatch: Patch) -> None:
     """Kept and resumed is what the checkpoints will add."""
     assert_equal_to_twin("language_model", monkeypatch, STEPS=40, EVAL_EVERY=20)
 

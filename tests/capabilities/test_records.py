@@ -71,7 +71,7 @@ def test_t18_the_commit_is_stored(repository: Path, tmp_path: Path) -> None:
     assert entry["branch"] == git(repository, "symbolic-ref", "--short", "HEAD")
 
 
-def test_t18_outside_of_a_repository_that_is_said_and_the_training_goes_on(tmp_path: Path) -> None:
+def test_t18_outside_of_a_repository_that_is_said_and_the_training_continues(tmp_path: Path) -> None:
     folder = tmp_path / "plain"
     folder.mkdir()
     tm = tiny_manager(CodeRecord(folder=folder), train_dir=tmp_path / "run")

@@ -14,7 +14,7 @@ import pytest
 from train_manager import Extension, at_most, cli, every, exponentially, scheduled, write_report
 from train_manager.core.schedule import Schedule
 from train_manager.extensions import Checkpoints, MetricStore, RunRecord
-from train_manager.runs.record.figure_writer import FigureWriter
+from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.testing import tiny_manager
 
 
@@ -53,9 +53,9 @@ def test_g48_points_are_lines_of_json_in_a_file_beside_the_checkpoints(tmp_path:
 
 
 class Writes(Extension):
-    """Writes a figure."""
+    """Writes a metric."""
 
-    def post_train_step_batch(self, writer: FigureWriter) -> None:
+    def post_train_step_batch(self, writer: MetricWriter) -> None:
         writer.scalar("mine", 1.0)
 
 

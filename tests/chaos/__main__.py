@@ -1,6 +1,6 @@
-"""`make chaos`: the tests that kill, many times over; the figures go into docs/explanation/checkpoints-under-fire.md.
+"""`make chaos`: the tests that kill, many times over; the numbers go into docs/explanation/checkpoints-under-fire.md.
 
-`python -m tests.chaos 0.1` does a tenth of it, and only shows the figures.
+`python -m tests.chaos 0.1` does a tenth of it, and only shows the numbers.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class Fire:
         self.rows.append(Row(what, times, found, perf_counter() - began, faults))
         print(" | ".join(self.rows[-1].cells()), *faults, sep="\n  ", flush=True)
 
-    def _told(self, found: Found) -> tuple[int, list[str]]:
+    def _count(self, found: Found) -> tuple[int, list[str]]:
         self.in_a_save += found.in_a_save
         return found.kills, found.faults
 
     def kill_saves(self, folder: Path) -> tuple[int, list[str]]:
-        return self._told(kills_of_saves(self.server, folder, self.times(450)))
+        return self._count(kills_of_saves(self.server, folder, self.times(450)))
 
     def kill_saves_in_background(self, folder: Path) -> tuple[int, list[str]]:
-        return self._told(kills_of_saves(self.server, folder, self.times(100), in_background=True))
+        return self._count(kills_of_saves(self.server, folder, self.times(100), in_background=True))
 
     def kill_trainings(self, folder: Path) -> tuple[int, list[str]]:
         kills, faults = 0, []

@@ -13,8 +13,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.victims import saves, stamps, trains
+from tests.chaos.victims import saves, saves_together, stamps, trains
 from tests.fork_server import Child, ForkServer
+from tests.ranks import end_of, start_ranks
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.telling.errors import CheckpointError
@@ -50,7 +51,7 @@ def kill(child: Child, chance: random.Random, line: str, most: int) -> int:
 def kills_of_saves(
     server: ForkServer, folder: Path, kills: int, size: int = 30_000, in_background: bool = False
 ) -> Found:
-    """Kill a training that saves each step, and goes on from there, again and again.
+    """Kill a training that saves each step, and resumes from there, again and again.
 
     Args:
         size: the numbers in each of two parameters.
@@ -61,11 +62,35 @@ def kills_of_saves(
         child = server.start(saves, str(folder), size, in_background)
         loaded = int(child.wait_for("loaded").split()[1])
         if loaded != last:
-            found.faults.append(f"went on from {loaded}, not from {last}")
+            found.faults.append(f"resumed from {loaded}, not from {last}")
         acknowledged = kill(child, chance, "saved", most=4)
         found.kills += 1
         found.in_a_save += any(folder.glob("checkpoints/.tmp-*"))
         last = _newest_sound(folder, acknowledged - in_background, found)
+    return found
+
+
+def kills_of_ranks(server: ForkServer, folder: Path, kills: int, rank: int, size: int = 30_000) -> Found:
+    """Kill one of two processes that train together and save each step, and start both again, again and again.
+
+    Args:
+        rank: the process that is killed; the other one ends by itself, with an error.
+        size: the numbers in each of two parameters.
+    """
+    chance, found, last = random.Random(rank), Found(), 0
+    for _ in range(kills):
+        ranks = start_ranks(server, 2, saves_together, str(folder), size, folder=folder.parent)
+        for one in ranks:
+            loaded = int(one.wait_for("loaded").split()[1])
+            if loaded != last:
+                found.faults.append(f"resumed from {loaded}, not from {last}")
+        acknowledged = kill(ranks[rank], chance, "saved", most=4)
+        other = end_of(ranks[1 - rank], 1 - rank, folder.parent)
+        if not other.text:
+            found.faults.append(f"rank {1 - rank} has ended without an error: {other.output}")
+        found.kills += 1
+        found.in_a_save += any(folder.glob("checkpoints/.tmp-*"))
+        last = _newest_sound(folder, acknowledged, found)
     return found
 
 

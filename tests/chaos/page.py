@@ -36,41 +36,34 @@ class Row:
 TEXT: Final = """\
 # Checkpoints under fire
 
-Processes killed at random moments and at each line of a save, power failures, files that were changed by chance and on
-purpose: what became of the checkpoints. `make chaos` has written this page, and writes it anew.
+What kills, power failures and damage do to checkpoints. `make chaos` writes this page.
 
 Measured on {date}: {machine}; Python {python}, torch {torch}, numpy {numpy}.
 It took {minutes:.0f} minutes, beside other work on the same machine.
 
-## What was done
+## Tests
 
 {rows}
 
-- **Killed while it saves.** A training saves 0.5 MB after each step, so that a save is in flight most of the time; each
-  checkpoint has its step written into all weights and into the optimizer. `kill -9` comes at a random moment. Then each
-  checkpoint in the folder is read, the newest one must be the last one that was told to be saved or a later one, all of
-  it must be of one step, and the same folder goes on to the next kill from there. {in_a_save} of the kills left a
-  checkpoint half-written. `train_dir` is on the mount of the folder for temporary files, and on another one.
-- **Killed trainings.** The digits of scikit-learn, shifted at random and with noise, shuffled; an MLP with dropout,
-  AdamW, a cosine schedule, EMA, gradients gathered over three batches and clipped. Each training is killed at random
-  moments and started again until it has come to its end. Then SHA-256 sums of its weights, optimizer, EMA, schedules,
-  counters, random states, position in the data and history, without times, are those of a training that ran through.
-- **Killed at each line** of the code that writes a checkpoint; the next save is then done beside what was left.
-- **Power failures.** What is asked of the disk is recorded; then disks are made that forgot any part of what was not
-  synced, and kept any part of the rest. That is harsher than the journal of a usual file system.
-- **Changed files.** Bytes of checkpoints and of files of weights are changed, left out or doubled, and the sums in
-  the manifest computed anew, as only somebody would who means harm. Each file is opened in a process of its own with
-  little memory: it is read, or refused with a `CheckpointError`; no process dies. Files with code in them, of which
-  none is run, are in `tests/checkpoints/test_hostile_files.py`.
+- **Killed while it saves.** A training saves 0.5 MB after each step, and writes the number of the step into all weights
+  and the optimizer. `kill -9` arrives at a random moment. Then each checkpoint in the folder is read: the newest must
+  be the last completed save or a later one, and all its values of one step. The training resumes from it until the next
+  kill. {in_a_save} of the kills left a checkpoint half-written.
+- **Killed trainings.** The digits of scikit-learn with random shifts and noise; an MLP with dropout, AdamW, a cosine
+  schedule, EMA, gradients accumulated over three batches and clipped. Each training is killed and resumed until
+  it ends. Then its state, without times, has the SHA-256 of an uninterrupted training.
+- **Killed at each line** of the code that writes a checkpoint; then the program saves again.
+- **Power failures.** A recording of all writes and syncs is replayed on disks that drop any of the writes that were not
+  synced.
+- **Changed files.** Bytes of checkpoints and of files of weights are changed, left out or doubled, with new hashes in
+  the manifest. Each file is opened in a new process with little memory: the file is read, or refused with a
+  `CheckpointError`.
 
-A part of each runs with the tests, at each change: `tests/chaos`, `tests/resume` and `tests/checkpoints`.
-
-## What others came to
+## Other tools
 
 Measured on 2026-11-20 by kills of the same kind, on two cores of Linux with ext4, Python 3.11, torch 2.13.0: a save of
-8 MB after each step. "Lost" means that the tool's own way to go on fails, begins from nothing,
-or gives weights that do not belong to the step. A save in flight most of the time makes this a test of stress: in a
-training that saves each hour, few kills come in a save.
+8 MB after each step. "Lost" means that the tool's own resume fails, starts anew, or loads weights of another step. This
+is a stress test: if a training saves each hour, few kills hit a save.
 
 | writer                                                                        | kills | lost |
 |:------------------------------------------------------------------------------|------:|-----:|
@@ -86,8 +79,8 @@ training that saves each hour, few kills come in a save.
 | Keras 3.15.1 `BackupAndRestore`                                               |   100 |   82 |
 | the same with `double_checkpoint=True`                                        |    60 |   10 |
 
-Stopped after step 23, resumed from the checkpoint of step 20, in the middle of an epoch; then all weights compared with
-a training that ran through, bit for bit. Each tool's own runs repeated themselves exactly.
+The weights of a training that stopped after step 23, and resumed from the checkpoint of step 20 within an epoch, beside
+the weights of an uninterrupted training. Without a stop, each tool's runs were identical.
 
 |                                                           | augmentation and dropout | dropout       | neither       |
 |:----------------------------------------------------------|:-------------------------|:--------------|:--------------|
@@ -97,18 +90,15 @@ a training that ran through, bit for bit. Each tool's own runs repeated themselv
 | Ignite 0.5.5 `Engine` and `DeterministicEngine`           | different                | different     | different     |
 | Train Manager: `Checkpoints` with `SeededDataLoader`      | **identical**            | **identical** | **identical** |
 
-The last row is what `tests/resume` and `tests/chaos` hold. The script for Ignite was a short one, not tuned by anybody
-who knows it well.
+The script for Ignite was not tuned by an expert.
 
-Files that were damaged by chance, and load as if nothing was wrong:
+Damaged files that load without an error:
 
 | damage                         | tries | `torch.load(weights_only=True)` | safetensors 0.8.0 | a checkpoint here |
 |:-------------------------------|------:|--------------------------------:|------------------:|------------------:|
 | one bit flipped                | 1,000 |                             989 |               996 |                 0 |
 | cut off                        |   300 |                               0 |                 0 |                 0 |
 | a page of 4 KiB zeroed         |   300 |                             225 |               295 |                 0 |
-
-Here the manifest has a SHA-256 of each file; `tests/checkpoints/test_checkpoint_damage.py` holds the last column.
 """
 
 

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.chaos.killing import kills_of_a_training, kills_of_saves
+from tests.chaos.killing import kills_of_a_training, kills_of_ranks, kills_of_saves
 from tests.chaos.victims import newest, saves, stamps, trains
 from tests.fork_server import ForkServer
 from tests.rotation import share_of
@@ -56,6 +56,16 @@ def test_a_training_that_was_killed_six_times_comes_to_the_same_end(fork_server:
     assert resumed == whole
 
 
+@pytest.mark.whole
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_save_of_two_ranks_of_which_one_is_killed_loses_nothing(
+    fork_server: ForkServer, tmp_path: Path, rank: int
+) -> None:
+    found = kills_of_ranks(fork_server, tmp_path / "training", kills=3, rank=rank)
+
+    assert (found.faults, found.kills) == ([], 3)
+
+
 def test_sigterm_in_a_save_ends_with_a_checkpoint_of_the_last_step(fork_server: ForkServer, tmp_path: Path) -> None:
     for number in range(4):
         child = fork_server.start(saves, str(tmp_path), 300_000)
@@ -82,9 +92,9 @@ def test_a_worker_of_the_data_that_is_killed_ends_the_run_and_costs_no_checkpoin
     path = CheckpointFolder(tmp_path / "checkpoints").last_sound()
     assert path is not None
     assert 4 <= newest(tmp_path) == read_checkpoint(path)["counts"]["step_num"] < 8
-    goes_on = fork_server.start(trains, str(tmp_path), 12, 1)
-    assert goes_on.wait_for("sums") == whole.wait_for("sums")
-    assert (goes_on.wait(), whole.wait()) == (0, 0)
+    resumed = fork_server.start(trains, str(tmp_path), 12, 1)
+    assert resumed.wait_for("sums") == whole.wait_for("sums")
+    assert (resumed.wait(), whole.wait()) == (0, 0)
 
 
 def trains_with_a_dying_worker(folder: str) -> None:

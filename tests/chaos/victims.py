@@ -20,16 +20,16 @@ from torch.utils.data import Dataset, get_worker_info
 
 from tests.checkpoints.states import bits
 from tests.resuming import state_of
-from train_manager import Extension, SeededDataLoader, TrainManager, every
+from train_manager import Extension, InMemory, SeededDataLoader, TrainManager, every
 from train_manager.checkpoints.state_tree import split
-from train_manager.extensions import EMA, Accumulate, Checkpoints, ClipGradients
+from train_manager.extensions import EMA, Accumulate, Checkpoints, ClipGradients, Distributed
 
 # Reads the source of the loop, once for all children: it takes half a second, and no tensor.
 TrainManager(model=nn.Identity(), extensions=[Checkpoints(every(1)), EMA(), Accumulate(2)]).check()
 
 
 class Tell(Extension):
-    """Print where the training goes on, each step, and each step whose checkpoint the disk has."""
+    """Print where the training continues, each step, and each step whose checkpoint the disk has."""
 
     def post_load_checkpoint(self, train_manager: TrainManager) -> None:
         print("loaded", train_manager.step_num, flush=True)
@@ -73,22 +73,28 @@ def stamps(state: Mapping[str, Any]) -> set[float]:
     return found | {float(state["counts"]["step_num"])}
 
 
-def saves(folder: str, size: int = 30_000, in_background: bool = False) -> None:
-    """Save each step, without an end; go on from what is there.
+def saves(folder: str, size: int = 30_000, in_background: bool = False, *more: Extension) -> None:
+    """Save each step, without an end; resume from what is there.
 
     Args:
         size: the numbers in each of two parameters; the optimizer has as many.
+        more: further extensions.
     """
     checkpoints = Checkpoints((every(1), "end"), resume=True, in_background=in_background)
     TrainManager(
         model=Total(size),
         loss=lambda prediction: prediction.sum(),
         optimizer=lambda parameters: SGD(parameters, lr=1.0, momentum=0.5),
-        train_data=[torch.ones(1)] * 1000,
+        train_data=InMemory(torch.ones(1000, 1), batch_size=2) if more else [torch.ones(1)] * 1000,
         epochs=10**9,
-        extensions=[Stamp(), checkpoints, Tell()],
+        extensions=[Stamp(), checkpoints, Tell(), *more],
         train_dir=folder,
     ).train()
+
+
+def saves_together(folder: str, size: int) -> None:
+    """Do as ``saves`` in one of the processes that train together."""
+    saves(folder, size, False, Distributed("after", timeout=20))
 
 
 # ---- a whole training ------------------------------------------------------------------------------------------------
@@ -131,7 +137,7 @@ def trains(
     """Train with all that makes a resume hard, save often, and print the sums of what came of it.
 
     Args:
-        folder: goes on from what is there; None saves nothing.
+        folder: resumes from what is there; None saves nothing.
         steps: of the whole training.
         save_each: so many steps.
         real: whether the data are digits.

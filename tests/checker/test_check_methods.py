@@ -30,6 +30,25 @@ def test_a_comprehension_calls_methods() -> None:
     assert Fits([ask("one", "x"), ask("test", "x")]).check() == []
 
 
+def test_names_and_dicts_may_be_assigned_from_themselves() -> None:
+    class Assigns(Extensible):
+        def fit(self) -> None:
+            numbers = list(range(3))
+            numbers = sorted(numbers)
+            given: dict[str, Any] = {"x": numbers}
+            given = given | {"y": 1}
+            with self.staged("fit", given):
+                name = "x"
+                name = name if numbers else "y"
+                self.step(self.fixtures[name])
+
+        def step(self, value: int) -> None:
+            with self.staged("step"):
+                pass
+
+    assert Assigns([ask("step", "x", "y")]).check() == []
+
+
 def test_inherited_and_overridden_methods_are_those_that_run() -> None:
     class Faster(Loop):
         def step(self, batch: int) -> None:

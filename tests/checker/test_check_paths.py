@@ -146,7 +146,7 @@ def test_a_branch_with_another_way_out_does_not_always_raise() -> None:
     assert ("train", "after") in tree_of(Both()).nodes
 
 
-def test_where_a_refusal_is_caught_the_method_goes_on() -> None:
+def test_where_a_refusal_is_caught_the_method_continues() -> None:
     class Both(Phases):
         def forward(self) -> None:
             try:

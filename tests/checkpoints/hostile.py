@@ -25,7 +25,7 @@ import torch
 from tests.fork_server import ForkServer
 from tests.programs import module
 from train_manager.checkpoints.checkpoint import read_checkpoint
-from train_manager.checkpoints.manifest import rendered
+from train_manager.checkpoints.manifest import render_manifest
 from train_manager.checkpoints.verification import verify
 from train_manager.checkpoints.weights_file import read_weights
 
@@ -49,7 +49,7 @@ def resealed(path: Path, file: str, content: bytes) -> None:
     found = verify(path)
     (path / file).write_bytes(content)
     found["files"][file] = {"size": len(content), "sha256": sha256(content).hexdigest()}
-    (path / "manifest.json").write_bytes(rendered(found))
+    (path / "manifest.json").write_bytes(render_manifest(found))
 
 
 def torch_file(program: bytes, *, compressed: bool = False, **entries: bytes) -> bytes:
@@ -119,7 +119,7 @@ def _outcome(path: Path) -> str:
 
 
 def _outcomes(paths: list[Path]) -> Iterator[tuple[str, str]]:
-    """One child opens many; if it dies, the next one goes on after the file that it died of."""
+    """One child opens many; if it dies, the next one continues after the file that it died of."""
     while paths:
         reader, writer = os.pipe()
         child = os.fork()

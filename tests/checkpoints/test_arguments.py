@@ -1,4 +1,4 @@
-"""When ``Checkpoints`` are saved and where a training goes on, as a user says it."""
+"""When ``Checkpoints`` are saved and where a training resumes, as a user says it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def made(**arguments: Any) -> Callable[[], Checkpoints]:
         (made(save_at=100), "save_at takes 'epoch', 'end', 'best' and one schedule, but has 100"),
         (made(save_at=(every(2), every(3))), "save_at takes one schedule, but has several"),
         (made(resume="yes"), "resume must be True, False or 'fresh', but is 'yes'"),
-        (made(at="best"), "at='best' says where to go on, but resume is False"),
+        (made(at="best"), "at='best' says where to resume, but resume is False"),
         (made(keep=0), "keep must be a whole number of at least 1, but is 0"),
         (made(monitor="loss"), "monitor must name a set of eval_data and a metric, but is 'loss'"),
     ],
@@ -43,7 +43,7 @@ def test_an_invalid_argument_is_an_error(make: Callable[[], Checkpoints], told: 
         (made(save_at=100), "save_at=every(100) saves after each 100 steps"),
         (made(resume="runs/a"), "Checkpoints(resume=True, at='runs/a')"),
         (made(resume=Path("runs/a")), "Checkpoints(resume=True, at='runs/a')"),
-        (made(resume="auto"), "Checkpoints(resume=True) goes on"),
+        (made(resume="auto"), "Checkpoints(resume=True) resumes"),
         (made(keep="all"), "keep=None keeps all"),
     ],
 )

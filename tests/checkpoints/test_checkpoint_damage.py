@@ -17,7 +17,7 @@ from tests.checkpoints.hostile import resealed
 from tests.checkpoints.states import same, small_state
 from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
-from train_manager.checkpoints.manifest import rendered
+from train_manager.checkpoints.manifest import render_manifest
 from train_manager.checkpoints.verification import verify
 
 FILES = ["manifest.json", "model.safetensors", "state.json", "state.safetensors"]
@@ -122,7 +122,9 @@ def test_where_nothing_is_there_is_no_checkpoint(tmp_path: Path) -> None:
 def with_manifest(path: Path, **changes: Any) -> str:
     """What the check says of a manifest that is changed, with a right sum of its own."""
     found = {key: value for key, value in verify(path).items() if key not in changes} | changes
-    (path / "manifest.json").write_bytes(rendered({key: value for key, value in found.items() if value is not None}))
+    (path / "manifest.json").write_bytes(
+        render_manifest({key: value for key, value in found.items() if value is not None})
+    )
     return reason(path)
 
 

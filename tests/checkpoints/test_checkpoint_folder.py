@@ -354,7 +354,7 @@ def test_nothing_is_verified_if_nothing_is_to_be_deleted(
     assert steps(folder) == [10, 20]
 
 
-def test_a_run_that_goes_on_from_an_earlier_one_moves_the_later_ones_aside(folder: CheckpointFolder) -> None:
+def test_a_run_that_resumes_from_an_earlier_one_moves_the_later_ones_aside(folder: CheckpointFolder) -> None:
     write(folder, 10, 20, 20, 30)
     assert [path.name for path in folder.set_aside_after(20)] == ["step-000000000030"]
     assert steps(folder) == [10, 20, 20]

@@ -9,13 +9,13 @@ from torch import nn
 from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, SequentialLR, StepLR
 
-from train_manager.checkpoints.fit import made_of, with_own_names
-from train_manager.checkpoints.left_out import changed, left_out, put_back
+from train_manager.checkpoints.fit import config_of, with_own_names
+from train_manager.checkpoints.left_out import changed_values, left_out_values, put_back
 from train_manager.checkpoints.parameter_order import parameter_names, parameters_of, state_for
 
 
 def test_options_are_those_that_a_checkpoint_can_hold() -> None:
-    made = made_of(AdamW([torch.zeros(2)], lr=torch.tensor(0.5), betas=(0.8, 0.9)))
+    made = config_of(AdamW([torch.zeros(2)], lr=torch.tensor(0.5), betas=(0.8, 0.9)))
 
     assert made["class"] == "AdamW"
     assert {name: made["options"][0][name] for name in ("lr", "betas", "fused")} == {
@@ -30,12 +30,12 @@ def test_a_rate_that_a_schedule_has_changed_is_the_one_that_it_began_with() -> N
     LambdaLR(optimizer, lambda epoch: 0.1)
 
     assert optimizer.param_groups[0]["lr"] == 0.05
-    assert made_of(optimizer)["options"][0]["lr"] == 0.5
+    assert config_of(optimizer)["options"][0]["lr"] == 0.5
 
 
 def test_what_is_inside_of_a_schedule_is_part_of_it() -> None:
     optimizer = SGD([torch.zeros(2)], lr=0.5)
-    made = made_of(SequentialLR(optimizer, [StepLR(optimizer, 3), MultiStepLR(optimizer, [2, 4])], milestones=[1]))
+    made = config_of(SequentialLR(optimizer, [StepLR(optimizer, 3), MultiStepLR(optimizer, [2, 4])], milestones=[1]))
 
     assert made["class"] == "SequentialLR(StepLR, MultiStepLR)"
     assert [group.get("step_size", group.get("milestones")) for group in made["options"]] == [3, [2, 4]]
@@ -73,9 +73,9 @@ def test_names_of_a_compiled_module_inside_of_another_are_found() -> None:
 
 def test_only_numbers_and_buffers_that_are_here_are_set_from_a_file() -> None:
     dropout: Any = nn.Sequential(nn.Dropout(0.1))
-    before = left_out(dropout)
+    before = left_out_values(dropout)
     put_back(dropout, {"0.p": 0.5, "0.forward": 1, "0.inplace": 7, "other.p": 0.9})
 
-    assert changed(dropout, before) == {"0.p": 0.5}
+    assert changed_values(dropout, before) == {"0.p": 0.5}
     assert dropout[0].inplace is False
     assert callable(dropout[0].forward)

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from train_manager import CheckpointError
-from train_manager.checkpoints.manifest import FILES, differences_from_here, environment, parsed, rendered
+from train_manager.checkpoints.manifest import (
+    FILES,
+    differences_from_here,
+    environment,
+    parse_manifest,
+    render_manifest,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +47,8 @@ def test_in_the_same_place_nothing_differs() -> None:
 )
 def test_a_fact_of_another_kind_under_a_right_hash_is_damage(name: str, value: object, told: str) -> None:
     files = {file: {"size": 0, "sha256": ""} for file in FILES}
-    content = rendered({"format": 1, **environment(), "files": files, name: value})
+    content = render_manifest({"format": 1, **environment(), "files": files, name: value})
 
     with pytest.raises(CheckpointError) as refused:
-        parsed(content, "manifest.json")
+        parse_manifest(content, "manifest.json")
     assert str(refused.value) == f"manifest.json is damaged: {told}"

@@ -87,7 +87,7 @@ def test_each_kind_comes_back_as_it_was(state: Any) -> None:
     assert same(join(json.loads(json.dumps(tree, allow_nan=False)), tensors), state)
 
 
-def test_the_random_state_of_numpy_goes_on_where_it_was() -> None:
+def test_the_random_state_of_numpy_continues_where_it_was() -> None:
     was = np.random.RandomState(3)
     tree, tensors = split(was.get_state())
     again = np.random.RandomState()

@@ -53,7 +53,7 @@ def test_what_was_left_over_or_set_aside_is_named(train_dir: Path, capsys: pytes
         ".del-step-000000000001  left half-deleted by a killed process; the next training removes it",
         ".tmp-step-000000000009-123  left half-written by a killed process; the next training removes it",
         "damaged-step-000000000002  set aside, because it is damaged",
-        "superseded  set aside, because a training went on from an earlier checkpoint",
+        "superseded  set aside, because a training resumed from an earlier checkpoint",
     ]
 
 

@@ -25,14 +25,14 @@ def train(folder: Path) -> str:
     return tm.run_id
 
 
-def test_it_sends_the_figures_of_a_run_that_has_ended(
+def test_it_sends_the_metrics_of_a_run_that_has_ended(
     tmp_path: Path, kept: Keeps, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train(tmp_path)
 
     assert cli.main(["export", str(tmp_path), "--to", "tensorboard"]) == 0
     assert points_of(kept.rows) == counting(tmp_path)
-    assert capsys.readouterr().out == f"{len(kept.rows)} figures sent to tensorboard\n"
+    assert capsys.readouterr().out == f"{len(kept.rows)} metrics sent to tensorboard\n"
 
 
 def test_a_second_export_sends_nothing(tmp_path: Path, kept: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,7 +40,7 @@ def test_a_second_export_sends_nothing(tmp_path: Path, kept: Keeps, capsys: pyte
     for _ in range(2):
         assert cli.main(["export", str(tmp_path), "--to", "tensorboard"]) == 0
 
-    assert capsys.readouterr().out.splitlines()[1] == "tensorboard has all figures already"
+    assert capsys.readouterr().out.splitlines()[1] == "tensorboard has all metrics already"
     assert points_of(kept.rows) == counting(tmp_path)
 
 
@@ -64,7 +64,7 @@ def test_it_sends_one_run_of_several(tmp_path: Path, kept: Keeps) -> None:
     assert points_of(kept.rows) == counting(tmp_path)
 
 
-def test_a_folder_without_figures_is_refused(tmp_path: Path, kept: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_metrics_is_refused(tmp_path: Path, kept: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", str(tmp_path), "--to", "tensorboard"]) == 2
     assert f"{tmp_path} has no metrics" in capsys.readouterr().err
 

@@ -15,7 +15,7 @@ def run(tmp_path: Path) -> str:
     return str(write_runs(tmp_path / "run", entry()))
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def report_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What is said of a report that cannot be made."""
     assert cli.main(["report", *arguments]) == 2
     return capsys.readouterr().err
@@ -46,47 +46,53 @@ def test_a_run_that_has_ended_is_written_once_also_if_it_would_be_renewed(run: s
 
 
 def test_a_run_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, "nowhere") == "train-manager: there is no folder nowhere\n  give the train_dir of a training\n"
+    assert (
+        report_error(capsys, "nowhere")
+        == "train-manager: there is no folder nowhere\n  give the train_dir of a training\n"
+    )
 
 
 def test_a_period_of_zero_is_told(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     error = "train-manager: a page cannot be renewed every 0 s\n  give some seconds: --every 10\n"
 
-    assert told(capsys, run, "--every", "0") == error
+    assert report_error(capsys, run, "--every", "0") == error
 
 
 def test_a_folder_is_no_target(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     error = f"train-manager: {tmp_path} is a folder\n  name a file: --html {tmp_path}/run.html\n"
 
-    assert told(capsys, run, "--html", str(tmp_path)) == error
+    assert report_error(capsys, run, "--html", str(tmp_path)) == error
 
 
 def test_points_that_cannot_be_written_are_told(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = f"/proc/{tmp_path.name}/points.jsonl"
     error = f"train-manager: {path} cannot be written: No such file or directory\n  name another file: --points FILE\n"
 
-    assert told(capsys, run, "--points", path) == error
+    assert report_error(capsys, run, "--points", path) == error
 
 
 def test_a_folder_is_no_target_of_points(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     error = f"train-manager: {tmp_path} is a folder\n  name a file: --points {tmp_path}/run.jsonl\n"
 
-    assert told(capsys, run, "--points", str(tmp_path)) == error
+    assert report_error(capsys, run, "--points", str(tmp_path)) == error
 
 
 def test_a_folder_inside_of_a_run_is_told_by_the_run(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     inside = Path(run, "checkpoints")
     inside.mkdir()
 
-    assert told(capsys, str(inside)) == f"train-manager: {inside} is not a train_dir\n  give its train_dir: {run}\n"
+    assert (
+        report_error(capsys, str(inside))
+        == f"train-manager: {inside} is not a train_dir\n  give its train_dir: {run}\n"
+    )
 
 
-def test_figures_that_are_no_database_are_told(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_that_are_no_database_are_told(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     store = Path(run, "metrics.sqlite")
     store.write_text("no database")
     error = f"train-manager: {store} cannot be read: file is not a database\n  is it damaged, or of another program?\n"
 
-    assert told(capsys, run) == error
+    assert report_error(capsys, run) == error
 
 
 def test_the_points_name_the_runs_as_the_page_does(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_a_run_is_compared_up_to_a_step(project: Project, capfd: pytest.CaptureF
 
     out, _ = capfd.readouterr()
     assert code == 0, out
-    assert "identical up to step 7: 7 losses and 11 figures, bit for bit\n  compared up to step 7, as asked; " in out
+    assert "identical up to step 7: 7 losses and 11 metrics, bit for bit\n  compared up to step 7, as asked; " in out
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_a_folder_without_a_record_is_refused(tmp_path: Path, capsys: pytest.Cap
     )
 
 
-def test_a_run_without_figures_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_metrics_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny_manager(RunRecord(), train_dir=tmp_path).train()
 
     assert cli.main(["reproduce", str(tmp_path), "--here"]) == 2
@@ -97,7 +97,7 @@ def test_no_error_prints_a_record_raw(tmp_path: Path, capsys: pytest.CaptureFixt
 
     assert capsys.readouterr().err == (
         "train-manager: the code of this run was not recorded: \\x1b[31mred\n"
-        "  --here runs the program as it is now, and compares the figures\n"
+        "  --here runs the program as it is now, and compares the metrics\n"
     )
 
 
@@ -127,11 +127,11 @@ def test_at_a_terminal_a_foreign_record_is_asked_about(
 ) -> None:
     asked: list[str] = []
 
-    def told(question: str) -> str:
+    def answer_question(question: str) -> str:
         asked.append(question)
         return answer
 
-    monkeypatch.setattr("builtins.input", told)
+    monkeypatch.setattr("builtins.input", answer_question)
     for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True)
 

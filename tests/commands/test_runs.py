@@ -3,10 +3,11 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.runs.record.sample_runs import entry, write_code, write_runs
+from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
 from train_manager import cli
 
 RUN = "ab12cd34ef56ab78"
@@ -72,10 +73,57 @@ def test_a_program_gets_all_as_json(tmp_path: Path, capsys: pytest.CaptureFixtur
                 "steps": 20,
                 "metrics": {"loss": 0.5, "valid/loss": 0.25},
                 "commit": "",
+                "best": None,
+                "trained": True,
+                "parameters": {"": "TrainManager", "epochs": "2", "optimizer": "AdamW", "optimizer.lr": "0.1"},
             }
         ],
         "damaged": [],
     }
+
+
+def test_the_parameters_that_differ_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_runs(tmp_path / "a", entry(RUN, parameters=parameters(lr=0.1)))
+    write_runs(tmp_path / "b", entry(RUN, parameters=parameters(lr=0.5)))
+
+    assert cli.main(["runs", str(tmp_path), "--parameters"]) == 0
+
+    head, *rows = capsys.readouterr().out.splitlines()
+    column = head.split().index("optimizer.lr=") - len(head.split())
+    assert [row.split()[column] for row in rows] == ["0.1", "0.5"]
+
+
+def test_a_run_with_damaged_parameters_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_runs(tmp_path / "a", entry(RUN, parameters={"unknown tag": 1}))
+
+    assert cli.main(["runs", str(tmp_path), "--parameters"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == "a"
+
+
+NOTHING: dict[str, Any] = {"progress": {"epochs": 0, "steps": 0}, "metrics": {}}
+
+
+def test_a_run_that_trained_nothing_is_counted_and_listed_with_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resumed = entry("bbbb", goes_on_from={"run": "aaaa", "step": 20})  # at its end, with nothing to do
+    write_runs(tmp_path / "a", entry("aaaa"), resumed)
+    write_runs(tmp_path / "b", entry("cccc", outcome="failed", error={"type": "ValueError"}, **NOTHING))
+
+    cli.main(["runs", str(tmp_path)])
+    cli.main(["runs", str(tmp_path), "--all"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["run", "a#aaaa", "not", "run", "a#aaaa", "a#bbbb", "b"]
+    assert lines[2] == "not listed: 2 runs that trained nothing (--all lists them)"
+
+
+def test_a_killed_run_of_which_nothing_is_stored_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_runs(tmp_path / "a", entry(outcome="running", ended=None, **NOTHING))
+
+    cli.main(["runs", str(tmp_path)])
+
+    assert "running or killed" in capsys.readouterr().out
 
 
 def test_a_damaged_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

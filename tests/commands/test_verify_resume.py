@@ -92,7 +92,7 @@ def test_a_script_that_nobody_prepared_is_verified(
         "  6 steps in all",
         "killed-at-2: train.py saves a checkpoint after step 2 and is killed (kill -9)",
         f"  output in {runs}/killed-at-2.log",
-        "resumed: train.py goes on after step 2 to its end",
+        "resumed: train.py resumes after step 2 to its end",
         f"  output in {runs}/resumed.log",
         "  6 steps in all",
         "identical: killed after step 2 and resumed, the training comes to the same, to the bit",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from train_manager import Extensible, Extension, HookError
-from train_manager.core.extension import checked, free_name, named
+from train_manager.core.extension import free_name, name_extensions, require_extension
 
 
 class LossCurves(Extension):
@@ -32,7 +32,7 @@ def test_a_name_is_the_class_name_in_snake_case(extension: Extension, name: str)
 
 def test_a_second_of_a_class_gets_a_number() -> None:
     extensions = [EMA(), LossCurves(), EMA(), EMA()]
-    assert list(named(extensions)) == ["ema", "loss_curves", "ema_2", "ema_3"]
+    assert list(name_extensions(extensions)) == ["ema", "loss_curves", "ema_2", "ema_3"]
 
 
 def test_a_class_that_was_defined_anew_takes_the_place_of_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,29 +52,29 @@ def test_a_class_that_was_defined_anew_takes_the_place_of_the_old_one(monkeypatc
 def test_two_classes_that_were_made_at_run_time_are_two() -> None:
     made = [type("Made", (Extension,), {"post_work": lambda self: None})() for _ in range(2)]
 
-    assert list(named(made)) == ["made", "made_2"]
+    assert list(name_extensions(made)) == ["made", "made_2"]
 
 
 def test_a_dict_keeps_its_names() -> None:
     slow = EMA()
-    assert named({"slow": slow}) == {"slow": slow}
+    assert name_extensions({"slow": slow}) == {"slow": slow}
 
 
 def test_nothing_is_no_extensions() -> None:
-    assert named(None) == {}
+    assert name_extensions(None) == {}
 
 
 def test_a_class_instead_of_an_instance_is_refused_with_the_call_to_write() -> None:
     wrong: Any = EMA
     with pytest.raises(HookError) as error:
-        checked(wrong)
+        require_extension(wrong)
     assert str(error.value) == "an extension must be an instance, but is the class EMA\n  add an instance: EMA()"
 
 
 def test_what_is_no_extension_is_refused() -> None:
     wrong: Any = "ema"
     with pytest.raises(HookError) as error:
-        checked(wrong)
+        require_extension(wrong)
     of_dict = "of a dict: extensions={**usual, 'name': MyExtension()}"
     assert (
         str(error.value)
@@ -85,7 +85,7 @@ def test_what_is_no_extension_is_refused() -> None:
 def test_a_dict_is_checked_as_a_list_is() -> None:
     wrong: Any = {"ema": EMA}
     with pytest.raises(HookError, match="an extension must be an instance, but is the class EMA"):
-        named(wrong)
+        name_extensions(wrong)
 
 
 def test_an_extension_keeps_state_as_any_object_does() -> None:
@@ -102,7 +102,7 @@ def test_an_extension_keeps_state_as_any_object_does() -> None:
 
 def test_one_extension_without_a_list_is_refused() -> None:
     with pytest.raises(HookError) as error:
-        named(Extension())  # type: ignore[arg-type]
+        name_extensions(Extension())  # type: ignore[arg-type]
     assert (
         str(error.value)
         == "extensions must be a list or a dict, but is one Extension\n  give a list: extensions=[Extension()]"
@@ -112,12 +112,12 @@ def test_one_extension_without_a_list_is_refused() -> None:
 def test_a_dict_in_a_list_brings_its_names() -> None:
     first, second = Extension(), Extension()
 
-    assert named([{"usual": first}, second]) == {"usual": first, "extension": second}
+    assert name_extensions([{"usual": first}, second]) == {"usual": first, "extension": second}
 
 
 def test_a_name_that_two_extensions_have_is_refused() -> None:
     with pytest.raises(HookError) as error:
-        named([Extension(), {"extension": Extension()}])
+        name_extensions([Extension(), {"extension": Extension()}])
 
     assert str(error.value) == ("two extensions are called 'extension'\n  give one of them another name in its dict")
 
@@ -145,7 +145,7 @@ def plot(loss: float) -> None:
 )
 def test_what_is_no_list_of_extensions_is_refused(value: Any, text: str) -> None:
     with pytest.raises(HookError) as error:
-        named(value)
+        name_extensions(value)
 
     assert str(error.value) == f"extensions must be a list or a dict, but is {text}"
 
@@ -163,6 +163,6 @@ def test_what_is_no_list_of_extensions_is_refused(value: Any, text: str) -> None
 )
 def test_what_is_no_extension_in_a_list_is_refused(value: Any, text: str) -> None:
     with pytest.raises(HookError) as error:
-        named([value])
+        name_extensions([value])
 
     assert str(error.value) == text

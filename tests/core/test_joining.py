@@ -103,7 +103,7 @@ def test_without_a_joined_stage_an_extension_waits_for_the_next_opening() -> Non
     assert log == ALL
 
 
-def test_a_hook_may_add_an_extension_which_joins_before_the_hook_goes_on() -> None:
+def test_a_hook_may_add_an_extension_which_joins_before_the_hook_continues() -> None:
     log: list[str] = []
 
     class Adds(Extension):
@@ -542,7 +542,7 @@ def test_what_ends_while_its_extension_pauses_is_not_taken_again() -> None:
     assert log == [*TAKE, *LET_GO, "take run", "let go run"]
 
 
-def test_an_extension_that_keeps_hold_goes_on_while_it_pauses() -> None:
+def test_an_extension_that_keeps_hold_continues_while_it_pauses() -> None:
     class Keeps(Holder):
         keeps_hold = True
 

@@ -31,7 +31,7 @@ def test_what_is_added_runs_from_the_next_stage_on() -> None:
     assert log == ["pre new", "post new"]
 
 
-def test_what_is_removed_goes_on_in_the_stage_that_is_open() -> None:
+def test_what_is_removed_continues_in_the_stage_that_is_open() -> None:
     log: list[str] = []
     extensible = Extensible([Named("old", log)])
     with extensible.staged("run"):

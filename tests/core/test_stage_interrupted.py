@@ -105,7 +105,7 @@ def test_ctrl_c_while_requests_are_cleared_leaves_no_fixture_running(fails: bool
 
 
 class Around(Extension):
-    """Notes whether it goes on after its yield, and with what."""
+    """Notes whether it continues after its yield, and with what."""
 
     def __init__(self) -> None:
         self.entered, self.left = 0, list[str]()
@@ -123,7 +123,7 @@ class Around(Extension):
     def post_step(self) -> None: ...
 
 
-def test_ctrl_c_at_the_first_or_last_lines_of_a_stage_lets_each_around_hook_go_on() -> None:
+def test_ctrl_c_at_the_first_or_last_lines_of_a_stage_lets_each_around_hook_continue() -> None:
     ends: list[str] = []
     for at_point in range(1, 1000):
         extensible = Extensible({"one": (one := Around()), "other": (other := Around())})

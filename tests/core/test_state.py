@@ -32,9 +32,9 @@ def test_a_recursion_hides_the_fixtures_of_its_outer_stage_lazy_ones_too() -> No
     extensible = Extensible([OnDemand()])
     state = extensible._store
     with extensible.staged("outer", {"x": 1}) as outer:
-        assert state.hidden("x") is None
+        assert state.find_hidden("x") is None
         with extensible.staged("middle") as middle, extensible.staged("outer"):
-            assert [state.hidden(name) is not None for name in ("x", "lazy", "y")] == [True, True, False]
-            assert state.hidden("x", owner=outer) is not None
-            assert state.hidden("x", owner=middle) is not None
-        assert state.hidden("x") is None
+            assert [state.find_hidden(name) is not None for name in ("x", "lazy", "y")] == [True, True, False]
+            assert state.find_hidden("x", owner=outer) is not None
+            assert state.find_hidden("x", owner=middle) is not None
+        assert state.find_hidden("x") is None

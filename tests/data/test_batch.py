@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from train_manager import InputError
-from train_manager.data.batch import SameStructure, Structures, parts_of, tensors_in, to_device
+from train_manager.data.batch import SameStructure, Structures, tensors_in, to_device, unpack
 from train_manager.testing import tiny_manager
 
 META = torch.device("meta")
@@ -35,7 +35,7 @@ Pair = namedtuple("Pair", "x y")
     ],
 )
 def test_the_parts_of_a_batch(batch: Any, parts: dict[str, Any]) -> None:
-    assert parts_of(batch) == parts
+    assert unpack(batch) == parts
 
 
 # ---- onto a device ---------------------------------------------------------------------------------------------

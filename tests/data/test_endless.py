@@ -28,7 +28,7 @@ def test_it_has_no_length() -> None:
         len(Endless([1]))  # type: ignore[arg-type]
 
 
-def test_it_goes_on_where_its_state_was_taken() -> None:
+def test_it_continues_where_its_state_was_taken() -> None:
     def data() -> Endless:
         return Endless(InMemory(torch.arange(10), batch_size=4, shuffle=True))
 

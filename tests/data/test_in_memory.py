@@ -186,7 +186,7 @@ def test_two_passes_at_the_same_time_do_not_disturb_each_other() -> None:
 
 
 @given(st.integers(0, 20))
-def test_a_pass_goes_on_where_its_state_was_taken(given_batches: int) -> None:
+def test_a_pass_continues_where_its_state_was_taken(given_batches: int) -> None:
     whole = [batch.tolist() for data in [shuffled(seed=5)] for _ in range(3) for batch in data]  # 7 a pass
     first = shuffled(seed=5)
     stream = (batch for _ in range(3) for batch in first)

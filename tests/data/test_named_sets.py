@@ -59,7 +59,7 @@ def epochs(data: Sets, count: int) -> list[Any]:
 
 @pytest.mark.parametrize("make", MAKERS)
 @given(stops=st.lists(st.integers(0, 20), max_size=3))
-def test_a_pass_goes_on_where_its_state_was_taken(make: Callable[[], Sets], stops: list[int]) -> None:
+def test_a_pass_continues_where_its_state_was_taken(make: Callable[[], Sets], stops: list[int]) -> None:
     whole, data = epochs(make(), 3), make()
     seen: list[Any] = []
     for stop in stops:

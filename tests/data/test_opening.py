@@ -343,7 +343,7 @@ KINDS: dict[str, Callable[[int], Together | Interleaved]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stops", [[1], [2], [3], [4], [5], [8], [1, 2], [1, 5], [2, 3, 5]])
-def test_an_epoch_that_goes_on_draws_as_one_that_was_not_left(kind: str, stops: list[int]) -> None:
+def test_an_epoch_that_continues_draws_as_one_that_was_not_left(kind: str, stops: list[int]) -> None:
     def read(data: Together | Interleaved, count: int) -> None:
         stream = (batch for _ in range(9) for batch in data)
         seen.extend([repr(batch), torch.rand(1).item()] for batch in islice(stream, count))

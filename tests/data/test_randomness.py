@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from train_manager.data.randomness import preserved_random_state, seed_all
+from train_manager.data.randomness import preserve_random_state, seed_all
 
 
 def draw() -> tuple[float, float, float]:
@@ -45,7 +45,7 @@ def test_drawing_inside_leaves_the_states_as_they_were() -> None:
     seed_all(7)
     expected = draw()
     seed_all(7)
-    with preserved_random_state():
+    with preserve_random_state():
         draw()
 
     assert draw() == expected
@@ -55,7 +55,7 @@ def test_the_states_are_left_as_they_were_also_after_an_error() -> None:
     seed_all(7)
     expected = draw()
     seed_all(7)
-    with pytest.raises(ValueError, match="inside"), preserved_random_state():
+    with pytest.raises(ValueError, match="inside"), preserve_random_state():
         draw()
         raise ValueError("inside")
 
@@ -66,7 +66,7 @@ def test_seeding_inside_has_no_effect_outside() -> None:
     seed_all(7)
     expected = draw()
     seed_all(7)
-    with preserved_random_state():
+    with preserve_random_state():
         seed_all(0)
 
     assert draw() == expected
@@ -74,7 +74,7 @@ def test_seeding_inside_has_no_effect_outside() -> None:
 
 def test_the_numbers_inside_are_those_that_come_next() -> None:
     seed_all(7)
-    with preserved_random_state():
+    with preserve_random_state():
         inside = draw()
 
     assert draw() == inside

@@ -1,4 +1,4 @@
-"""Every source of batches, stopped anywhere, goes on with the rest of the epoch and with the epochs after it."""
+"""Every source of batches, stopped anywhere, continues with the rest of the epoch and with the epochs after it."""
 
 from __future__ import annotations
 

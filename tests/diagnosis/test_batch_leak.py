@@ -100,8 +100,8 @@ def test_a_norm_over_the_batch_is_a_note() -> None:
 
     found.require_none()
     assert str(found) == (
-        "batch leak  note: BatchNorm1d mixes the examples of a batch on purpose in train mode; what is before and "
-        "after\n              was judged\n              where  norm\n"
+        "batch leak  note: BatchNorm1d mixes the examples of a batch on purpose in train mode; what is before\n"
+        "              and after was judged\n              where  norm\n"
         "            looked at: 12 of 12 changes ran, train mode"
     )
 
@@ -153,8 +153,8 @@ def test_the_finding_names_the_pair_of_examples() -> None:
     assert str(found[0]) == (
         "error: what the model returns for example 5 depends on example 3\n"
         "  where  1 (ThirdIntoFifth)\n"
-        "  do     look in its forward for a view, a reduction, an index or a state that goes over the batch; "
-        "if it is meant to, allow=['1']"
+        "  do     look in its forward for a view, a reduction, an index or a state that mixes examples; "
+        "if that is intended, pass allow=['1']"
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -81,3 +82,19 @@ def test_what_a_loss_is_not_made_for_is_an_error() -> None:
 
 def test_targets_without_variance_are_never_called_clean() -> None:
     assert not asked((F.mse_loss, torch.ones(4), torch.ones(4))).is_clean
+
+
+@pytest.mark.parametrize("shapes", [((1, 1), (1,)), ((1, 12), (12,)), ((12, 1), (12, 1))])
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_two_shapes_that_are_not_stretched_are_no_error(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    assert list(asked((F.mse_loss, torch.zeros(shapes[0]), torch.ones(shapes[1])))) == []
+
+
+@pytest.mark.parametrize("shapes", [((12, 1), (12,)), ((12,), (12, 1)), ((1, 12), (12, 1))])
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_two_shapes_that_are_stretched_are_an_error(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    (found,) = asked((F.mse_loss, torch.zeros(shapes[0]), torch.ones(shapes[1])))
+
+    assert found.what == (
+        f"mse_loss compares each prediction with the targets of all examples: {shapes[0]} against {shapes[1]}"
+    )

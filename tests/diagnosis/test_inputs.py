@@ -24,28 +24,36 @@ def rows(*tensors: Tensor) -> Rows:
     return Rows(({"x": one} for one in tensors), [PATH])
 
 
-def told(found: Any) -> list[tuple[str, str]]:
+def list_findings(found: Any) -> list[tuple[str, str]]:
     return [(one.level, one.what) for one in found]
 
 
 def test_some_features_that_are_all_the_same_are_a_note_and_all_of_them_a_warning() -> None:
-    assert told(rows(X * torch.tensor([1, 1, 0])).found()) == [("note", "1 of 3 features is the same in all 10 rows")]
-    assert told(rows(0 * X, 0 * X).found()) == [("warning", "3 of 3 features are the same in all 20 rows")]
+    assert list_findings(rows(X * torch.tensor([1, 1, 0])).found()) == [
+        ("note", "1 of 3 features is the same in all 10 rows")
+    ]
+    assert list_findings(rows(0 * X, 0 * X).found()) == [("warning", "3 of 3 features are the same in all 20 rows")]
+
+
+def test_features_that_are_all_the_same_may_have_been_read_wrongly() -> None:
+    [finding] = rows(0 * X).found()
+
+    assert finding.cure == "they tell the model nothing: were they read as intended?"
 
 
 def test_rows_of_several_lengths_have_no_features_to_compare() -> None:
-    assert told(rows(torch.ones(2, 3), torch.ones(2, 4), torch.ones(2, 3)).found()) == []
+    assert list_findings(rows(torch.ones(2, 3), torch.ones(2, 4), torch.ones(2, 3)).found()) == []
 
 
 def test_nan_in_targets_is_found() -> None:
-    assert told(Rows([(X, {"box": torch.tensor([1.0, torch.inf])})], []).found()) == [
+    assert list_findings(Rows([(X, {"box": torch.tensor([1.0, torch.inf])})], []).found()) == [
         ("error", "1 of 2 numbers in the targets is nan or infinite")
     ]
 
 
 def test_few_labels_of_one_class_are_no_finding() -> None:
-    assert told(check_labels([torch.zeros(7).long()])) == []
-    assert told(check_labels([torch.zeros(8).long()])) == [("warning", "the first batch has one class only")]
+    assert list_findings(check_labels([torch.zeros(7).long()])) == []
+    assert list_findings(check_labels([torch.zeros(8).long()])) == [("warning", "the first batch has one class only")]
 
 
 def test_the_inputs_are_found_in_a_batch_that_was_unpacked() -> None:
@@ -75,7 +83,7 @@ def test_the_scale_is_that_of_the_first_layer_with_weights() -> None:
 
     [(layer, given)] = layers
     assert layer == "1 (Linear)"
-    assert told(check_scale(layer, given)) == []
+    assert list_findings(check_scale(layer, given)) == []
 
 
 def test_outputs_are_compared_with_the_same_random_numbers() -> None:
@@ -88,7 +96,10 @@ def test_outputs_are_compared_with_the_same_random_numbers() -> None:
 
 
 def test_an_input_that_is_the_same_for_all_examples_cannot_be_judged() -> None:
-    assert told(check_answers(lambda batch: batch["x"], {"x": X, "mask": X > -1}, [("x",), ("mask",)], "outputs")) == []
+    assert (
+        list_findings(check_answers(lambda batch: batch["x"], {"x": X, "mask": X > -1}, [("x",), ("mask",)], "outputs"))
+        == []
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
@@ -103,6 +114,6 @@ def test_rows_of_all_types_are_compared(dtype: torch.dtype) -> None:
 def test_rows_that_repeat_in_the_training_are_no_excuse() -> None:
     train, evaluated = rows(X, X), rows(torch.cat([X[:4], X[:4], X + 1]))
 
-    assert told(check_rows(train, "valid", evaluated)) == [
+    assert list_findings(check_rows(train, "valid", evaluated)) == [
         ("warning", "4 of the 14 distinct rows of evaluation set 'valid' are in train_data")
     ]

@@ -16,7 +16,7 @@ def asked(losses: Iterable[float], **options: Any) -> Findings:
     return check_overfit(iter(losses).__next__, **options)
 
 
-def told(found: Findings) -> list[tuple[str, str]]:
+def list_findings(found: Findings) -> list[tuple[str, str]]:
     return [(one.level, one.cure) for one in found]
 
 
@@ -55,7 +55,7 @@ def test_what_was_not_learned_is_a_warning_with_what_to_look_at(losses: Iterable
 def test_a_loss_that_still_falls_as_it_did_is_a_note(losses: Iterable[float]) -> None:
     found = asked(losses)
 
-    assert told(found) == [
+    assert list_findings(found) == [
         ("note", "it still falls, so that it is learned slowly; to be sure, raise the learning rate")
     ]
     assert found[0].what.startswith("one batch was not yet learned: its loss went from 2 to 1.")
@@ -64,7 +64,7 @@ def test_a_loss_that_still_falls_as_it_did_is_a_note(losses: Iterable[float]) ->
 def test_a_batch_that_nearly_was_learned_is_a_note() -> None:
     found = asked(falling(2.0, 0.99))
 
-    assert told(found) == [("note", "that is fine; to be sure, raise the learning rate")]
+    assert list_findings(found) == [("note", "that is fine; to be sure, raise the learning rate")]
     assert found[0].what == "one batch was nearly learned: its loss went from 2 to 0.271 in 200 steps"
 
 
@@ -79,7 +79,7 @@ def test_a_loss_that_moves_by_rounding_alone_has_not_grown() -> None:
 def test_losses_that_may_compete_need_not_fall_but_have_to_move(by: float) -> None:
     cure = "losses that work against each other, as those of a GAN, need not fall: look at each of them"
 
-    assert told(asked(falling(2.0, by), may_compete=True)) == [("note", cure)]
+    assert list_findings(asked(falling(2.0, by), may_compete=True)) == [("note", cure)]
     assert [one.level for one in asked(itertools.repeat(2.0), may_compete=True)] == ["warning"]
 
 
@@ -87,7 +87,7 @@ def test_less_is_asked_of_a_loss_that_something_keeps_up() -> None:
     losses = [3.0, 2.5, *itertools.repeat(2.4, 198)]
 
     assert [one.level for one in asked(losses)] == ["warning"]
-    assert told(asked(losses, kept_up_by=["targets between 0 and 1"])) == [
+    assert list_findings(asked(losses, kept_up_by=["targets between 0 and 1"])) == [
         ("note", "it fell, and what is named may keep it up")
     ]
 

@@ -25,7 +25,7 @@ def after_a_backward(model: nn.Module, optimizers: Any = None, loss: Any = None)
     return check_parameters(model, optimizers or SGD(model.parameters(), lr=0.1), loss)
 
 
-def told(findings: Findings) -> list[tuple[str, str, str]]:
+def list_findings(findings: Findings) -> list[tuple[str, str, str]]:
     return [(one.level, one.what, one.where) for one in findings]
 
 
@@ -52,7 +52,7 @@ def test_without_an_optimizer_it_could_not_look() -> None:
 def test_a_missing_parameter_is_told() -> None:
     model = net()
 
-    assert told(after_a_backward(model, SGD(model[0].parameters(), lr=0.1))) == [
+    assert list_findings(after_a_backward(model, SGD(model[0].parameters(), lr=0.1))) == [
         ("warning", "2 parameters have a gradient and are in no optimizer", "1.weight, 1.bias")
     ]
 
@@ -63,7 +63,7 @@ def test_a_parameter_without_a_gradient_is_told() -> None:
     model(X).sum().backward()
     model[0].bias.requires_grad_(True)
 
-    assert told(check_parameters(model, SGD(model.parameters(), lr=0.1))) == [
+    assert list_findings(check_parameters(model, SGD(model.parameters(), lr=0.1))) == [
         ("warning", "1 parameter of the optimizer has no gradient after a backward pass", "0.bias")
     ]
 
@@ -72,7 +72,7 @@ def test_gradients_of_zeros_are_told() -> None:
     model = net()
     nn.init.zeros_(model.get_parameter("1.weight"))
 
-    assert told(after_a_backward(model)) == [
+    assert list_findings(after_a_backward(model)) == [
         ("warning", "2 parameters of the optimizer have a gradient of zeros alone", "0.weight, 0.bias")
     ]
 
@@ -84,21 +84,21 @@ def test_a_bias_that_a_loss_of_differences_does_not_see_is_a_note() -> None:
     found = check_parameters(model, SGD(model.parameters(), lr=0.1))
 
     what = "1 parameter of the optimizer has a gradient of zeros alone, in a layer that learns"
-    assert told(found) == [("note", what, "2.bias")]
+    assert list_findings(found) == [("note", what, "2.bias")]
 
 
 def test_sparse_gradients_are_looked_at() -> None:
     model = nn.Sequential(nn.Embedding(5, 2, sparse=True))
     model(torch.tensor([1, 2])).sum().backward()
 
-    assert told(check_parameters(model, SGD(model.parameters(), lr=0.1))) == []
+    assert list_findings(check_parameters(model, SGD(model.parameters(), lr=0.1))) == []
 
 
 def test_a_parameter_in_two_optimizers_is_told() -> None:
     model = net()
     optimizers: dict[str, Optimizer] = {"all": SGD(model.parameters()), "head": SGD(model[1].parameters())}
 
-    assert told(after_a_backward(model, optimizers)) == [
+    assert list_findings(after_a_backward(model, optimizers)) == [
         ("warning", "2 parameters are in several optimizers", "1.weight, 1.bias")
     ]
 
@@ -119,10 +119,10 @@ class Hiding(nn.Module):
 def test_layers_that_learn_in_a_list_are_an_error_and_a_teacher_in_it_is_not() -> None:
     places = "a tensor of shape (2, 2), a tensor of shape (2,)"
 
-    assert told(after_a_backward(Hiding(learns=True))) == [
+    assert list_findings(after_a_backward(Hiding(learns=True))) == [
         ("error", "2 tensors that learn are not among the parameters of the model", places)
     ]
-    assert told(after_a_backward(Hiding(learns=False))) == []
+    assert list_findings(after_a_backward(Hiding(learns=False))) == []
 
 
 def test_a_frozen_head_in_a_group_of_its_own_is_told() -> None:
@@ -130,7 +130,7 @@ def test_a_frozen_head_in_a_group_of_its_own_is_told() -> None:
     model[1].requires_grad_(False)
     groups: list[dict[str, Any]] = [{"params": model[0].parameters()}, {"params": model[1].parameters(), "lr": 1.0}]
 
-    assert told(after_a_backward(model, SGD(groups, lr=0.1))) == [
+    assert list_findings(after_a_backward(model, SGD(groups, lr=0.1))) == [
         ("warning", "2 parameters are frozen, and a group of the optimizer has no other", "1.weight, 1.bias")
     ]
 
@@ -140,7 +140,7 @@ def test_a_frozen_parameter_among_others_is_a_note() -> None:
     model[0].requires_grad_(False)
     findings = after_a_backward(model)
 
-    assert told(findings) == [
+    assert list_findings(findings) == [
         ("note", "2 parameters of the optimizer are frozen, beside others that are trained", "0.weight, 0.bias")
     ]
     findings.require_none()
@@ -156,7 +156,7 @@ class Scaled(nn.Module):
 
 
 def test_a_parameter_of_the_loss_that_was_left_out_is_told() -> None:
-    assert told(after_a_backward(net(), loss=Scaled())) == [
+    assert list_findings(after_a_backward(net(), loss=Scaled())) == [
         ("warning", "1 parameter of the loss is in no optimizer", "loss.scale")
     ]
 
@@ -168,7 +168,9 @@ def test_a_layer_in_eval_mode_is_told_while_the_model_is_in_train_mode(layer: nn
     model = net(layer)
     layer.eval()
 
-    assert told(after_a_backward(model)) == [("warning", f"1 {kind} is in eval mode, while the model is trained", "1")]
+    assert list_findings(after_a_backward(model)) == [
+        ("warning", f"1 {kind} is in eval mode, while the model is trained", "1")
+    ]
 
 
 def test_layers_in_eval_mode_of_a_model_in_eval_mode_or_that_are_frozen_are_no_finding() -> None:
@@ -176,5 +178,5 @@ def test_layers_in_eval_mode_of_a_model_in_eval_mode_or_that_are_frozen_are_no_f
     model, evaluated = net(frozen), net(nn.Dropout(0.5)).eval()
     trained = SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
 
-    assert told(after_a_backward(model, trained)) == []
-    assert told(after_a_backward(evaluated)) == []
+    assert list_findings(after_a_backward(model, trained)) == []
+    assert list_findings(after_a_backward(evaluated)) == []

@@ -33,8 +33,8 @@ def turned(links: ModuleType, uri: str, markdown: str) -> str:
 def test_a_link_within_the_docs_stays_as_it_is(links: ModuleType) -> None:
     markdown = "[schedules](schedules.md#once) and [data](../how-to/data.md)"
 
-    assert turned(links, "how-to/practices.md", markdown).count("schedules.md#once") == 1
-    assert "(data.md)" in turned(links, "how-to/practices.md", markdown)
+    assert turned(links, "how-to/recipes.md", markdown).count("schedules.md#once") == 1
+    assert "(data.md)" in turned(links, "how-to/recipes.md", markdown)
 
 
 def test_a_link_to_a_file_outside_leads_to_its_page(links: ModuleType) -> None:
@@ -116,3 +116,52 @@ def test_a_block_is_one_for_the_site_too(page: str) -> None:
     fences = [line for line in lines if line.lstrip().startswith("```")]
 
     assert [fence for fence in fences if not re.fullmatch(r"(?: {4})*```\w*", fence)] == []
+
+
+SEARCHED = {  # and the page that must be among the results; None where any page may be
+    "argparse": None,
+    "callbacks": "how-to/coming-from.md",
+    "confusion matrix": "how-to/look-into-a-training.md",
+    "f1": "how-to/metrics.md",
+    "hydra": None,
+    "log scale": "how-to/report.md",
+    "mlflow": "how-to/logging.md",
+    "multi gpu": "how-to/many-ranks.md",
+    "optuna": None,
+    "tensorboard": "how-to/logging.md",
+    "wandb": "how-to/logging.md",
+}
+
+
+def words(text: str) -> set[str]:
+    """The words that the search of the site makes of a text."""
+    separator = re.findall(r"^      separator: '(.*?)'  #", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)[0]
+    return {word.lower() for word in re.split(separator, re.sub(r"[`*|\n;]", " ", text)) if word}
+
+
+def found(query: str) -> set[str]:
+    """The pages with a section that has all words of a query; the search takes a section for a document."""
+    pages = {page.relative_to(ROOT / "docs").as_posix(): page.read_text() for page in (ROOT / "docs").rglob("*.md")}
+    sections = [(page, part) for page, text in pages.items() for part in re.split(r"^#+ ", text, flags=re.MULTILINE)]
+    return {page for page, part in sections if words(query) <= words(part)}
+
+
+@pytest.mark.parametrize("query", SEARCHED)
+def test_a_search_finds_what_visitors_look_for(query: str) -> None:
+    page = SEARCHED[query]
+
+    assert found(query) if page is None else page in found(query)
+
+
+WIDEST = 88  # columns; the theme has room for them on a desktop
+CODE = re.compile(r"^( *)```(python|pycon|sh|shell|console)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_no_line_of_code_is_cut_on_a_desktop(page: Path) -> None:
+    code = [(language, line) for _, language, text in CODE.findall(page.read_text()) for line in text.splitlines()]
+    typed = [line for language, line in code if language != "console" or line.startswith("$ ")]  # an output scrolls
+
+    assert [line for line in typed if len(line) > WIDEST] == []

@@ -12,8 +12,10 @@ import tokenize
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -66,6 +68,17 @@ def by_manager(
         tm.add_extension(Extension.of(post_train_step_batch=note))
         train(tm)
     return Trained(tm.model.state_dict(), seen, printed.getvalue().splitlines())
+
+
+def fork_evaluation(twin: ModuleType, patch: pytest.MonkeyPatch) -> None:
+    """Put the random state back after each evaluation of a twin that draws random numbers in it."""
+    evaluate = twin.evaluate
+
+    def in_fork(*arguments: Any) -> Any:
+        with torch.random.fork_rng():
+            return evaluate(*arguments)
+
+    patch.setattr(twin, "evaluate", in_fork)
 
 
 def assert_equal(one: Trained, other: Trained) -> None:

@@ -1,4 +1,4 @@
-"""The example ``examples/gan.py``: two models and two optimizers, and training practices that are one line each."""
+"""The example ``examples/gan.py``: two models and two optimizers, and training recipes that are one line each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.examples.comparison import (
     lines_of_example,
     lines_of_twin,
 )
-from tests.examples.twins import gan, gan_with_practices
+from tests.examples.twins import gan, gan_with_recipes
 from train_manager import Extension, priority
 from train_manager.extensions import EMA, Accumulate, ClipGradients, MixedPrecision
 
@@ -51,7 +51,7 @@ def plain() -> Trained:
 @pytest.fixture(autouse=True, scope="module")
 def one_epoch() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (example, gan, gan_with_practices):
+        for module in (example, gan, gan_with_recipes):
             patch.setattr(module, "EPOCHS", 1)
         yield
 
@@ -108,7 +108,7 @@ def test_the_average_of_one_optimizer_is_that_of_its_weights_only(plain: Trained
     assert {name.split(".")[0] for name in moved} == {"generator"}
 
 
-PRACTICES: dict[str, tuple[list[Extension], dict[str, Any]]] = {
+RECIPES: dict[str, tuple[list[Extension], dict[str, Any]]] = {
     "accumulated": ([Accumulate(4)], {"accumulated": 4}),
     "bfloat16": ([MixedPrecision()], {"bfloat16": True}),
     "both": ([Accumulate(4), MixedPrecision()], {"accumulated": 4, "bfloat16": True}),
@@ -116,10 +116,10 @@ PRACTICES: dict[str, tuple[list[Extension], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", PRACTICES)
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_practice_of_one_line_trains_as_the_loop_by_hand_does(name: str, plain: Trained) -> None:
-    extensions, options = PRACTICES[name]
+    extensions, options = RECIPES[name]
     found = trained(*extensions)
 
     assert not are_equal(found, plain)
-    assert_equal(found._replace(lines=[]), by_hand(lambda record: gan_with_practices.train(record, **options)))
+    assert_equal(found._replace(lines=[]), by_hand(lambda record: gan_with_recipes.train(record, **options)))

@@ -12,7 +12,14 @@ from torch.optim import Adam
 from torch.optim.lr_scheduler import LambdaLR
 
 from examples import seq2seq as example
-from tests.examples.comparison import assert_equal, by_hand, by_manager, lines_of_example, lines_of_twin
+from tests.examples.comparison import (
+    assert_equal,
+    by_hand,
+    by_manager,
+    fork_evaluation,
+    lines_of_example,
+    lines_of_twin,
+)
 from tests.examples.twins import seq2seq as twin
 from train_manager.extensions import Accumulate
 
@@ -27,7 +34,9 @@ def shorter() -> Iterator[None]:
         yield
 
 
-def test_it_trains_and_prints_as_the_loop_by_hand_does() -> None:
+def test_it_trains_and_prints_as_the_loop_by_hand_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork_evaluation(twin, monkeypatch)
+
     assert_equal(by_manager(example.manager), by_hand(twin.train))
 
 

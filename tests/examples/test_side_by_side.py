@@ -69,9 +69,9 @@ def test_each_way_ends_with_the_weights_and_prints_the_lines_of_the_bare_loop(
     assert all(torch.equal(one, other) for one, other in zip(weights.values(), bare[1].values(), strict=True))
 
 
-def test_the_page_shows_every_file() -> None:
+def test_the_page_shows_every_loop() -> None:
     shown = {name: text for _, name, text in SHOWN.findall(PAGE.read_text())}
-    assert shown == {path.name: path.read_text() for path in FOLDER.glob("*.py")}, f"run: python {__file__}"
+    assert shown == {path.name: path.read_text() for path in FOLDER.glob("*_loop.py")}, f"run: python {__file__}"
 
 
 def test_the_page_has_the_number_of_lines_of_each_file() -> None:

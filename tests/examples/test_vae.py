@@ -1,4 +1,4 @@
-"""The example ``examples/vae.py``: a loss of several outputs, pictures after each epoch, figures per image."""
+"""The example ``examples/vae.py``: a loss of several outputs, pictures after each epoch, metrics per image."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ import pytest
 pytest.importorskip("sklearn")
 
 from examples import vae as example
-from tests.examples.comparison import assert_equal, by_hand, by_manager, lines_of_example, lines_of_twin
-from tests.examples.twins.vae import train
+from tests.examples.comparison import (
+    assert_equal,
+    by_hand,
+    by_manager,
+    fork_evaluation,
+    lines_of_example,
+    lines_of_twin,
+)
+from tests.examples.twins import vae as twin
 
 
-def test_it_trains_prints_and_draws_as_the_loop_by_hand_does(tmp_path: Path) -> None:
+def test_it_trains_prints_and_draws_as_the_loop_by_hand_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fork_evaluation(twin, monkeypatch)
     (tmp_path / "one").mkdir()
     (tmp_path / "other").mkdir()
     one = by_manager(lambda: example.manager(tmp_path / "one"))
-    other = by_hand(lambda record: train(record, tmp_path / "other"))
+    other = by_hand(lambda record: twin.train(record, tmp_path / "other"))
     pictures = [path.name for path in sorted((tmp_path / "other").iterdir())]
 
     assert_equal(one, other)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from train_manager import CheckpointError
-from train_manager.files.atomic import shown_path
+from train_manager.files.atomic import quote_path
 from train_manager.files.lock import WriterLock
 
 HOLDER = """
@@ -199,7 +199,7 @@ def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest
         lock.acquire()
 
     assert str(warned[0].message) == (
-        f"nothing keeps a second training from writing to {tmp_path}, because its file system has no locks "
+        f"nothing keeps a second run from writing to {tmp_path}, because its file system has no locks "
         f"({os.strerror(number)})"
     )
     assert lock.is_held
@@ -233,4 +233,4 @@ def test_a_folder_that_is_moved_while_its_lock_is_taken_is_not_taken_for_the_new
     [("my runs", "my runs"), ("two\nlines", r"'two\nlines'"), ("🦊", "🦊"), ("a\x1b[31m", r"'a\x1b[31m'")],
 )
 def test_any_name_of_a_folder_is_shown_on_one_line(name: str, text: str) -> None:
-    assert shown_path(Path(name)) == text
+    assert quote_path(Path(name)) == text

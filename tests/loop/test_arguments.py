@@ -57,7 +57,7 @@ def test_a_model_class_is_refused() -> None:
 def test_a_function_as_model_is_refused() -> None:
     text = refusal(lambda: require_model(torch.relu, None))  # type: ignore[arg-type]
 
-    assert text == "the model must be a torch.nn.Module, but is a builtin_function_or_method\n  wrap it in an nn.Module"
+    assert text == "the model must be a torch.nn.Module, but is a builtin_function_or_method\n  give an nn.Module"
 
 
 def test_a_model_goes_to_its_device() -> None:
@@ -349,7 +349,8 @@ def test_a_scheduler_that_needs_a_metric_is_refused() -> None:
 
     assert text == (
         "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau\n"
-        "  step it with a metric: extensions=[LRSchedule(make, monitor=...)]"
+        "  step it with a metric: "
+        'extensions=[LRSchedule(torch.optim.lr_scheduler.ReduceLROnPlateau, monitor="valid/loss")]'
     )
 
 

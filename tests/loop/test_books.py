@@ -88,7 +88,7 @@ def test_each_epoch_has_a_value_of_its_own() -> None:
     assert measure.epochs == [[1, 2, 3, 4], [1, 2, 3, 4]]
 
 
-def test_an_epoch_that_steps_leave_open_goes_on_with_its_value() -> None:
+def test_an_epoch_that_steps_leave_open_continues_with_its_value() -> None:
     measure = Measure()
     tm = manager(measure, epochs=2)
     with tm.run():
@@ -162,7 +162,7 @@ def test_an_own_epoch_has_the_batches_since_the_last_end() -> None:
     assert measure.epochs == [[1, 2, 3], [7]]
 
 
-def test_an_own_epoch_goes_on_after_a_phase() -> None:
+def test_an_own_epoch_continues_after_a_phase() -> None:
     measure = Measure()
     tm = manager(measure)
     with tm.run():
@@ -228,7 +228,7 @@ def test_hooks_called_by_hand_have_one_value() -> None:
     assert measure.epochs == [[1, 0]]
 
 
-def test_an_open_epoch_goes_on_from_a_checkpoint() -> None:
+def test_an_open_epoch_resumes_from_a_checkpoint() -> None:
     tm = manager(Measure())
     tm.train_steps(3)
     measure = Measure()
@@ -238,7 +238,7 @@ def test_an_open_epoch_goes_on_from_a_checkpoint() -> None:
     assert measure.epochs == [[1, 2, 3, 4]]
 
 
-def test_an_open_epoch_around_a_phase_goes_on_from_a_checkpoint_of_the_phase() -> None:
+def test_an_open_epoch_around_a_phase_resumes_from_a_checkpoint_of_the_phase() -> None:
     saved: list[dict[str, Any]] = []
 
     class Save(Extension):
@@ -269,7 +269,7 @@ def test_an_open_epoch_around_a_phase_goes_on_from_a_checkpoint_of_the_phase() -
     assert rest.epochs == whole.epochs[1:]  # the epoch's first part was before the checkpoint
 
 
-def test_an_own_epoch_goes_on_from_a_checkpoint() -> None:
+def test_an_own_epoch_resumes_from_a_checkpoint() -> None:
     tm = manager(Measure())
     with tm.run():
         for number in (1, 2):
@@ -295,7 +295,7 @@ def test_a_state_without_an_epoch_that_is_open_here_begins_it_anew() -> None:
     assert tm["measure"].epochs[-1] == [1, 2, 3, 4]
 
 
-def test_a_copied_manager_goes_on_with_copied_values() -> None:
+def test_a_copied_manager_continues_with_copied_values() -> None:
     measure = Measure(per="phase")
     tm = manager(measure)
     tm.loss = number  # a function of this module, which can be copied by name
@@ -410,7 +410,7 @@ def test_the_curve_of_a_part_by_epoch_leaves_them_out_too(tmp_path: Path) -> Non
     assert curves_of(tm).parts.curves["part"]["batch"].y == [45, 1, 29, 100, 200, 1, 7]
 
 
-def test_a_part_of_an_open_epoch_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+def test_a_part_of_an_open_epoch_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     def with_part(prediction: Tensor, targets: Tensor) -> Tensor:
         report_loss(prediction.detach().mean(), "part")
         return prediction.mean()

@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.training import At
 from train_manager import InputError, SkipBatch, TrainManager
-from train_manager.loop.cures import add_cure, cure_of, described
+from train_manager.loop.cures import add_cure, cure_of, describe
 from train_manager.testing import tiny_manager
 
 
@@ -90,11 +90,11 @@ def test_too_little_memory_asks_for_smaller_batches() -> None:
     ],
 )
 def test_a_value_is_described_by_what_it_is_made_of(value: Any, text: str) -> None:
-    assert described(value) == text
+    assert describe(value) == text
 
 
 def test_a_long_list_is_described_in_part() -> None:
-    assert len(described([1] * 1000)) < 320
+    assert len(describe([1] * 1000)) < 320
 
 
 @pytest.mark.parametrize("parts", [{}, {"inputs": 1, "batch": (1, 2)}, {"inputs": (batch := ()), "batch": batch}])
@@ -107,7 +107,7 @@ def test_an_output_without_parts_is_no_reason_to_fail() -> None:
 
 
 def test_a_long_list_of_one_kind_is_described_once() -> None:
-    assert described([1] * 40) == "a list of 40, each a int"
+    assert describe([1] * 40) == "a list of 40, each a int"
 
 
 def test_targets_in_a_list_are_made_a_tensor() -> None:

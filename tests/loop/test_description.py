@@ -45,7 +45,7 @@ def test_a_manager_says_how_far_it_is() -> None:
     assert "epoch 1 of 2, step 4" in repr(tm)
 
 
-def test_a_training_that_went_on_after_its_epochs_does_not_count_them_of_a_smaller_number() -> None:
+def test_a_training_that_resumed_after_its_epochs_does_not_count_them_of_a_smaller_number() -> None:
     tm = tiny_manager(epochs=1)
     tm.train_epochs(2)
     assert "epoch 2, step 6" in repr(tm)

@@ -173,7 +173,7 @@ def test_data_is_told_its_epoch_before_its_first_batch() -> None:
     assert data.epochs == [0, 1, 2]
 
 
-def test_data_that_goes_on_is_not_told_an_epoch_again() -> None:
+def test_data_that_continues_is_not_told_an_epoch_again() -> None:
     data = Source(3)
     tm = tiny_manager(train_data=data)
     tm.train_steps(2)
@@ -260,7 +260,7 @@ def test_endless_data_is_cut_into_epochs() -> None:
     assert data.given == 4
 
 
-def test_an_epoch_of_so_many_steps_goes_on_where_the_last_one_ended() -> None:
+def test_an_epoch_of_so_many_steps_continues_where_the_last_one_ended() -> None:
     inputs = Values("post_train_step_batch", "inputs")
     data = Source(3)
     tiny_manager(inputs, train_data=data, steps_per_epoch=2, epochs=2).train()
@@ -343,7 +343,7 @@ def test_epochs_that_are_cut_by_steps_are_clocked(clock: list[float]) -> None:
 
 
 @pytest.mark.parametrize("kind", [Slow, SizedSlow])
-def test_an_epoch_that_goes_on_in_another_call_is_clocked(clock: list[float], kind: type[Slow]) -> None:
+def test_an_epoch_that_continues_in_another_call_is_clocked(clock: list[float], kind: type[Slow]) -> None:
     seen = Values("pre_train_step_batch", "data_seconds")
     tm = tiny_manager(seen, train_data=kind(clock, 1.0, 2.0, 4.0))
     tm.train_steps(1)

@@ -20,7 +20,7 @@ from train_manager.metrics.history_rows import PLACE
 from train_manager.testing import tiny_manager
 
 
-def figures(rows: list[dict[str, Any]], *keys: str) -> list[tuple[Any, ...]]:
+def values_of(rows: list[dict[str, Any]], *keys: str) -> list[tuple[Any, ...]]:
     return [tuple(row.get(key) for key in keys) for row in rows]
 
 
@@ -44,7 +44,7 @@ def test_each_epoch_has_a_row() -> None:
     tm = tiny_manager(epochs=2)
     tm.train()
 
-    assert figures(tm.history.epochs, "epoch", "step") == [(1, 3), (2, 6)]
+    assert values_of(tm.history.epochs, "epoch", "step") == [(1, 3), (2, 6)]
 
 
 def test_its_loss_is_the_mean_over_the_examples_of_the_epoch() -> None:
@@ -159,15 +159,15 @@ def test_an_epoch_that_is_left_before_its_end_has_a_partial_row() -> None:
     tm = tiny_manager()
     tm.train_steps(2)
 
-    assert figures(tm.history.epochs, "epoch", "step", "partial") == [(1, 2, True)]
+    assert values_of(tm.history.epochs, "epoch", "step", "partial") == [(1, 2, True)]
 
 
-def test_the_row_of_an_epoch_that_goes_on_is_that_of_the_whole_epoch() -> None:
+def test_the_row_of_an_epoch_that_continues_is_that_of_the_whole_epoch() -> None:
     tm = tiny_manager(losses := Losses())
     tm.train_steps(2)
     tm.train_steps(1)
 
-    assert figures(tm.history.epochs, "epoch", "step", "partial") == [(1, 3, None)]
+    assert values_of(tm.history.epochs, "epoch", "step", "partial") == [(1, 3, None)]
     assert tm.history.epochs[0]["loss"] == pytest.approx(losses.mean(), rel=1e-6)
 
 
@@ -181,7 +181,7 @@ def test_the_row_of_an_epoch_that_begins_anew_is_that_of_the_new_one() -> None:
     losses.seen.clear()
     tm.train()
 
-    assert figures(tm.history.epochs, "epoch", "step", "partial") == [(1, 5, None)]
+    assert values_of(tm.history.epochs, "epoch", "step", "partial") == [(1, 5, None)]
     assert tm.history.epochs[0]["loss"] == pytest.approx(losses.mean(), rel=1e-6)
 
 
@@ -202,8 +202,8 @@ def test_rows_of_a_phase_have_its_name() -> None:
             tm.train()
         tm.train()
 
-    assert figures(tm.history.epochs, "phase", "epoch") == [("head", 1), ("head", 2), (None, 1)]
-    assert figures(tm.history.evaluations, "phase", "epoch") == [
+    assert values_of(tm.history.epochs, "phase", "epoch") == [("head", 1), ("head", 2), (None, 1)]
+    assert values_of(tm.history.evaluations, "phase", "epoch") == [
         ("head", 0),
         ("head", 1),
         ("head", 2),
@@ -211,7 +211,7 @@ def test_rows_of_a_phase_have_its_name() -> None:
     ]
 
 
-def test_an_epoch_that_a_phase_interrupts_goes_on_after_it() -> None:
+def test_an_epoch_that_a_phase_interrupts_continues_after_it() -> None:
     tm = tiny_manager()
     with tm.run():
         tm.train_steps(1)
@@ -219,7 +219,7 @@ def test_an_epoch_that_a_phase_interrupts_goes_on_after_it() -> None:
             tm.train_epoch()
         tm.train_steps(2)
 
-    assert figures(tm.history.epochs, "phase", "step", "partial") == [
+    assert values_of(tm.history.epochs, "phase", "step", "partial") == [
         ("between", 4, None),
         (None, 6, None),
     ]
@@ -233,7 +233,7 @@ def test_each_set_of_each_evaluation_has_a_row() -> None:
     tm = tiny_manager(eval_data={"valid": data, "other": data})
     result = tm.train()
 
-    assert figures(tm.history.evaluations, "epoch", "step", "set") == [
+    assert values_of(tm.history.evaluations, "epoch", "step", "set") == [
         (0, 0, "valid"),
         (0, 0, "other"),
         (1, 3, "valid"),
@@ -248,7 +248,7 @@ def test_an_evaluation_that_is_a_run_of_its_own_is_marked() -> None:
     with tm.run():
         tm.eval()
 
-    assert figures(tm.history.evaluations, "set", "standalone") == [("valid", True), ("valid", None)]
+    assert values_of(tm.history.evaluations, "set", "standalone") == [("valid", True), ("valid", None)]
 
 
 def test_a_single_batch_that_is_evaluated_has_no_row() -> None:
@@ -267,7 +267,7 @@ def test_results_have_what_hooks_added() -> None:
     tm = tiny_manager(Named())
     tm.train()
 
-    assert figures(tm.history.evaluations, "accuracy") == [(0.75,), (0.75,)]
+    assert values_of(tm.history.evaluations, "accuracy") == [(0.75,), (0.75,)]
 
 
 # ---- epochs with their evaluations -----------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def test_by_epoch_the_results_of_an_evaluation_stand_beside_the_training_loss() 
 
 
 @pytest.mark.parametrize("name", PLACE)
-def test_a_figure_of_an_evaluation_that_is_called_like_a_place_is_refused(name: str) -> None:
+def test_a_metric_of_an_evaluation_that_is_called_like_a_place_is_refused(name: str) -> None:
     class Sizes(Extension):
         @modifies("eval_result")
         def post_eval_step_epoch(self, eval_result: dict[str, float]) -> dict[str, float]:
@@ -293,15 +293,15 @@ def test_a_figure_of_an_evaluation_that_is_called_like_a_place_is_refused(name: 
         tm.train()
 
     assert str(error.value) == (
-        f"eval_result has a figure called '{name}' (of Sizes.post_eval_step_epoch), "
+        f"eval_result has a metric called '{name}' (of Sizes.post_eval_step_epoch), "
         f"but in the history '{name}' tells where or how a row was measured\n"
-        f"  call the figure otherwise, such as 'my_{name}'"
+        f"  call the metric otherwise, such as 'my_{name}'"
     )
-    assert figures(tm.history.evaluations, "epoch", "step", "set", "size") == [(0, 0, "valid", 2)]
+    assert values_of(tm.history.evaluations, "epoch", "step", "set", "size") == [(0, 0, "valid", 2)]
 
 
-def test_a_figure_of_an_epoch_that_is_called_like_a_place_is_refused() -> None:
-    """The epoch counts, and its row has all other figures."""
+def test_a_metric_of_an_epoch_that_is_called_like_a_place_is_refused() -> None:
+    """The epoch counts, and its row has all other metrics."""
 
     class Sizes(Extension):
         @modifies("train_result")
@@ -312,8 +312,8 @@ def test_a_figure_of_an_epoch_that_is_called_like_a_place_is_refused() -> None:
     with pytest.raises(InputError) as error:
         tm.train()
 
-    assert str(error.value).startswith("train_result has a figure called 'step' (of Sizes.post_train_step_epoch), ")
-    assert (tm.epoch_num, figures(tm.history.epochs, "epoch", "step", "size")) == (1, [(1, 3, 2)])
+    assert str(error.value).startswith("train_result has a metric called 'step' (of Sizes.post_train_step_epoch), ")
+    assert (tm.epoch_num, values_of(tm.history.epochs, "epoch", "step", "size")) == (1, [(1, 3, 2)])
     assert tm.history.epochs[0]["loss"] > 0
 
 
@@ -322,7 +322,7 @@ def test_a_hook_that_writes_a_place_into_the_result_itself_is_named() -> None:
         def post_eval_step_epoch(self, eval_result: dict[str, float]) -> None:
             eval_result["set"] = 2
 
-    with pytest.raises(InputError, match=r"^eval_result has a figure called 'set' \(of Sizes.post_eval_step_epoch\), "):
+    with pytest.raises(InputError, match=r"^eval_result has a metric called 'set' \(of Sizes.post_eval_step_epoch\), "):
         tiny_manager(Sizes()).eval()
 
 
@@ -335,7 +335,7 @@ def test_of_an_objective_a_metric_called_like_a_place_is_refused() -> None:
             return {"step": 1.0}
 
     with pytest.raises(
-        InputError, match=r"^eval_result has a figure called 'step' \(of Steps.post_eval_step_epoch\), "
+        InputError, match=r"^eval_result has a metric called 'step' \(of Steps.post_eval_step_epoch\), "
     ):
         tiny_manager(loss=Steps()).eval()
 
@@ -527,7 +527,7 @@ def test_an_epoch_on_other_data_has_nothing_of_the_part_before() -> None:
     assert tm.history.epochs[-1]["loss"] == 1
 
 
-def test_an_epoch_goes_on_after_the_history_was_emptied() -> None:
+def test_an_epoch_continues_after_the_history_was_emptied() -> None:
     tm = tiny_manager()
     tm.train_steps(2)
     tm.history.epochs.clear()
@@ -550,4 +550,4 @@ def test_a_checkpoint_of_an_earlier_version_has_a_part_that_is_replaced() -> Non
     other = tiny_manager()
     other.load_state_dict(state)
     other.train()
-    assert figures(other.history.epochs, "step", "partial") == [(3, None)]
+    assert values_of(other.history.epochs, "step", "partial") == [(3, None)]

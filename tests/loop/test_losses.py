@@ -55,7 +55,8 @@ def test_neither_a_loss_nor_an_addition_is_an_error() -> None:
     assert str(caught.value) == (
         "there is no loss: none was returned, and the model has added none\n"
         "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
-        "or call add_loss(value) in the model's forward; beside an own train_batch, override eval_batch too"
+        "or call add_loss(value) in the model's forward; beside an own train_batch, "
+        "override eval_batch too, or give eval_data=None"
     )
 
 
@@ -124,7 +125,7 @@ def test_a_collector_that_was_left_fills_nothing_when_it_is_entered_again() -> N
     assert losses == {}
 
 
-def test_a_collector_that_is_entered_inside_itself_goes_on_afterwards() -> None:
+def test_a_collector_that_is_entered_inside_itself_continues_afterwards() -> None:
     with Collector() as collector:
         with collector:
             pass

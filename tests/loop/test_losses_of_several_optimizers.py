@@ -26,7 +26,7 @@ from train_manager.extensions import (
 )
 from train_manager.metrics.history_rows import is_loss
 from train_manager.runs.record.stored_curves import stored_curves
-from train_manager.runs.repeating.lost_figures import lost_steps
+from train_manager.runs.repeating.lost_metrics import lost_steps
 from train_manager.schedules import every
 
 NAMES = ("critic", "generator")
@@ -143,7 +143,7 @@ def test_the_lines_of_epochs_have_no_sum() -> None:
 
     header, names, line = file.getvalue().splitlines()
     assert header.split() == ["training", "valid"]
-    assert names.split() == ["epoch", *COLUMNS, "loss", "seconds"]
+    assert names.split() == ["epoch", "critic", "generator", "loss", "seconds"]
     assert line.split()[:4] == ["1", "2.833", "10.00", "0.5000"]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from train_manager.loop.modes import mode, preserved_modes
+from train_manager.loop.modes import mode, preserve_modes
 
 
 def net() -> nn.Sequential:
@@ -72,14 +72,14 @@ def test_modes_nest() -> None:
 
 def test_preserved_modes_changes_nothing_itself() -> None:
     model = net()
-    with preserved_modes(model):
+    with preserve_modes(model):
         assert modes(model) == [True, True, False]
         assert torch.is_grad_enabled()
 
 
 def test_preserved_modes_undoes_what_was_changed_inside() -> None:
     model = net()
-    with preserved_modes(model):
+    with preserve_modes(model):
         model.eval()
         torch.set_grad_enabled(False)
 

@@ -16,10 +16,10 @@ from train_manager.loop.outputs import (
     no_targets,
     require_batch_size,
     require_modified_loss,
-    require_parts,
     require_prediction,
     require_scalar_loss,
     require_training_loss,
+    require_unpacked,
 )
 
 
@@ -34,19 +34,19 @@ def refusal(call: Callable[[], object]) -> str:
 
 
 def test_a_pair_is_inputs_and_targets() -> None:
-    assert require_parts((1, 2)) == {"inputs": 1, "targets": 2}
+    assert require_unpacked((1, 2)) == {"inputs": 1, "targets": 2}
 
 
 @pytest.mark.parametrize("parts", [{}, {"inputs": 1}, {"targets": 2}, {"inputs": 1, "targets": 2}])
 def test_a_dict_of_inputs_and_targets_may_lack_some(parts: dict[str, int]) -> None:
-    assert require_parts(parts) == parts
+    assert require_unpacked(parts) == parts
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [((1, 2, 3), "3 values"), ((1,), "1 values"), ([1, 2], "a list"), (None, "a NoneType")]
 )
 def test_batch_parts_that_are_neither_a_pair_nor_a_dict_are_refused(value: Any, shown: str) -> None:
-    text = refusal(lambda: require_parts(value))
+    text = refusal(lambda: require_unpacked(value))
 
     assert text == (
         f"unpack_batch must return a pair or a dict, but returned {shown}\n"
@@ -55,7 +55,7 @@ def test_batch_parts_that_are_neither_a_pair_nor_a_dict_are_refused(value: Any, 
 
 
 def test_a_part_with_another_name_is_refused() -> None:
-    text = refusal(lambda: require_parts({"inputs": 1, "mask": 2}))
+    text = refusal(lambda: require_unpacked({"inputs": 1, "mask": 2}))
 
     assert text == (
         "unpack_batch must return inputs and targets only, but returned 'mask' too\n"
@@ -149,7 +149,7 @@ def test_a_loss_that_needs_no_gradient_is_refused_in_training_only() -> None:
     assert require_scalar_loss(loss) is loss
     assert text == (
         "the loss does not require grad, so nothing would be trained\n"
-        "  is it computed under no_grad or from detached tensors, or are all parameters frozen?"
+        "  is it computed under no_grad, from detached tensors or from an argmax, or are all parameters frozen?"
     )
 
 

@@ -24,7 +24,7 @@ from tests.fork_server import ForkServer
 from tests.rotation import share_of
 from tests.training import At
 from train_manager import Extension, TrainManager
-from train_manager.loop.outside_stops import stopped_by_signals
+from train_manager.loop.outside_stops import stop_on_signals
 from train_manager.testing import Recorder, tiny_manager
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this platform has no such signals")
@@ -42,7 +42,7 @@ class Stops(Extension):
         self.raise_if_stopped: Callable[[], None] = lambda: None
 
     def around_run(self, train_manager: TrainManager) -> Iterator[None]:
-        with stopped_by_signals(train_manager, **self.options) as self.raise_if_stopped:
+        with stop_on_signals(train_manager, **self.options) as self.raise_if_stopped:
             yield
 
     def pre_train(self) -> None:
@@ -124,7 +124,7 @@ def test_in_a_phase_the_whole_run_ends() -> None:
     assert reached == (2, "SIGTERM")
 
 
-def test_where_a_run_is_held_open_the_program_goes_on_to_its_end() -> None:
+def test_where_a_run_is_held_open_the_program_continues_to_its_end() -> None:
     done = []
     tm = tiny_manager(Stops(), at_step(2, send("SIGTERM")), recorder := Recorder())
     with pytest.raises(SystemExit), tm.run():
@@ -340,7 +340,7 @@ def test_a_handler_of_the_programs_own_is_left_alone_and_said() -> None:
 
     assert (came, tm.step_num) == ([signal.SIGUSR1], 3)
     assert [str(warning.message) for warning in warned] == [
-        "SIGUSR1 has a handler of the program's own, which is left alone: SIGUSR1 ends no training with a checkpoint "
+        "SIGUSR1 has a handler of the program's own, which is left alone: SIGUSR1 ends no run with a checkpoint "
         "(call tm.stop_from_outside(reason) in that handler)"
     ]
     assert warned[0].filename == __file__

@@ -178,7 +178,7 @@ def test_in_a_hook_that_is_in_no_epoch_and_no_batch_it_is_void() -> None:
     assert tm.epoch_num == 0
 
 
-def test_a_figure_that_is_called_like_a_place_is_refused() -> None:
+def test_a_metric_that_is_called_like_a_place_is_refused() -> None:
     class Step(Extension):
         @modifies("train_result")
         def post_train_step_epoch(self, train_result: dict[str, float]) -> dict[str, float]:
@@ -232,7 +232,7 @@ def test_a_loss_that_is_not_finite_is_an_error_as_the_epoch_ends() -> None:
         own_epochs(tm)
 
 
-def test_that_error_drops_the_epoch_also_where_the_program_goes_on() -> None:
+def test_that_error_drops_the_epoch_also_where_the_program_continues() -> None:
     factors = iter([float("nan"), 1.0])
     tm = tiny_manager(loss=lambda prediction, targets: prediction.sum() * next(factors))
     first = next(iter(tm.train_data or ()))

@@ -54,7 +54,7 @@ def manager(model: nn.Module, optimizer: Any = sgd, *extensions: Any, **options:
     return tiny_manager(*extensions, **{"model": model, "optimizer": given, "eval_data": {}, "epochs": 7, **options})
 
 
-def told(tm: TrainManager, train: Callable[[TrainManager], object] = TrainManager.train) -> list[str]:
+def list_warnings(tm: TrainManager, train: Callable[[TrainManager], object] = TrainManager.train) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         train(tm)
@@ -67,7 +67,7 @@ def told(tm: TrainManager, train: Callable[[TrainManager], object] = TrainManage
 def test_parameters_without_a_gradient_in_ten_windows_are_told_once() -> None:
     tm = manager(Net())
 
-    assert told(tm) == [
+    assert list_warnings(tm) == [
         "2 parameters of the optimizer have no gradient after a backward pass: unused.weight, unused.bias (does the "
         "loss depend on them, without detach() or no_grad()? else freeze them: requires_grad_(False))"
     ]
@@ -79,14 +79,16 @@ def test_parameters_without_a_gradient_in_ten_windows_are_told_once() -> None:
 def test_parameters_that_have_a_gradient_and_are_in_no_optimizer_are_told() -> None:
     tm = manager(Net(), of("trunk"))
 
-    assert told(tm) == [f"2 parameters have a gradient and are in no optimizer: head.weight, head.bias ({GIVE})"]
+    assert list_warnings(tm) == [
+        f"2 parameters have a gradient and are in no optimizer: head.weight, head.bias ({GIVE})"
+    ]
 
 
 def test_a_group_of_an_optimizer_that_is_frozen_is_told() -> None:
     model = without_unused()
     model.trunk.requires_grad_(False)
 
-    assert told(manager(model, SGD(groups_of(model), lr=0.1))) == [
+    assert list_warnings(manager(model, SGD(groups_of(model), lr=0.1))) == [
         "2 parameters are frozen, and a group of the optimizer has no other: trunk.weight, trunk.bias "
         "(leave the group out, or train it: requires_grad_(True))"
     ]
@@ -112,7 +114,7 @@ def two(make: Callable[[nn.Module], dict[str, Optimizer]], **options: Any) -> In
 def test_parameters_in_two_optimizers_are_told() -> None:
     tm = two(lambda model: {"trunk": SGD(model.parameters(), lr=0.1), "head": of("head")(model)})
 
-    assert told(tm) == [
+    assert list_warnings(tm) == [
         "2 parameters are in several optimizers: head.weight, head.bias (give them to one: each would step them)"
     ]
 
@@ -123,7 +125,7 @@ def test_all_that_one_step_can_know_is_one_warning_with_all_names() -> None:
     optimizer = SGD([{"params": [model.trunk.weight]}, {"params": [model.head.weight]}], lr=0.1)
     tm = manager(model, optimizer, steps_per_epoch=1, epochs=1)
 
-    assert told(tm) == [
+    assert list_warnings(tm) == [
         f"2 parameters have a gradient and are in no optimizer: trunk.bias, head.bias ({GIVE}); "
         "1 parameter is frozen, and a group of the optimizer has no other: trunk.weight "
         "(leave the group out, or train it: requires_grad_(True))"
@@ -141,7 +143,7 @@ def test_a_branch_that_is_detached_is_told_of_one_of_several_optimizers() -> Non
     optimizers = {"body": of("first", "trunk")(model), "head": of("head")(model)}
     tm = InTurn(model=model, loss=F.cross_entropy, optimizer=optimizers, train_data=make_batches(10))
 
-    assert [text.partition(" (")[0] for text in told(tm)] == [
+    assert [text.partition(" (")[0] for text in list_warnings(tm)] == [
         "2 parameters of optimizer 'body' have no gradient after a backward pass: first.weight, first.bias"
     ]
 
@@ -150,7 +152,7 @@ def test_a_branch_that_is_detached_is_told_of_one_of_several_optimizers() -> Non
 def test_it_looks_as_a_window_is_complete_whatever_opens_the_stages(extensions: tuple[Any, ...]) -> None:
     tm = manager(Net(), sgd, *map(copy.deepcopy, extensions))
 
-    assert len(told(tm)) == 1
+    assert len(list_warnings(tm)) == 1
 
 
 def test_parameters_that_the_second_batch_of_a_window_uses_are_not_told() -> None:
@@ -162,12 +164,12 @@ def test_parameters_that_the_second_batch_of_a_window_uses_are_not_told() -> Non
             head = self.head if self.calls % 2 else self.unused
             return head(self.trunk(input))[:, :2]  # type: ignore[no-any-return]
 
-    assert told(manager(ByTurns(), sgd, Accumulate(2))) == []
+    assert list_warnings(manager(ByTurns(), sgd, Accumulate(2))) == []
 
 
 def test_the_stages_inside_a_batch_stay_closed_and_no_hook_is_needed() -> None:
     tm = manager(Net())
-    told(tm)
+    list_warnings(tm)
 
     assert "train_backward  (stays closed: nothing looks into it)" in tm.explain()
 
@@ -184,7 +186,7 @@ def test_a_phase_with_parts_of_its_own_is_looked_at_anew() -> None:
             with tm.phase("other", model=model, optimizer=sgd(model.parameters())):
                 tm.train_epochs(4)
 
-    assert [text.partition(":")[0] for text in told(tm, train)] == [
+    assert [text.partition(":")[0] for text in list_warnings(tm, train)] == [
         "2 parameters of the optimizer have no gradient after a backward pass"
     ]
 
@@ -192,7 +194,7 @@ def test_a_phase_with_parts_of_its_own_is_looked_at_anew() -> None:
 def test_a_loop_of_ones_own_is_looked_at_too() -> None:
     tm = manager(Net())
 
-    assert len(told(tm, lambda tm: [tm.train_on_batch(batch) for batch in make_batches(10)])) == 1
+    assert len(list_warnings(tm, lambda tm: [tm.train_on_batch(batch) for batch in make_batches(10)])) == 1
 
 
 @pytest.mark.parametrize(("unused", "opened"), [(True, 10), (False, 1)])
@@ -210,7 +212,7 @@ def test_the_stages_stay_closed_as_soon_as_all_is_known(unused: bool, opened: in
     def is_staged() -> bool:
         return "train_optimizer_step" in tm.fixtures.path and tm.fixtures["stage"].name == "train_optimizer_step"
 
-    told(tm)
+    list_warnings(tm)
 
     assert (Counted.counts, tm.step_num) == (opened, 21)
 
@@ -227,24 +229,24 @@ def test_a_frozen_teacher_in_no_optimizer_is_no_finding() -> None:
     model.unused.requires_grad_(False)
     model.unused.bias.grad = torch.ones(3)  # of before it was frozen
 
-    assert told(manager(model, of("trunk", "head"))) == []
+    assert list_warnings(manager(model, of("trunk", "head"))) == []
 
 
 def test_a_target_network_without_gradients_in_no_optimizer_is_no_finding() -> None:
-    assert told(manager(Net(), of("trunk", "head"))) == []
+    assert list_warnings(manager(Net(), of("trunk", "head"))) == []
 
 
 def test_frozen_parameters_among_others_in_a_group_are_no_finding() -> None:
     model = without_unused()
     model.trunk.requires_grad_(False)
 
-    assert told(manager(model)) == []
+    assert list_warnings(manager(model)) == []
 
 
 def test_a_group_that_an_extension_will_train_later_is_no_finding() -> None:
     model = without_unused()
 
-    assert told(manager(model, SGD(groups_of(model), lr=0.1), FreezeModules("trunk", until=1), epochs=2)) == []
+    assert list_warnings(manager(model, SGD(groups_of(model), lr=0.1), FreezeModules("trunk", until=1), epochs=2)) == []
 
 
 def test_a_phase_that_trains_the_head_alone_is_no_finding() -> None:
@@ -254,13 +256,13 @@ def test_a_phase_that_trains_the_head_alone_is_no_finding() -> None:
         with tm.run(), tm.phase("head", optimizer=of("head")(tm.model)):
             tm.train_epochs(1)
 
-    assert told(tm, train) == []
+    assert list_warnings(tm, train) == []
 
 
 def test_optimizers_of_which_each_loss_trains_one_part_are_no_finding() -> None:
     tm = two(lambda model: {name: of(name)(model) for name in ("trunk", "head")})
 
-    assert told(tm) == []
+    assert list_warnings(tm) == []
 
 
 def test_parts_of_a_model_for_another_set_of_data_are_no_finding() -> None:
@@ -268,7 +270,7 @@ def test_parts_of_a_model_for_another_set_of_data_are_no_finding() -> None:
 
     tm = manager(Net(), train_data=Interleaved({"one": make_batches(2), "other": make_batches(2)}))
 
-    assert told(tm) == []
+    assert list_warnings(tm) == []
 
 
 class ByTurns(nn.Module):
@@ -286,7 +288,7 @@ class ByTurns(nn.Module):
 
 @pytest.mark.parametrize(("layers", "order"), [(3, lambda batch: batch % 3), (2, lambda batch: int(batch == 10))])
 def test_parts_that_are_trained_by_turns_are_no_finding(layers: int, order: Callable[[int], int]) -> None:
-    assert told(manager(ByTurns(layers, order))) == []
+    assert list_warnings(manager(ByTurns(layers, order))) == []
 
 
 def test_what_phases_with_the_same_parts_train_by_turns_is_no_finding() -> None:
@@ -298,7 +300,7 @@ def test_what_phases_with_the_same_parts_train_by_turns_is_no_finding() -> None:
                 with tm.phase(f"phase {number}"):
                     tm.train_epochs(1)
 
-    assert told(tm, train) == []
+    assert list_warnings(tm, train) == []
 
 
 def test_a_switch_turns_it_off_on_an_object_or_a_class() -> None:
@@ -310,7 +312,7 @@ def test_a_switch_turns_it_off_on_an_object_or_a_class() -> None:
     model = Net()
     quiet = Quiet(model=model, loss=F.cross_entropy, optimizer=sgd, train_data=make_batches(3))
 
-    assert (told(tm), told(quiet), tm.findings) == ([], [], [])
+    assert (list_warnings(tm), list_warnings(quiet), tm.findings) == ([], [], [])
 
 
 def test_a_model_that_trains_itself_is_passed_over() -> None:
@@ -318,7 +320,7 @@ def test_a_model_that_trains_itself_is_passed_over() -> None:
         def train_step(self, batch: Any) -> Tensor:
             return torch.zeros(())
 
-    assert told(TrainManager(model=Itself(), train_data=make_batches(1))) == []
+    assert list_warnings(TrainManager(model=Itself(), train_data=make_batches(1))) == []
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from tests.resuming import differences, state_of
 from tests.training import At, Batch, make_batches, sgd, weights
 from train_manager import Extension, StageError, TrainManager, fixture
-from train_manager.data.randomness import preserved_random_state
+from train_manager.data.randomness import preserve_random_state
 from train_manager.extensions import MixedPrecision
 from train_manager.loop.losses import add_loss, report_loss
 from train_manager.testing import Recorder, tiny_manager
@@ -233,7 +233,7 @@ def gone_through(kind: type[TrainManager], *extensions: Extension) -> TrainManag
 
 class Probes(Extension):
     def _look(self, train_manager: TrainManager, batch: Batch) -> None:
-        with preserved_random_state():
+        with preserve_random_state():
             train_manager.probe((batch[0].flip(0), batch[1]))
 
     post_train_step_batch = post_eval_step_batch = _look

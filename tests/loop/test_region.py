@@ -52,7 +52,9 @@ from train_manager.extensions import (
     WeightHistograms,
     default_extensions,
 )
+from train_manager.loop.ranks import OneProcess
 from train_manager.loop.region import INNER, Region
+from train_manager.model.optimizers import parameters_in
 from train_manager.testing import Recorder, tiny_manager
 
 FORWARDS = ("model_forward", "train_model_forward", "loss_forward", "train_loss_forward")
@@ -108,7 +110,7 @@ def region_of(tm: TrainManager) -> Region:
 
 def needs(tm: TrainManager) -> str:
     """Return what has opened the stages in the last batch; an empty text if nothing did."""
-    return region_of(tm).opened_for
+    return region_of(tm).reason_to_open
 
 
 def runs(tm: TrainManager) -> bool:
@@ -512,7 +514,7 @@ def test_a_model_that_is_not_a_module_opens_the_stages() -> None:
     tm: Any = TrainManager(model=Own(), train_data=make_batches(2))
     tm.train()
 
-    assert tm._setup.region.opened_for == "a model that is not a module"
+    assert tm._setup.region.reason_to_open == "a model that is not a module"
 
 
 def test_several_optimizers_open_the_stages() -> None:
@@ -751,7 +753,7 @@ def test_a_loss_that_replaces_the_optimizer_is_refused() -> None:
     assert str(error.value) == (
         "the model or the loss has replaced a part of the training, or has added or removed an extension\n"
         "  open stages  run > train > train_step_epoch > train_step_batch\n"
-        "  do so in a hook, such as pre_train_step_batch, or between two calls"
+        "  do so in a hook, such as pre_train_step_batch, or between two training calls"
     )
 
 
@@ -982,6 +984,33 @@ def test_an_own_zero_grad_of_an_optimizer_is_called() -> None:
     assert tm.optimizer.calls >= 8  # type: ignore[attr-defined]
 
 
+class Gathering(Extension):
+    """Has a function called with the optimizer whose gradients are complete, as ``Distributed`` does."""
+
+    def __init__(self, gather: Callable[[Optimizer], None]) -> None:
+        self.joined = OneProcess()
+        self.joined.gradients = self
+        self._gather = gather
+
+    def gather(self, optimizer: Optimizer) -> None:
+        self._gather(optimizer)
+
+    def pre_run(self) -> None: ...  # an extension without a hook is a mistake
+
+    def set_share(self, examples: float, of: float) -> None: ...
+
+    def weigh(self, loss: Tensor) -> Tensor:
+        return loss
+
+    def mean_loss(self, loss: Tensor) -> Tensor:
+        return loss
+
+    def gather_late(self, optimizer: Optimizer) -> None: ...
+
+    def mean_gradients(self, optimizer: Optimizer) -> list[Tensor | None]:
+        return [parameter.grad for parameter in parameters_in(optimizer)]
+
+
 def halves(optimizer: Optimizer) -> None:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -989,8 +1018,7 @@ def halves(optimizer: Optimizer) -> None:
 
 
 def test_gradients_are_made_one_in_the_region() -> None:
-    tm = manager(TrainManager)
-    tm._windows.gathered = halves
+    tm = manager(TrainManager, Gathering(halves))
     tm.train()
 
     assert runs(tm)
@@ -1001,7 +1029,7 @@ def test_gradients_are_made_one_from_the_call_on_after_which_something_does_so()
     calls: list[int] = []
     tm = manager(TrainManager)
     tm.train_steps(3)
-    tm._windows.gathered = lambda optimizer: calls.append(tm.step_num)
+    tm.add_extension(Gathering(lambda optimizer: calls.append(tm.step_num)))
     tm.train_steps(3)
 
     assert calls == [3, 4, 5]
@@ -1010,8 +1038,7 @@ def test_gradients_are_made_one_from_the_call_on_after_which_something_does_so()
 @pytest.mark.parametrize("extension", [Looker, lambda: SAM(0.05)], ids=["stages", "SAM"])
 def test_gradients_are_made_one_outside_the_region_too(extension: Callable[[], Extension]) -> None:
     calls: list[int] = []
-    tm = manager(TrainManager, extension())
-    tm._windows.gathered = lambda optimizer: calls.append(tm.step_num)
+    tm = manager(TrainManager, extension(), Gathering(lambda optimizer: calls.append(tm.step_num)))
     tm.train_steps(2)
 
     assert set(calls) == {0, 1}
@@ -1019,8 +1046,7 @@ def test_gradients_are_made_one_outside_the_region_too(extension: Callable[[], E
 
 def test_gradients_of_a_window_are_made_one_with_its_last_batch_only() -> None:
     calls: list[int] = []
-    tm = manager(TrainManager, every_second_ends())
-    tm._windows.gathered = lambda optimizer: calls.append(tm.step_num)
+    tm = manager(TrainManager, every_second_ends(), Gathering(lambda optimizer: calls.append(tm.step_num)))
     tm.train()
 
     assert calls == [1, 3, 5, 7]
@@ -1047,7 +1073,7 @@ def test_a_window_of_two_batches_gathers_their_gradients() -> None:
     assert torch.equal(weights(tm.model), weights(model))
 
 
-def test_a_batch_whose_window_goes_on_leaves_its_gradients() -> None:
+def test_a_batch_whose_window_continues_leaves_its_gradients() -> None:
     found: list[bool] = []
     tm = manager(TrainManager, At("pre_train_step_batch", modifies("update_ends")(lambda step_num: step_num < 2)))
 
@@ -1280,7 +1306,7 @@ def test_an_error_within_the_backward_pass_leaves_no_gradients(error: type[BaseE
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_training_goes_on_after_an_error() -> None:
+def test_a_training_continues_after_an_error() -> None:
     def fail(*call: Any) -> None:
         if tm.step_num == 2 and not failed:
             failed.append(1)
@@ -1341,5 +1367,5 @@ def test_a_hook_that_probes_with_another_batch_leaves_the_stages_closed() -> Non
     tm = tiny_manager(look)
     tm.train()
 
-    assert "train_model_forward  (stays closed: nothing looks into it)" in tm.explain()
+    assert "train_model_forward  (stays closed: nothing looks into it)" in tm.explain(all=True)
     assert len(seen) == 3

@@ -11,7 +11,7 @@ import torch
 
 from tests.training import At, Values, make_batches, skip_stage, stop_at
 from train_manager import Extension, StageError, TrainManager
-from train_manager.loop.requests import DATA_ENDED, NOTHING, Requests
+from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests
 from train_manager.schedules import exponentially
 from train_manager.testing import Recorder, tiny_manager
 
@@ -226,7 +226,12 @@ def test_the_loop_asks_twice_for_each_batch_and_around_the_epoch_whatever_was_re
     decisions = Decisions()
     tiny_manager(decisions, eval_at=()).train()
 
-    before, batches, after, as_the_call_ends = [NOTHING], [NOTHING] * 6, [DATA_ENDED, NOTHING], [NOTHING]
+    before, batches, as_the_call_ends = (
+        [NOTHING],
+        [one for n in (16, 16, 8) for one in (NOTHING, Requests(examples=n))],
+        [NOTHING],
+    )
+    after = [Requests(data_ended=True), NOTHING]
     assert decisions.asked == before + batches + after + as_the_call_ends
 
 
@@ -234,7 +239,7 @@ def test_a_batch_that_a_hook_skips_is_told_to_the_others() -> None:
     decisions = Decisions()
     tiny_manager(decisions, At("pre_train_step_batch", skip_stage), eval_at=()).train()
 
-    assert decisions.asked[1:8] == [NOTHING, Requests(skip_batch=True)] * 3 + [DATA_ENDED]
+    assert decisions.asked[1:8] == [NOTHING, SKIP_BATCH] * 3 + [Requests(data_ended=True)]
 
 
 def test_a_batch_that_is_skipped_by_decision_is_not_trained_on() -> None:
@@ -307,8 +312,7 @@ def test_a_stop_of_one_is_a_stop_of_both() -> None:
     )
 
     assert (one.steps, one.epochs) == (other.steps, other.epochs) == (2, 0)
-    assert one.stopped == "enough"
-    assert other.stopped == "another process has stopped"
+    assert one.stopped == other.stopped == "enough"
 
 
 def test_a_stop_of_one_in_its_last_step_is_a_stop_of_both() -> None:
@@ -428,7 +432,7 @@ def test_a_pull_that_fails_after_a_signal_asks_what_a_process_without_a_batch_as
     tm.train_data = Failing()
     tm.train()
 
-    assert decisions.asked[4:6] == [DATA_ENDED, Requests(stop=True)]
+    assert decisions.asked[4:6] == [DATA_ENDED, Requests(stop=True, stopped=("SIGTERM", None, True))]
 
 
 def test_the_checkpoint_at_the_end_of_a_call_is_saved_after_its_last_evaluation() -> None:

@@ -89,7 +89,7 @@ def test_a_second_train_trains_nothing_more_and_warns() -> None:
     assert caught[0].filename == __file__
 
 
-def test_train_goes_on_to_epochs_once_they_are_raised() -> None:
+def test_train_continues_to_epochs_once_they_are_raised() -> None:
     tm = tiny_manager(epochs=1)
     tm.train()
     tm.epochs = 3
@@ -400,7 +400,7 @@ def test_the_next_call_begins_where_the_last_one_ended() -> None:
     assert limits.seen == [(0, 3), (3, 6)]
 
 
-def test_an_epoch_that_goes_on_counts_with_what_is_left_of_it() -> None:
+def test_an_epoch_that_continues_counts_with_what_is_left_of_it() -> None:
     tm = tiny_manager()
     tm.train_steps(2)
 
@@ -504,7 +504,7 @@ def test_the_median_step_time_is_known_after_one_step() -> None:
 
 @pytest.mark.parametrize("hook", ["pre_train_backward", "around_train_model_forward"])
 def test_the_time_of_hooks_is_not_in_the_step_time(hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0  # of a clock that goes on in hooks alone
+    now = 0.0  # of a clock that continues in hooks alone
     for module in (train_manager.loop.step, train_manager.core.dispatch):
         monkeypatch.setattr(module, "perf_counter", lambda: now)
 

@@ -216,7 +216,7 @@ def test_a_run_that_ends_drops_gradients_with_a_warning() -> None:
 
     assert [str(one.message) for one in warned] == [
         "the run ended within a window, so the gradients gathered for 'optimizer' are dropped "
-        "(to go on in the same window, hold a run open: `with tm.run():`)"
+        "(to continue in the same window, hold a run open: `with tm.run():`)"
     ]
     assert not has_gradients(tm.model)
     assert tm.open_windows == ()
@@ -232,7 +232,7 @@ def test_an_error_that_ends_the_run_drops_gradients_without_a_warning() -> None:
     assert tm.open_windows == ()
 
 
-def test_a_window_that_is_open_as_an_epoch_ends_goes_on() -> None:
+def test_a_window_that_is_open_as_an_epoch_ends_continues() -> None:
     begins = Values("pre_train_step_batch", "update_begins")
     skips = At(
         "pre_train_step_batch", lambda step_num, batch_num: skip_stage() if (step_num, batch_num) == (2, 3) else 0

@@ -83,7 +83,7 @@ def test_an_infinite_number_stays_infinite() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 63, 64, 65, 1001, 1003])
-def test_columns_go_on_from_their_state_in_the_middle_of_a_window(steps: int) -> None:
+def test_columns_resume_from_their_state_in_the_middle_of_a_window(steps: int) -> None:
     whole, loaded = filled(1010), Columns(())
     loaded.load_state_dict(filled(steps).state_dict())
     filled(1010 - steps, first=steps + 1, columns=loaded)

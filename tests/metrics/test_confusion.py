@@ -9,11 +9,11 @@ import torch
 
 from tests.host_reads import HostReads
 from train_manager import InputError
-from train_manager.metrics.confusion import ConfusionCounts, classified
+from train_manager.metrics.confusion import ConfusionCounts, classify
 
 
 def said_and_true(prediction: Any, targets: Any) -> tuple[list[int], list[int]]:
-    found = classified(prediction, targets, "ConfusionMatrix")
+    found = classify(prediction, targets, "ConfusionMatrix")
     return found.said.tolist(), found.true.tolist()
 
 
@@ -38,7 +38,7 @@ def test_each_pixel_of_a_segmentation_counts() -> None:
 
 def test_targets_that_are_no_class_are_left_out_of_the_counts() -> None:
     counts = ConfusionCounts()
-    counts.append(classified(torch.eye(2)[[0, 1, 1]], torch.tensor([0, -100, 7]), "ConfusionMatrix"))
+    counts.append(classify(torch.eye(2)[[0, 1, 1]], torch.tensor([0, -100, 7]), "ConfusionMatrix"))
 
     matrix = counts.matrix()
     assert matrix is not None
@@ -48,7 +48,7 @@ def test_targets_that_are_no_class_are_left_out_of_the_counts() -> None:
 def test_nothing_is_read_on_the_host() -> None:
     counts = ConfusionCounts()
     with HostReads() as reads:
-        counts.append(classified(torch.eye(2), torch.tensor([0, 1]), "ConfusionMatrix"))
+        counts.append(classify(torch.eye(2), torch.tensor([0, 1]), "ConfusionMatrix"))
 
     assert reads.count == 0
 
@@ -63,7 +63,7 @@ def test_nothing_is_read_on_the_host() -> None:
 )
 def test_what_is_no_classification_is_refused(prediction: Any, targets: Any, told: str) -> None:
     with pytest.raises(InputError) as error:
-        classified(prediction, targets, "ConfusionMatrix")
+        classify(prediction, targets, "ConfusionMatrix")
     assert str(error.value) == (
         f"ConfusionMatrix needs numbers for each class and targets, but {told}\n"
         "  leave ConfusionMatrix out, or let the model return (examples, classes) for targets of (examples,)"

@@ -33,7 +33,8 @@ def test_what_is_not_finite_is_named_as_it_was(value: str) -> None:
 
     assert str(caught.value) == (
         f"the loss was {value} in step 2, epoch 2, and not finite in 1 of 2 losses checked together\n"
-        "  try a smaller learning rate or clipped gradients, or look at that step's batch"
+        "  try a smaller learning rate or clipped gradients, or look at that step's batch; "
+        "NonFiniteFinder() names the module"
     )
 
 

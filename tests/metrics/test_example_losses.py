@@ -31,7 +31,7 @@ def test_an_example_that_was_not_seen_is_not_shown() -> None:
     assert [one.number for one in losses.hardest(10)] == [1000]
 
 
-def test_a_state_that_is_loaded_goes_on_with_equal_numbers() -> None:
+def test_a_state_that_is_loaded_continues_with_equal_numbers() -> None:
     first, second = ExampleLosses(), ExampleLosses()
     batches = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
     for number, values in enumerate(batches):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from train_manager.model.buffers import preserved_buffers
+from train_manager.model.buffers import preserve_buffers
 
 
 class Moving(nn.Module):
@@ -26,7 +26,7 @@ def test_buffers_are_as_before_and_the_same_tensors() -> None:
     net = nn.Sequential(nn.BatchNorm1d(2), nn.Flatten(), Moving())
     before = dict(net.named_buffers())
     values = {name: buffer.clone() for name, buffer in before.items()}
-    with preserved_buffers(net):
+    with preserve_buffers(net):
         net(torch.rand(4, 2))
         assert any(not values[name].equal(buffer) for name, buffer in net.named_buffers())
     for name, buffer in net.named_buffers():
@@ -37,7 +37,7 @@ def test_buffers_are_as_before_and_the_same_tensors() -> None:
 def test_buffers_are_put_back_after_an_error_too() -> None:
     norm = nn.BatchNorm1d(2)
     assert norm.running_mean is not None
-    with pytest.raises(ValueError, match="on purpose"), preserved_buffers(norm):
+    with pytest.raises(ValueError, match="on purpose"), preserve_buffers(norm):
         norm(torch.rand(4, 2))
         raise ValueError("on purpose")
     assert norm.running_mean.equal(torch.zeros(2))

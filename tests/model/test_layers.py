@@ -94,3 +94,13 @@ def test_the_parameters_are_all_there_once() -> None:
     model = net()
 
     assert [id(one) for layer in layers_of(model) for one in layer.parameters] == [*map(id, model.parameters())]
+
+
+def test_a_label_has_the_class_that_a_sharded_module_was_made_of() -> None:
+    class FSDPModule:  # as torch.distributed.fsdp.fully_shard makes it
+        pass
+
+    model = net()
+    model[2].__class__ = type("FSDPLinear", (FSDPModule, nn.Linear), {})
+
+    assert labels(model) == ["0.0 Linear", "0.1 BatchNorm1d", "2 Linear"]

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from train_manager import InputError
-from train_manager.model.modules import choices, chosen
+from train_manager.model.modules import choices, choose_modules
 
 
 def net() -> nn.Module:
@@ -21,21 +21,23 @@ def net() -> nn.Module:
     [("trunk", ["trunk"]), ("trunk.*", ["trunk.0", "trunk.1"]), ("h*", ["head"]), ("trunk.[1]", ["trunk.1"])],
 )
 def test_modules_are_chosen_by_name_or_pattern(wanted: str, names: list[str]) -> None:
-    assert list(chosen(net(), [wanted], "Test")) == names
+    assert list(choose_modules(net(), [wanted], "Test")) == names
 
 
 def test_a_module_is_chosen_by_itself() -> None:
     model = net()
-    assert chosen(model, [model.get_submodule("trunk.0")], "Test") == {"trunk.0": model.get_submodule("trunk.0")}
+    assert choose_modules(model, [model.get_submodule("trunk.0")], "Test") == {
+        "trunk.0": model.get_submodule("trunk.0")
+    }
 
 
 def test_a_module_that_is_chosen_twice_is_there_once() -> None:
-    assert list(chosen(net(), ["head", "h*"], "Test")) == ["head"]
+    assert list(choose_modules(net(), ["head", "h*"], "Test")) == ["head"]
 
 
 def test_a_misspelt_name_is_an_error_with_the_nearest() -> None:
     with pytest.raises(InputError) as error:
-        chosen(net(), ["trunc"], "FreezeModules")
+        choose_modules(net(), ["trunc"], "FreezeModules")
     assert str(error.value) == (
         "FreezeModules finds no module 'trunc' in the model (Sequential)\n  did you mean 'trunk'?"
     )
@@ -43,12 +45,12 @@ def test_a_misspelt_name_is_an_error_with_the_nearest() -> None:
 
 def test_where_nothing_is_near_the_outermost_modules_are_named() -> None:
     with pytest.raises(InputError, match=r"\n  its modules are trunk, head$"):
-        chosen(net(), ["x.*"], "FreezeModules")
+        choose_modules(net(), ["x.*"], "FreezeModules")
 
 
 def test_a_module_of_another_model_is_refused() -> None:
     with pytest.raises(InputError) as error:
-        chosen(net(), [nn.Linear(2, 2)], "Constrain")
+        choose_modules(net(), [nn.Linear(2, 2)], "Constrain")
     assert str(error.value) == (
         "Constrain was given a Linear that is not part of the model (Sequential)\n"
         "  give a module of the model, or its name"

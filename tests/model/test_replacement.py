@@ -80,7 +80,7 @@ def test_moments_are_copied_as_far_as_both_shapes_reach(shapes: list[tuple[int, 
         assert torch.equal(optimizer.state[new][name], expected)
 
 
-def test_the_number_of_steps_goes_on() -> None:
+def test_the_number_of_steps_continues() -> None:
     old, new = parameter(2), parameter(3)
     optimizer = stepped(AdamW, old)
     replace_in_optimizer(optimizer, {old: new})
@@ -244,7 +244,7 @@ def test_a_layer_that_grows_changes_nothing_if_its_new_units_are_zero() -> None:
     assert torch.allclose(plain.model[0].weight, grown.model[0].weight[:8], atol=1e-6)
 
 
-def test_a_schedule_goes_on_after_a_replacement() -> None:
+def test_a_schedule_continues_after_a_replacement() -> None:
     tm = tiny_manager(GrowAfterEpochs(), epochs=3, lr_schedule=lambda optimizer: StepLR(optimizer, 1, gamma=0.5))
     tm.train()
 

@@ -86,7 +86,7 @@ def scaled_loss(prediction: Tensor, targets: Tensor) -> Tensor:
 
 @recorded
 class Penalised(Objective):
-    """A loss that holds the model, so that both must be one after they were made again."""
+    """A loss that holds the model, so that both must be one after they were rebuilt."""
 
     def __init__(self, model: nn.Module, weight: float = 0.1) -> None:
         super().__init__()

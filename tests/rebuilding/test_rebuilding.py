@@ -237,7 +237,7 @@ def test_an_error_of_a_constructor_says_what_was_made() -> None:
     with pytest.raises(TypeError) as caught:
         through_json(Net(8, head=Head(3)), {"head.classes": "three"})
 
-    assert caught.value.__notes__ == ["while head was made again: Head(classes, bias)"]
+    assert caught.value.__notes__ == ["while head was rebuilt: Head(classes, bias)"]
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------

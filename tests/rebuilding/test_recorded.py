@@ -372,3 +372,27 @@ def test_nothing_of_torch_that_reads_files_is_registered() -> None:
 
 def test_an_extension_of_functions_is_not_rebuildable() -> None:
     assert why_not(Extension.of(post_run=lambda: None)) == "a Hooks, which is not recorded"
+
+
+# ---- OmegaConf -------------------------------------------------------------------------------------------------------
+
+
+def test_configs_of_omegaconf_are_recorded_as_dicts_and_lists() -> None:
+    conf = pytest.importorskip("omegaconf").OmegaConf
+    config = conf.create({"width": 8, "twice": "${width}", "sizes": [1, [2.5]], "inner": {"on": True, "password": "x"}})
+
+    assert written(config) == {
+        "dict": {
+            "width": 8,
+            "twice": 8,
+            "sizes": [1, [2.5]],
+            "inner": {"dict": {"on": True, "password": {"not_rebuildable": "what looks like a secret"}}},
+        }
+    }
+    assert written(config.sizes) == [1, [2.5]]
+
+
+def test_a_config_of_omegaconf_with_a_missing_value_is_not_recorded() -> None:
+    conf = pytest.importorskip("omegaconf").OmegaConf
+
+    assert why_not(conf.create({"width": "???"})) == "a DictConfig, whose look-up raised MissingMandatoryValue"

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from train_manager.reporting.curves import MOST_POINTS, Curve, halved, mean_point
+from train_manager.reporting.curves import MOST_POINTS, Curve, halve, mean_point
 
 
 @pytest.mark.parametrize("number", [0, 1, 5, MOST_POINTS - 1, MOST_POINTS, 3 * MOST_POINTS + 1])
@@ -40,7 +40,7 @@ def test_the_last_point_is_shown_though_its_neighbours_are_still_missing() -> No
     assert (curve.x[-1], curve.y[-1]) == (8, 80)
 
 
-def test_a_curve_that_goes_on_from_its_state_is_the_same_as_one_that_never_stopped() -> None:
+def test_a_curve_that_resumes_from_its_state_is_the_same_as_one_that_never_stopped() -> None:
     whole, first, second = Curve(most=4), Curve(most=4), Curve(most=4)
     for x in range(23):
         whole.append(x, x)
@@ -59,4 +59,4 @@ def test_a_mean_of_nothing_finite_is_a_gap() -> None:
 
 
 def test_halving_keeps_an_odd_last_point() -> None:
-    assert halved([(0, 0), (1, 2), (2, 8)]) == [(0.5, 1), (2, 8)]
+    assert halve([(0, 0), (1, 2), (2, 8)]) == [(0.5, 1), (2, 8)]

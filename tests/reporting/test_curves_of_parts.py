@@ -27,7 +27,7 @@ def test_a_part_that_comes_only_in_some_steps_has_points_there() -> None:
     assert (parts.curves["rare"]["batch"].x, parts.curves["rare"]["example"].x) == ([2.0], [16.0])
 
 
-def test_it_goes_on_from_its_state() -> None:
+def test_it_resumes_from_its_state() -> None:
     parts, sums, other, other_sums = PartCurves(), PartSums(), PartCurves(), PartSums()
     parts.append({"a": torch.tensor(1.0)}, step=1, examples=1)
     parts.take(sums)

@@ -24,7 +24,7 @@ def test_the_training_comes_first_whatever_comes_later() -> None:
     assert table.lines(Row("1", TRAINED))[0].split() == ["training", "valid"]
 
 
-def test_an_expected_column_has_its_place_before_it_has_a_figure() -> None:
+def test_an_expected_column_has_its_place_before_it_has_a_metric() -> None:
     table = EpochTable()
     assert table.lines(Row("start", VALID), [("training", "loss")])[1].split() == ["epoch", "loss", "loss", "seconds"]
     assert len(table.lines(Row("1", TRAINED))) == 1
@@ -37,14 +37,30 @@ def test_an_expected_column_that_does_not_come_is_dropped() -> None:
 
 
 def test_two_sets_with_two_metrics_fit_into_80_columns() -> None:
-    figures = {"loss": 0.012345, "accuracy": 0.98765}
-    row = Row("12/12", dict.fromkeys(["training", "valid", "test"], figures), seconds=12345.6, is_best=True)
+    metrics = {"loss": 0.012345, "accuracy": 0.98765}
+    row = Row("12/12", dict.fromkeys(["training", "valid", "test"], metrics), seconds=12345.6, is_best=True)
     assert max(map(len, EpochTable().lines(row))) <= 80
 
 
 def test_a_long_name_of_a_set_is_cut() -> None:
     group = "validation set of the year 2024, second half, web pages"
     assert max(map(len, EpochTable().lines(Row("1", {group: {"loss": 0.5}})))) < 50
+
+
+def test_losses_of_several_optimizers_have_the_names_of_the_optimizers() -> None:
+    losses = {"losses/discriminator": 0.5, "losses/generator": 2.0}
+    table = EpochTable()
+    assert table.lines(Row("1/2", {"training": losses}, seconds=3)) == [
+        "                training",
+        "epoch   discriminator  generator  seconds",
+        "1/2            0.5000      2.000     3.00",
+    ]
+    assert "<th>discriminator</th><th>generator</th>" in table.html()
+
+
+def test_a_loss_keeps_its_whole_name_beside_a_metric_of_the_short_one() -> None:
+    row = Row("1", {"training": {"losses/critic": 0.5, "critic": 2.0}})
+    assert EpochTable().lines(row)[1].split() == ["epoch", "losses/critic", "critic", "seconds"]
 
 
 def test_html_has_names_as_they_are() -> None:

@@ -19,7 +19,7 @@ from train_manager.metrics.histogram import histogram_of
 from train_manager.reporting.confusion_svg import confusion_svg
 from train_manager.reporting.heat_map import HeatMap, heat_map, short_labels
 from train_manager.reporting.histograms_svg import histograms_svg
-from train_manager.reporting.layers_svg import layers_svg, thinned
+from train_manager.reporting.layers_svg import layers_svg, thin_out
 
 TEXT = "{http://www.w3.org/2000/svg}text"
 
@@ -88,11 +88,11 @@ def test_the_last_smaller_batch_of_an_epoch_is_no_spike() -> None:
         Column(step, 3 if step % 5 == 0 else 64, ones * (50 if step % 5 == 0 else 1), ones) for step in range(1, 21)
     ]
 
-    assert max(row.mean.item() for row in thinned(rows)) < 5
+    assert max(row.mean.item() for row in thin_out(rows)) < 5
 
 
 def test_a_long_training_has_few_points() -> None:
-    assert len(thinned(columns_of(1, steps=3000).rows)) <= 400
+    assert len(thin_out(columns_of(1, steps=3000).rows)) <= 400
 
 
 def test_what_all_names_begin_with_is_left_out() -> None:

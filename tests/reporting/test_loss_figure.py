@@ -11,7 +11,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
 from train_manager.reporting.curves import Curves, new_curves
-from train_manager.reporting.loss_figure import draw, legend_columns, rendered, scale_for
+from train_manager.reporting.loss_figure import draw, legend_columns, render_figure, scale_for
 from train_manager.reporting.values import short_name
 
 LONG = [f"validation set of the year 2024, {part}, web pages in German" for part in ("first half", "second half")]
@@ -137,12 +137,12 @@ def test_two_sets_never_look_alike() -> None:
 def test_the_legend_names_every_curve_as_it_is() -> None:
     names = ["_hidden", "a $ and a $", "中文"]
     figure = draw(curves_of([1, 2]), {name: curves_of([1, 2]) for name in names})
-    rendered(figure, "png")
+    render_figure(figure, "png")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["training", *names]
 
 
 def test_the_settings_of_the_user_do_not_change_the_picture() -> None:
     curves = curves_of([2, 1])
-    usual = rendered(draw(curves, {}), "png")
+    usual = render_figure(draw(curves, {}), "png")
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "lines.linewidth": 9}):
-        assert rendered(draw(curves, {}), "png") == usual
+        assert render_figure(draw(curves, {}), "png") == usual

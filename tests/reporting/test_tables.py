@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from train_manager.reporting.tables import shown_figure, text_table
+from train_manager.reporting.tables import number_cell, text_table
 
 
 def test_columns_are_as_wide_as_their_widest_cell_and_empty_places_stay_empty() -> None:
@@ -25,4 +25,4 @@ def test_columns_are_as_wide_as_their_widest_cell_and_empty_places_stay_empty() 
     ],
 )
 def test_a_number_takes_a_few_characters(value: float, text: str) -> None:
-    assert shown_figure({"loss": value}, "loss") == text
+    assert number_cell({"loss": value}, "loss") == text

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from train_manager.reporting.terminal_text import cut, cut_alike, cut_middle, padded, printable, width_of
+from train_manager.reporting.terminal_text import cut, cut_alike, cut_middle, pad, printable, width_of
 
 
 @pytest.mark.parametrize("text", ["short", "x" * 500, "損失" * 50, "é" * 30, "a損" * 20])
@@ -32,5 +32,5 @@ def test_nothing_that_a_terminal_obeys_is_printed() -> None:
 
 
 def test_wide_letters_are_padded_by_their_cells() -> None:
-    assert padded("損", 4) == "損  "
-    assert padded("損", 4, left=False) == "  損"
+    assert pad("損", 4) == "損  "
+    assert pad("損", 4, left=False) == "  損"

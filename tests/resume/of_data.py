@@ -1,4 +1,4 @@
-"""Trainings that go on in the middle of their data, of each kind."""
+"""Trainings that continue in the middle of their data, of each kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stops a training by an error at a step, and lets new objects go on from its checkpoint."""
+"""Stops a training by an error at a step, and lets new objects resume from its checkpoint."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stopped_and_resumed(
     then: Training | None = None,
     **options: Any,
 ) -> TrainManager:
-    """Fail at a step, then go on from the last checkpoint, in new objects, to the end."""
+    """Fail at a step, then resume from the last checkpoint, in new objects, to the end."""
     first = training.make(saved_every_step(**options), FailsAt(at, hook), train_dir=folder)
     try:
         training.program(first)

@@ -1,4 +1,4 @@
-"""A training that was ended at a step goes on, in new objects, to the same bits as one that never ended."""
+"""A training that was ended at a step continues, in new objects, to the same bits as one that never ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fork_server import ForkServer
-from tests.resume import of_data, of_practices, of_programs  # noqa: F401  # they fill TRAININGS
+from tests.resume import of_data, of_programs, of_recipes  # noqa: F401  # they fill TRAININGS
 from tests.resume.of_data import Augmented
 from tests.resume.resuming import differences, end_of, saved_every_step, stopped_and_resumed, whole
 from tests.resume.trainings import TRAININGS, Training
@@ -45,7 +45,7 @@ def places(name: str) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(("number", "name"), [*enumerate(TRAININGS)], ids=TRAININGS)
-def test_it_goes_on_to_the_same_bits(number: int, name: str) -> None:
+def test_it_resumes_to_the_same_bits(number: int, name: str) -> None:
     for hook, at in places_of(number, places(name)):
         with TemporaryDirectory(dir=MEMORY) as folder:
             resumed = end_of(stopped_and_resumed(TRAININGS[name], Path(folder), at, hook))
@@ -79,7 +79,7 @@ def test_the_number_of_workers_may_be_another_one_after_a_resume(before: int, af
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
-@pytest.mark.parametrize("name", ["all_practices_at_once", "nested_phases", "two_optimizers"])
+@pytest.mark.parametrize("name", ["all_recipes_at_once", "nested_phases", "two_optimizers"])
 def test_so_it_does_if_the_process_is_killed(name: str, fork_server: ForkServer, tmp_path: Path) -> None:
     child = fork_server.start(killed, name, str(tmp_path), whole_of(name)["counts"]["step_num"] * 2 // 3)
     assert child.wait() == -signal.SIGKILL, child.errors

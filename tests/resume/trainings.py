@@ -1,4 +1,4 @@
-"""The trainings that must go on bit for bit: each one needs something of a checkpoint that the others do not.
+"""The trainings that must resume bit for bit: each one needs something of a checkpoint that the others do not.
 
 A training is made anew for each attempt, and its program is called again from the start, as a script would be.
 """

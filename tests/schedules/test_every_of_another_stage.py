@@ -135,7 +135,7 @@ def test_a_turn_that_another_schedule_refuses_is_put_off() -> None:
     assert post.ran == [3, 5]
 
 
-def test_the_count_goes_on_after_a_checkpoint() -> None:
+def test_the_count_resumes_after_a_checkpoint() -> None:
     first, second = (scheduled(Post(), "post_batch", every(3, of="update")) for _ in range(2))
     Loop([first]).run([2, 2])
     second.load_state_dict(first.state_dict())

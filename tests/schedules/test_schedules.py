@@ -560,7 +560,7 @@ def test_a_schedule_of_one_object_joins_that_of_its_class() -> None:
     assert sixth.ran == [6, 12]
 
 
-def test_counts_go_on_if_an_extension_is_removed_and_added_again() -> None:
+def test_counts_continue_if_an_extension_is_removed_and_added_again() -> None:
     watcher, stepper = watching(every(3))
     stepper.steps(1, 2)
     stepper.remove_extension("watcher")
@@ -583,7 +583,7 @@ SCHEDULES: dict[str, Callable[[], Schedule]] = {
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @given(steps=st.integers(1, 40), saved=st.integers(0, 40))
-def test_a_schedule_that_goes_on_from_a_state_runs_as_if_nothing_had_happened(
+def test_a_schedule_that_resumes_from_a_state_runs_as_if_nothing_had_happened(
     name: str, steps: int, saved: int
 ) -> None:
     whole = ran_in_training(SCHEDULES[name](), steps)
@@ -599,7 +599,7 @@ def test_a_schedule_that_goes_on_from_a_state_runs_as_if_nothing_had_happened(
     assert first.ran + second.ran == whole
 
 
-def test_a_time_goes_on_from_a_state_without_what_has_passed_between() -> None:
+def test_a_time_resumes_from_a_state_without_what_has_passed_between() -> None:
     clock, later = Clock(), Clock()
     first, before = watching(periodically(10, clock=clock))
     ran_at(clock, before, [100, 107])

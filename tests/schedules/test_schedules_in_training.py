@@ -163,7 +163,7 @@ def test_when_reads_the_fixtures_of_the_loop() -> None:
     assert trained(when(lambda step_num: step_num > 10)).post == [11, 12]
 
 
-def test_every_goes_on_in_another_manager_from_a_state_taken_in_the_middle() -> None:
+def test_every_continues_in_another_manager_from_a_state_taken_in_the_middle() -> None:
     first = trained(every(5), epochs=1)
     second = scheduled(Steps(), "post_train_step_batch", every(5))
     second.load_state_dict(first.state_dict())

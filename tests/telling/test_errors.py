@@ -3,20 +3,26 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
+from pathlib import Path
 
 import pytest
 
+import train_manager
 from train_manager import (
     ExtensionNotFound,
     FixtureExists,
     FixtureNotFound,
     HookError,
+    InputError,
     NoStageOpen,
     StageError,
     TrainManagerError,
 )
+from train_manager.extensions import Checkpoints
 from train_manager.telling import errors
 from train_manager.telling.errors import did_you_mean, near
+from train_manager.telling.source_locations import is_own_line
+from train_manager.testing import tiny_manager
 
 
 @pytest.mark.parametrize(
@@ -112,3 +118,23 @@ def test_the_nearest_name_is_the_one_that_was_meant() -> None:
 def test_the_errors_are_importable_from_the_core_too() -> None:
     for name in errors.__all__:
         assert getattr(importlib.import_module("train_manager.core.errors"), name) is getattr(errors, name)
+
+
+def test_a_line_of_the_library_is_not_shown_as_the_line_that_asked() -> None:
+    with pytest.raises(InputError) as error:
+        tiny_manager(Checkpoints()).train()
+
+    assert str(error.value) == (
+        "Checkpoints.around_run (extension 'checkpoints') needs a train_dir, but there is none\n"
+        '  pass train_dir="runs/first", or leave that extension out: '
+        "default_extensions(files=False) has none that needs it"
+    )
+    assert "checkpoints.py:" in error.value.asked_at
+
+
+def test_a_file_beside_the_library_is_not_taken_for_one_of_it() -> None:
+    folder = Path(train_manager.__file__).parent
+    assert [is_own_line(f"{path}:3") for path in (folder / "loop" / "step.py", f"{folder}_of_mine/step.py")] == [
+        True,
+        False,
+    ]

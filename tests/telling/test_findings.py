@@ -23,11 +23,11 @@ def test_the_table_has_a_line_for_each_check_and_labels_below_it() -> None:
     )
 
 
-def test_a_long_text_goes_on_below_its_beginning() -> None:
+def test_a_long_text_continues_below_its_beginning() -> None:
     cure = "give the parameter to an optimizer, " * 5
     lines = str(Findings([Finding("parameters", "error", "one is in none", cure=cure)])).splitlines()
 
-    assert max(map(len, lines)) <= 110
+    assert max(map(len, lines)) <= 100
     assert lines[1].index("give") == lines[2].index(lines[2].strip())
 
 

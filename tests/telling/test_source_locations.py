@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from train_manager.telling.source_locations import line_of, line_of_function, shown_path, site_of
+from train_manager.telling.source_locations import display_path, line_of, line_of_function, site_of
 
 At = Callable[[str], str]
 
@@ -39,16 +39,16 @@ def test_what_has_no_python_source_stands_nowhere() -> None:
 
 def test_a_path_is_shown_from_the_working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert shown_path(str(tmp_path / "code" / "ema.py")) == str(Path("code") / "ema.py")
+    assert display_path(str(tmp_path / "code" / "ema.py")) == str(Path("code") / "ema.py")
 
 
 def test_a_path_outside_the_working_folder_is_shown_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     outside = str(tmp_path / "ema.py")
-    assert shown_path(outside) == outside
+    assert display_path(outside) == outside
 
 
 @pytest.mark.parametrize("path", ["<stdin>", "<ipython-input-1>"])
 def test_what_is_no_file_is_shown_as_it_is(path: str) -> None:
-    assert shown_path(path) == path
+    assert display_path(path) == path

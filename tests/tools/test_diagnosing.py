@@ -70,7 +70,7 @@ def regression(model: nn.Module | None = None, **options: Any) -> dict[str, Any]
     return {**given, "optimizer": lambda p: Adam(p, 0.03), **options}
 
 
-def told(found: Findings) -> list[str]:
+def list_findings(found: Findings) -> list[str]:
     """What was found, a line each."""
     return [f"{one.level}: {one.what}" + (f" @ {one.where}" if one.where else "") for one in found]
 
@@ -92,7 +92,9 @@ def test_a_training_in_order_is_clean_in_all_checks() -> None:
     found = diagnose(tiny_manager(), quiet=True)
 
     found.require_none()
-    assert told(found) == ["note: 32 of the 32 rows of evaluation set 'valid' are in train_data itself @ valid"]
+    assert list_findings(found) == [
+        "note: 32 of the 32 rows of evaluation set 'valid' are in train_data itself @ valid"
+    ]
     assert list(dict.fromkeys(one.check for one in found.covered)) == [*CHECKS]
 
 
@@ -100,7 +102,7 @@ def test_a_regression_in_order_is_clean_in_all_checks() -> None:
     found = diagnose(tiny_manager(**regression(eval_data=None)), quiet=True)
 
     found.require_none()
-    assert told(found) == []
+    assert list_findings(found) == []
 
 
 @pytest.mark.parametrize("example", [diffusion, lbfgs, meta_learning], ids=lambda one: one.__name__)
@@ -147,7 +149,7 @@ def test_modes_are_those_that_train_sets_whatever_the_model_came_in() -> None:
         def forward(self, inputs: Tensor) -> Tensor:
             return self.head(self.body(inputs))  # type: ignore[no-any-return]
 
-    assert told(asked("parameters", Resting())) == [
+    assert list_findings(asked("parameters", Resting())) == [
         "warning: 1 dropout is in eval mode, while the model is trained @ body.1"
     ]
     assert covered(asked("batch leak", Model().eval()), "batch leak").endswith("changes ran, train mode")
@@ -163,7 +165,7 @@ def test_a_model_that_mixes_examples_is_found() -> None:
 def test_a_loss_that_stretches_the_targets_is_found() -> None:
     found = asked("loss leak", Model(1), loss=squared, train_data=[(X, X.sum(1))])
 
-    assert told(found) == [
+    assert list_findings(found) == [
         "error: the loss compares each prediction with the targets of all examples: (16, 1) against (16,) @ the loss"
     ]
 
@@ -174,7 +176,7 @@ def test_a_loss_that_stretches_the_targets_is_found() -> None:
 def test_a_detached_branch_is_found() -> None:
     found = asked("parameters", Model(hidden=Tensor.detach))
 
-    assert told(found) == [
+    assert list_findings(found) == [
         "warning: 2 parameters of the optimizer have no gradient after a backward pass @ body.weight, body.bias"
     ]
 
@@ -183,7 +185,7 @@ def test_a_parameter_that_is_missing_in_the_optimizer_is_found() -> None:
     model = Model()
     found = asked("parameters", model, optimizer=SGD([*model.body.parameters(), model.head.weight], 0.1))
 
-    assert told(found) == ["warning: 1 parameter has a gradient and is in no optimizer @ head.bias"]
+    assert list_findings(found) == ["warning: 1 parameter has a gradient and is in no optimizer @ head.bias"]
 
 
 class Listed(Model):
@@ -198,7 +200,7 @@ class Listed(Model):
 def test_layers_in_a_plain_list_are_found() -> None:
     found = asked("parameters", Listed())
 
-    assert told(found) == [
+    assert list_findings(found) == [
         "error: 2 tensors that learn are not among the parameters of the model "
         "@ a tensor of shape (8, 8), a tensor of shape (8,)"
     ]
@@ -215,6 +217,51 @@ def test_a_teacher_in_a_plain_list_that_was_trained_before_is_no_finding() -> No
 
     asked("parameters", model).require_none()
     assert model.layers[0].weight.grad is stale
+
+
+def frozen_teacher() -> nn.Module:
+    """A frozen module with statistics, in train mode."""
+    return nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2)).requires_grad_(False)
+
+
+def distilling(teacher: nn.Module) -> Any:
+    return lambda prediction, targets: (
+        F.cross_entropy(prediction, targets) + F.mse_loss(prediction, teacher(prediction.detach()))
+    )
+
+
+def test_a_frozen_teacher_whose_statistics_change_is_found() -> None:
+    found = asked("parameters", loss=distilling(frozen_teacher()))
+
+    assert list_findings(found) == [
+        "warning: a Sequential that no optimizer trains is in train mode, so its statistics change @ 0"
+    ]
+    assert found[0].cure == "call its eval() before the training"
+
+
+def test_a_frozen_teacher_that_is_an_attribute_of_the_manager_is_looked_at() -> None:
+    class Distilling(TrainManager):
+        teacher: nn.Module
+
+        def train_batch(self, inputs: Tensor, targets: Tensor) -> None:
+            self.update(distilling(self.teacher)(self.model(inputs), targets))
+
+    tm = Distilling(model=Model(), train_data=[(X, Y)], optimizer=lambda p: SGD(p, 0.1))
+    tm.teacher = frozen_teacher()
+    assert [one.level for one in diagnose(tm, ["parameters"], quiet=True)] == ["warning"]
+
+
+def test_a_teacher_in_eval_mode_or_one_that_follows_the_model_is_no_finding() -> None:
+    asked("parameters", loss=distilling(frozen_teacher().eval())).require_none()
+
+    mean = frozen_teacher()
+
+    def following(prediction: Tensor, targets: Tensor) -> Tensor:
+        for one in mean.parameters():
+            one.data.mul_(0.99).add_(0.01 * prediction.detach().mean())
+        return distilling(mean)(prediction, targets)  # type: ignore[no-any-return]
+
+    asked("parameters", loss=following).require_none()
 
 
 def test_tensors_that_an_optimizer_has_or_that_each_step_makes_are_no_finding() -> None:
@@ -234,7 +281,7 @@ def test_a_frozen_head_is_told() -> None:
     model.head.requires_grad_(False)
     found = asked("parameters", model)
 
-    assert told(found) == [
+    assert list_findings(found) == [
         "note: 2 parameters of the optimizer are frozen, beside others that are trained @ head.weight, head.bias"
     ]
     assert found.covered[0].text == "4 parameters (2 trained, 2 frozen), 1 optimizer, train mode"
@@ -243,7 +290,7 @@ def test_a_frozen_head_is_told() -> None:
 def test_gradients_of_zero_after_three_steps_are_found() -> None:
     found = asked("parameters", Model(hidden=lambda h: 0 * h))
 
-    assert told(found) == [
+    assert list_findings(found) == [
         "warning: 3 parameters of the optimizer have a gradient of zeros alone @ body.weight, body.bias, head.weight"
     ]
 
@@ -291,7 +338,7 @@ def test_the_gradients_of_each_of_several_optimizers_are_looked_at() -> None:
     tm = Alternating(model=model, loss=F.cross_entropy, train_data=[(X, Y)], optimizer=optimizers)
     found = diagnose(tm, ["parameters"], quiet=True)
 
-    assert told(found) == [
+    assert list_findings(found) == [
         "warning: 2 parameters of optimizer 'one' have a gradient of zeros alone @ body.weight, body.bias",
         "warning: 1 parameter of optimizer 'other' has a gradient of zeros alone @ head.weight",
     ]
@@ -328,7 +375,7 @@ def test_several_optimizers_are_named_where_a_batch_is_not_learned() -> None:
 def test_a_learning_rate_of_zero_is_told_without_a_step() -> None:
     found = asked("overfit", optimizer=lambda p: SGD(p, 0.0))
 
-    assert told(found) == ["warning: the learning rate is 0, so nothing is learned"]
+    assert list_findings(found) == ["warning: the learning rate is 0, so nothing is learned"]
 
 
 @pytest.mark.parametrize("made", [SGD, Adam])
@@ -369,7 +416,7 @@ def test_a_loss_that_does_not_reach_the_model_is_told() -> None:
 
     found = asked("overfit", Apart())
 
-    assert told(found) == [
+    assert list_findings(found) == [
         "warning: one batch was not learned: its loss went from 0.647 to 0.647 in 200 steps, "
         "with no more than 6 parameters"
     ]
@@ -420,7 +467,7 @@ def test_a_model_with_less_parameters_than_the_batch_has_targets_need_not_learn_
 def test_a_loss_that_becomes_nan_is_an_error() -> None:
     found = diagnose(tiny_manager(**regression(optimizer=lambda p: SGD(p, 1e30))), ["overfit"], quiet=True)
 
-    assert told(found) == ["error: the loss of one batch became inf in step 2"]
+    assert list_findings(found) == ["error: the loss of one batch became inf in step 2"]
 
 
 def test_a_batch_is_learned_as_the_training_itself_trains_it() -> None:
@@ -439,7 +486,7 @@ def test_a_batch_is_learned_as_the_training_itself_trains_it() -> None:
 def test_a_softmax_before_cross_entropy_is_found() -> None:
     found = asked("initial loss", Model(last=lambda o: o.softmax(1)))
 
-    assert told(found) == [
+    assert list_findings(found) == [
         "error: cross_entropy is given probabilities, but takes what comes before a softmax @ softmax"
     ]
     assert found[0].cure == "leave the softmax out of the model"
@@ -448,7 +495,7 @@ def test_a_softmax_before_cross_entropy_is_found() -> None:
 def test_a_first_loss_far_above_that_of_a_model_that_knows_nothing_is_found() -> None:
     found = asked("initial loss", Model(last=lambda o: 100 * o))
 
-    assert told(found) == [
+    assert list_findings(found) == [
         "warning: the first loss, cross_entropy 5.03, is 7.26 times that of a model that knows nothing"
     ]
 
@@ -474,13 +521,28 @@ def test_a_loss_without_a_known_first_value_has_nothing_to_compare() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
-def test_a_squared_error_of_two_shapes_is_not_judged() -> None:
-    found = asked("initial loss", Model(1), loss=nn.MSELoss(), train_data=[(X, X[:, 0])])
+def test_a_squared_error_of_stretched_targets_is_found_in_a_train_batch() -> None:
+    class Own(TrainManager):
+        def train_batch(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> None:
+            self.update(nn.functional.mse_loss(model(inputs), targets))
 
-    assert not_looked_at(found) == ["initial loss: not judged: shapes (16, 1) and (16,) differ"]
+    tm = Own(model=Model(1), optimizer=SGD, train_data=[(X, X[:, 0])])
+    found = diagnose(tm, ["initial loss"], quiet=True)
+
+    assert list_findings(found) == [
+        "error: mse_loss compares each prediction with the targets of all examples: (16, 1) against (16,) @ the loss"
+    ]
+    assert found[0].cure == "give both one shape: targets.view_as(prediction)"
 
 
-def test_a_check_that_fails_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_a_squared_error_of_other_shapes_is_not_judged() -> None:
+    found = asked("initial loss", Model(2), loss=nn.MSELoss(), train_data=[(X, X[:, :1])])
+
+    assert not_looked_at(found) == ["initial loss: not judged: shapes (16, 2) and (16, 1) differ"]
+
+
+def test_a_check_that_fails_is_told_and_the_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnosing, "check_initial_loss", lambda calls: calls[1])
     found = diagnose(tiny_manager(eval_data=None), ["initial loss", "input"], quiet=True)
 
@@ -494,7 +556,9 @@ def test_a_check_that_fails_is_told_and_the_others_go_on(monkeypatch: pytest.Mon
 def test_labels_that_the_outputs_have_no_class_for_are_found() -> None:
     found = asked("input", train_data=[(X, 5 * Y)])
 
-    assert told(found) == ["error: the labels go from 0 to 5, but the outputs have 2 classes: 0 to 1 @ targets"]
+    assert list_findings(found) == [
+        "error: the labels go from 0 to 5, but the outputs have 2 classes: 0 to 1 @ targets"
+    ]
 
 
 @pytest.mark.parametrize("check", ["overfit", "initial loss"])
@@ -511,7 +575,7 @@ def test_nan_in_the_data_is_found() -> None:
     x[3, 1] = math.nan
     found = asked("input", train_data=[(x, Y)])
 
-    assert told(found)[0] == "error: 1 of 32 numbers in the inputs is nan or infinite @ batch.0"
+    assert list_findings(found)[0] == "error: 1 of 32 numbers in the inputs is nan or infinite @ batch.0"
 
 
 @pytest.mark.parametrize(
@@ -523,7 +587,7 @@ def test_nan_in_the_data_is_found() -> None:
     ids=["bytes", "large"],
 )
 def test_numbers_that_were_not_scaled_are_found(data: Tensor, what: str) -> None:
-    assert told(asked("input", train_data=[(data, Y)])) == [f"warning: {what} @ body (Linear)"]
+    assert list_findings(asked("input", train_data=[(data, Y)])) == [f"warning: {what} @ body (Linear)"]
 
 
 def test_numbers_that_the_model_scales_itself_are_no_finding() -> None:
@@ -537,13 +601,13 @@ def test_numbers_that_the_model_scales_itself_are_no_finding() -> None:
 def test_a_batch_of_one_class_is_found() -> None:
     found = asked("input", train_data=[(X, 0 * Y), (X + 1, 0 * Y + 1)])
 
-    assert told(found) == ["warning: each of the first 2 batches has one class only @ targets"]
+    assert list_findings(found) == ["warning: each of the first 2 batches has one class only @ targets"]
 
 
 def test_a_model_that_answers_the_same_to_all_examples_is_found() -> None:
     found = asked("input", Model(hidden=lambda h: 0 * h))
 
-    assert told(found) == ["warning: the outputs are the same for all 16 examples"]
+    assert list_findings(found) == ["warning: the outputs are the same for all 16 examples"]
 
 
 def test_an_input_that_changes_no_output_is_found() -> None:
@@ -557,14 +621,14 @@ def test_an_input_that_changes_no_output_is_found() -> None:
 
     found = asked("input", TwoInputs(), train_data=[({"left": X, "right": X.flip(0)}, Y)])
 
-    assert told(found) == ["warning: no output depends on an input @ batch.0.right"]
+    assert list_findings(found) == ["warning: no output depends on an input @ batch.0.right"]
 
 
 def test_rows_that_are_in_an_evaluation_set_too_are_found_and_counted() -> None:
     evaluated = [(torch.cat([X[:5], X[5:10] + 1]), Y[:10])]
     found = asked("input", train_data=[(X, Y)], eval_data={"valid": evaluated})
 
-    assert told(found) == ["warning: 5 of the 10 rows of evaluation set 'valid' are in train_data @ valid"]
+    assert list_findings(found) == ["warning: 5 of the 10 rows of evaluation set 'valid' are in train_data @ valid"]
     assert covered(found, "input") == (
         "all 16 rows, compared with all 10 rows of evaluation set 'valid', outputs after 3 steps"
     )
@@ -595,7 +659,7 @@ def test_all_rows_of_data_in_memory_are_looked_at(made: Any) -> None:
     broken[150, 0] = math.nan
     found = asked("input", train_data=made(broken, y), eval_data={"valid": made(broken[160:], y[160:], shuffle=True)})
 
-    assert told(found) == [
+    assert list_findings(found) == [
         "error: 1 of 400 numbers in the inputs is nan or infinite @ batch.0",
         "warning: 40 of the 40 rows of evaluation set 'valid' are in train_data @ valid",
     ]
@@ -631,7 +695,7 @@ def test_rows_that_a_sampler_leaves_out_are_not_those_of_the_training() -> None:
     halves = [DataLoader(data, batch_size=4, sampler=SubsetRandomSampler(range(n, n + 60))) for n in (0, 60)]
     found = asked("input", train_data=halves[0], eval_data={"valid": halves[1]})
 
-    assert told(found) == []
+    assert list_findings(found) == []
     assert covered(found, "input").startswith("all 60 rows, compared with all 60 rows of evaluation set 'valid'")
 
 
@@ -639,7 +703,9 @@ def test_the_training_data_as_an_evaluation_set_are_a_note() -> None:
     data = in_memory(X, Y)
     found = asked("input", train_data=data, eval_data={"valid": data})
 
-    assert told(found) == ["note: 16 of the 16 rows of evaluation set 'valid' are in train_data itself @ valid"]
+    assert list_findings(found) == [
+        "note: 16 of the 16 rows of evaluation set 'valid' are in train_data itself @ valid"
+    ]
 
 
 def test_a_set_to_measure_the_training_with_is_a_note() -> None:

@@ -33,7 +33,7 @@ from train_manager.extensions import EMA, Accumulate, Checkpoints, Metrics, Metr
 from train_manager.metrics.averages import WeightedMean
 from train_manager.schedules.rules import new_call
 from train_manager.testing import tiny_manager
-from train_manager.tools.preserve import preserved_training
+from train_manager.tools.preserve import preserve_training
 from train_manager.tools.snapshot import Snapshot
 
 
@@ -151,7 +151,7 @@ def test_it_is_with_mixed_precision_and_gathered_gradients_too() -> None:
     assert_same(found[0], found[1])
 
 
-def test_it_is_in_an_epoch_that_is_cut_from_a_pass_and_goes_on_from_a_state_that_was_loaded() -> None:
+def test_it_is_in_an_epoch_that_is_cut_from_a_pass_and_resumes_from_a_state_that_was_loaded() -> None:
     other = noisy("memory", steps_per_epoch=3)
     other.train_steps(4)
     found = []
@@ -201,7 +201,7 @@ def test_the_files_of_a_training_after_a_rehearsal_are_those_without_it(tmp_path
 
 @contextmanager
 def tried(tm: TrainManager) -> Iterator[dict[str, str]]:
-    with preserved_training(tm, (), "the test", copied=list(tm.extensions)) as paused:
+    with preserve_training(tm, (), "the test", copied=list(tm.extensions)) as paused:
         tm.train()
         yield dict(paused)
 
@@ -269,7 +269,7 @@ def test_extensions_work_on_copies_and_get_the_originals_back() -> None:
     assert (seen, sees.state_dict()) == ([2], state)
 
 
-def test_what_extensions_have_measured_of_the_whole_training_is_there_inside_and_goes_on_after_it() -> None:
+def test_what_extensions_have_measured_of_the_whole_training_is_there_inside_and_continues_after_it() -> None:
     class Batches(Extension):
         def __init__(self) -> None:
             self.sizes = Book(WeightedMean, per="manager")
@@ -351,10 +351,10 @@ def test_an_extension_that_cannot_be_copied_pauses_and_that_is_told() -> None:
     assert tm.extension(Locks).seen == [1, 2, 3]
 
 
-def test_an_extension_that_sends_figures_away_pauses() -> None:
+def test_an_extension_that_sends_metrics_away_pauses() -> None:
     tm = tiny_manager(TensorBoard())
     with tried(tm) as paused:
-        assert paused == {"tensor_board": "it sends figures away"}
+        assert paused == {"tensor_board": "it sends metrics away"}
 
 
 GATHERED = {"steps": 0}
@@ -379,7 +379,7 @@ def test_gradients_are_not_there_inside_and_are_the_same_tensors_after_it() -> N
     frozen, weight = tm.model[0].weight.requires_grad_(False), tm.model[2].weight
     weight.grad, frozen.grad = torch.ones_like(weight), torch.ones_like(frozen)
     of_weight, of_frozen = weight.grad, frozen.grad
-    with preserved_training(tm, (), "the test"):
+    with preserve_training(tm, (), "the test"):
         assert (weight.grad, frozen.grad) == (None, None)
 
     assert weight.grad is of_weight
@@ -513,7 +513,7 @@ def test_contents_are_put_back_also_if_ctrl_c_comes_meanwhile() -> None:
     assert (before, after) == ([1], [2])
 
 
-def test_extensions_go_on_if_ctrl_c_comes_while_they_are_told_to_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extensions_continue_if_ctrl_c_comes_while_they_are_told_to_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(names: list[str]) -> None:
         pause(names)
         raise KeyboardInterrupt
@@ -521,7 +521,7 @@ def test_extensions_go_on_if_ctrl_c_comes_while_they_are_told_to_pause(monkeypat
     tm = tiny_manager(Metrics())
     pause = tm._registry.pause
     monkeypatch.setattr(tm._registry, "pause", interrupted)
-    with pytest.raises(KeyboardInterrupt), preserved_training(tm, (), "a test"):
+    with pytest.raises(KeyboardInterrupt), preserve_training(tm, (), "a test"):
         pass
 
     assert tm.paused_extensions == frozenset()

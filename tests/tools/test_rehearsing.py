@@ -24,10 +24,12 @@ from train_manager.telling.findings import Finding, Findings
 from train_manager.testing import tiny_manager
 from train_manager.tools.few_batches import FewBatches
 
+pytestmark = pytest.mark.slow
+
 Usage = namedtuple("Usage", ["total", "used", "free"])
 
 
-def told(findings: Findings) -> list[tuple[str, str, str]]:
+def list_findings(findings: Findings) -> list[tuple[str, str, str]]:
     return [(one.check, one.level, one.what) for one in findings]
 
 
@@ -64,7 +66,7 @@ def test_an_evaluation_set_is_found_whose_last_batch_has_another_shape() -> None
 
     what = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x3 and 2x2) (at stage run > train > eval > "
     what += "eval_step_epoch > eval_step_batch > eval_model_forward, with the last batch of eval_data['valid'])"
-    assert told(found) == [("rehearsal", "error", what)]
+    assert list_findings(found) == [("rehearsal", "error", what)]
     assert "test_rehearsing.py" in found[0].where
     assert found[0].where.endswith(" in forward")
     assert "mat1 and mat2" in str(found[0].numbers["traceback"])
@@ -77,7 +79,7 @@ def test_an_evaluation_is_rehearsed_too_that_comes_only_after_many_batches() -> 
 
     found = rehearse(tiny_manager(Fails(), eval_at=every(500)))
 
-    assert told(found) == [("rehearsal", "error", "ZeroDivisionError (at stage run > train > eval)")]
+    assert list_findings(found) == [("rehearsal", "error", "ZeroDivisionError (at stage run > train > eval)")]
 
 
 def test_the_batch_of_an_evaluation_is_told_not_that_of_the_training_around_it() -> None:
@@ -133,7 +135,7 @@ def test_a_metric_is_found_that_is_not_a_number() -> None:
 
     found = rehearse(tiny_manager(Metrics(eval=[recall])))
 
-    assert told(found) == [("rehearsal", "warning", "'recall' of set 'valid' is nan")]
+    assert list_findings(found) == [("rehearsal", "warning", "'recall' of set 'valid' is nan")]
 
 
 def test_a_checkpoint_is_found_that_cannot_be_loaded(tmp_path: Path) -> None:
@@ -147,7 +149,7 @@ def test_a_checkpoint_is_found_that_cannot_be_loaded(tmp_path: Path) -> None:
     found = rehearse(tiny_manager(Checkpoints(save_at=every(500)), Forgets(), train_dir=tmp_path))
 
     what = "a checkpoint cannot be loaded again: CheckpointError: the state of extension 'forgets' cannot be loaded "
-    assert told(found) == [("checkpoint", "error", what + "(KeyError: 'value')")]
+    assert list_findings(found) == [("checkpoint", "error", what + "(KeyError: 'value')")]
 
 
 def test_a_checkpoint_is_found_that_cannot_be_written(tmp_path: Path) -> None:
@@ -173,7 +175,7 @@ def test_a_disk_is_found_that_is_too_small(tmp_path: Path) -> None:
 
     room(100_000).require_none()
     found = room(99_999)
-    assert told(found) == [("disk", "error", "the disk has 100 kB free, but 100 epochs write 100 kB at least")]
+    assert list_findings(found) == [("disk", "error", "the disk has 100 kB free, but 100 epochs write 100 kB at least")]
     assert found[0].numbers == {"free": 99_999, "needed": 100_000}
 
 
@@ -224,7 +226,7 @@ def test_data_are_found_that_do_not_number_the_examples_as_an_extension_needs_th
 def test_a_dataset_is_found_whose_last_example_cannot_be_read() -> None:
     found = rehearse(tiny_manager(train_data=DataLoader(Breaks(), batch_size=4)))
 
-    assert told(found) == [
+    assert list_findings(found) == [
         ("rehearsal", "error", "OSError: the file is truncated (with a batch of train_data that was being read)")
     ]
     assert [one.text for one in found.covered] == ["nothing of train_data, which cannot be read"]
@@ -258,7 +260,7 @@ def test_losses_are_found_that_are_kept_with_their_graphs_with_the_attribute_tha
 
     assert of_before.grad_fn is not None
     what = "tensors of the first 2 steps are kept with the graphs that they were computed by"
-    assert told(found) == [("graphs", "error", what)]
+    assert list_findings(found) == [("graphs", "error", what)]
     assert found[0].where == "extension 'keeps_losses', attribute 'by_epoch'"
 
 
@@ -355,7 +357,9 @@ def test_an_extension_that_is_left_out_is_told_in_a_note() -> None:
     found = rehearse(tiny_manager(TensorBoard()))
 
     found.require_none()
-    assert told(found) == [("rehearsal", "note", "extension 'tensor_board' was left out: it sends figures away")]
+    assert list_findings(found) == [
+        ("rehearsal", "note", "extension 'tensor_board' was left out: it sends metrics away")
+    ]
 
 
 def test_a_run_that_is_open_is_refused_before_anything_is_read() -> None:

@@ -103,7 +103,7 @@ def test_checkpoints_of_the_training_itself_are_used() -> None:
     assert report.identical, str(report)
 
 
-def test_a_training_that_goes_on_from_another_one_begins_there_each_time(tmp_path: Path) -> None:
+def test_a_training_that_resumes_from_another_one_begins_there_each_time(tmp_path: Path) -> None:
     tiny_manager(Checkpoints(), epochs=1, train_dir=tmp_path / "first").train()
     begin = tmp_path / "first" / "checkpoints" / "step-000000000003"
 
@@ -133,13 +133,13 @@ def test_a_training_that_differs_from_run_to_run_is_told_apart_from_a_resume_tha
     assert cause.startswith(told)
 
 
-def test_data_that_do_not_go_on_where_they_were_are_named() -> None:
+def test_data_that_do_not_resume_where_they_were_are_named() -> None:
     report = verify_resume(shuffled, at=7)
 
     assert not report.identical
     assert report.causes[0].startswith(
-        "after step 7, the training data do not go on where they were: the next batch is another one. "
-        "SeededDataLoader goes on (batch > 0: "
+        "after step 7, the training data do not resume where they were: the next batch is another one. "
+        "SeededDataLoader resumes (batch > 0: "
     )
 
 

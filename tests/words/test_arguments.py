@@ -10,6 +10,7 @@ import torch
 
 import train_manager
 from train_manager import ArgumentError, TrainManager, extensions
+from train_manager.extensions import Checkpoints
 from train_manager.testing import tiny_manager
 from train_manager.words.arguments import ARGUMENTS as WORDS
 from train_manager.words.arguments import METHODS
@@ -66,9 +67,10 @@ def test_an_attribute_of_another_tool_is_told_what_is_meant() -> None:
 
 
 def test_the_attribute_that_is_meant_is_there() -> None:
+    owners = {"tm": tiny_manager(), "torch": torch}
     for meant in METHODS.values():
-        owner, _, name = meant.partition(".") if meant.startswith("tm.") else ("train_manager", "", meant)
-        assert hasattr(tiny_manager() if owner == "tm" else train_manager, re.split(r"\W", name)[0]), meant
+        owner, _, name = meant.partition(".") if meant.startswith(("tm.", "torch.")) else ("", "", meant)
+        assert hasattr(owners.get(owner, train_manager), re.split(r"\W", name)[0]), meant
 
 
 def test_a_property_that_fails_says_why() -> None:
@@ -79,3 +81,19 @@ def test_a_property_that_fails_says_why() -> None:
 
     with pytest.raises(AttributeError, match=r"^'Own' object has no attribute 'depth'$"):
         _ = Own(model=torch.nn.Linear(1, 1)).width
+
+
+@pytest.mark.parametrize(
+    ("word", "here"),
+    [
+        ("save_top_k", "keep"),
+        ("save_total_limit", "keep"),
+        ("every_n_epochs", "save_at"),
+        ("every_n_train_steps", "save_at"),
+    ],
+)
+def test_checkpoints_know_the_words_of_other_tools(word: str, here: str) -> None:
+    with pytest.raises(ArgumentError) as error:
+        Checkpoints(**{word: 3})  # type: ignore[arg-type]
+
+    assert str(error.value) == f"Checkpoints has no argument {word!r}\n  it is called {here!r} here"

@@ -1,28 +1,28 @@
-"""The checker reads the source of a class, finds mistakes in its hooks, and tells what runs where.
+"""The checker reads the source of a class, finds mistakes in its hooks, and describes its stages.
 
 The runtime does not need this package: ``Extensible.check`` and ``explain`` import it when they are called. It imports
 the core and the standard library only. Its files in reading order; each imports only those above it:
 
     method_source  the source of one method, and what its expressions stand for
-    outline        what a method does with stages and fixtures, item by item
-    tree           the stages of a class, and what may be alive at each
-    known          what was read of a class before
+    outline        the items of a method that concern stages and fixtures
+    tree           the stages of a class, and the fixtures that may be alive at each
+    known          the outlines and trees of a class, kept until the class changes
     reader         makes the outline of a method from its source
     effects        whether a method leaves stages and fixtures alone
     hook_writes    the fixtures that a hook writes beside those it declares
-    walk           follows the outlines through all calls and fills the tree
-    too_late       where a fixture is modified too late
+    walk           follows the outlines through all method calls and fills the tree
+    too_late       points at which a fixture is modified too late
     left_out       why a stage of a base class never opens in a subclass
-    advice         what to do about a fixture that is not alive
+    advice         the cure for a fixture that is not alive
     mistakes       compares hooks and providers with the tree
-    check          one error with all mistakes, or a list of what is unknown
+    check          one error with all mistakes, or a list of code that cannot be followed
     picture        the stages and their hooks as a picture
-    explain        what runs where and why, as text, data or picture
+    explain        the hooks of each stage, with their order and its reasons, as text, data or picture
 
 The checker never runs the class. It takes every branch that it reads, so a fixture that may be alive counts as alive;
 of a condition on the path of open stages it takes the branch that fits.
 
-What it understands:
+It understands:
 
 - stages: ``with self.staged(...)``, and ``staged`` imported under any name. The name of the stage is a string, a
   constant of the module, a local variable that only assignments set, or ``a if b else c`` of these
@@ -42,16 +42,16 @@ What it understands:
   another context manager. A method that wants an outermost stage to be open is followed inside of it too
 - all statements around these: conditions, loops (a name from one round is alive in the next), ``try``, ``match``,
   ``async``, recursion
-- hooks: the fixtures that they declare, and those that they write through ``fixtures`` or ``extensible``
+- hooks: the fixtures that they declare, and fixtures that they write through ``fixtures`` or ``extensible``
 
-What it reports as unknown, and then passes over whatever this may define or open:
+It reports this code as unknown, and no mistake that depends on it:
 
 - a stage whose name is made at run time, also as the ``stage`` of ``define``
 - ``self.staged`` outside of a ``with`` statement or under another name
 - ``self`` or ``fixtures`` under another name, or handed to code that is not read (builtins are harmless, except for
   ``getattr`` and ``setattr``); ``with self``, ``for _ in self``, ``self()``; other methods of ``fixtures``
 - a bound method kept on the object, also in a list, a dict or a ``partial``
-- what runs as an attribute is set, or is made as it is read: the setter of a property, a ``partialmethod``, a
+- code that runs as an attribute is set or read: the setter of a property, a ``partialmethod``, a
   ``singledispatchmethod``, a descriptor of the user's; a method called ``__private``
 - a generator that is advanced with ``next``; two generators in one loop
 - a method without source, or with a decorator that opens stages or writes fixtures

@@ -13,17 +13,17 @@ from train_manager.checker.tree import StageNode, StageTree
 from train_manager.core.hooks import Hook
 from train_manager.core.providers import Provider
 from train_manager.telling.errors import near
-from train_manager.telling.words import CLOSE, Words, fixture_of, suggested
+from train_manager.telling.words import CLOSE, Words, fixture_of, suggestion
 
 NOT_DEFINED = "nothing defines it; give the parameter a default if it may be absent"
 
 
 class Place(NamedTuple):
-    """Where a fixture is alive, seen from the point that asks for it."""
+    """A point at which a fixture is alive, seen from the stage that asks for it."""
 
-    asked: StageNode
-    node: StageNode
-    kind: str
+    asked: StageNode  # the stage of the hook or provider that asks
+    node: StageNode  # the stage at which the fixture is alive
+    kind: str  # of the hooks at which it is alive: one of KINDS
 
     @property
     def hook(self) -> str:
@@ -55,23 +55,14 @@ class Place(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Advice:
-    """Tells what to do about a fixture that is not alive where a hook or provider asks for it.
-
-    Attributes:
-        asker: the hook or provider.
-        nodes: where its stage opens.
-        kind: the side of the stage at which it asks.
-        tree: the tree of the run.
-        known: names of the fixtures that need no stage.
-        words: what other tools call the fixtures.
-    """
+    """Finds the cure for a fixture that is not alive where a hook or provider asks for it."""
 
     asker: Hook | Provider
-    nodes: Sequence[StageNode]
-    kind: str
-    tree: StageTree
-    known: Set[str]
-    words: Words
+    nodes: Sequence[StageNode]  # the positions at which the stage of the asker opens
+    kind: str  # the side of the stage at which it asks: one of KINDS
+    tree: StageTree  # of the run
+    known: Set[str]  # names of the fixtures that need no stage
+    words: Words  # the names that the fixtures have in other tools
 
     @cached_property
     def here(self) -> set[str]:
@@ -86,35 +77,36 @@ class Advice:
 
     def of(self, name: str) -> tuple[str, list[str]]:
         """Return the cure for a name that is not alive at the point, and the names that may be meant, best first."""
-        meant = self.meant(name)
+        # A name that may be meant is the best cure, with the hook to use if it is not alive here either.
+        meant = self.find_suggestions(name)
         if meant:
             fixture = fixture_of(meant[0])
-            return suggested(meant[0]) + ("" if fixture in self.here else f" {self.use(fixture)}"), meant
-        if name in self.defined:
+            return suggestion(meant[0]) + ("" if fixture in self.here else f" {self.use(fixture)}"), meant
+        if name in self.defined:  # spelt right, but asked for at the wrong point
             return self.lifetime(name), []
         extension = self.words.extension_for(name)
         if extension is None:
             return NOT_DEFINED, []
         return extension.cure + ("" if self.is_open(extension.stage) else f"; use post_{extension.stage}"), []
 
-    def meant(self, name: str) -> list[str]:
-        """Return the names that may be meant: those that are alive at the point come before all others."""
+    def find_suggestions(self, name: str) -> list[str]:
+        """Return the names that may be meant, with names that are alive at the point first."""
         words = self.words.words_for(name, self.here)
-        if name in self.defined:
+        if name in self.defined:  # it exists: only a table may say that another name is meant, not a likeness
             return words
         now = [*near(name, self.here, CLOSE), *words]
         extension = self.words.extension_for(name)
         if now or (extension and self.is_open(extension.stage)):
             return now
+        # Nothing here, and no extension could provide it here: then names that are alive elsewhere, the nearest first.
         meant = self.words.words_for(name, self.defined)
         elsewhere = sorted(meant, key=lambda word: self.place(fixture_of(word)).distance)
         return [*elsewhere, *near(name, self.here | self.defined)]
 
-    # ---- lifetimes -----------------------------------------------------------------------------------------------
-
-    def told(self, name: str) -> str:
-        """Return which stage owns a name that is alive elsewhere."""
+    def describe_owner(self, name: str) -> str:
+        """Return a clause with the stage that owns a name which is alive elsewhere."""
         place = self.place(name)
+        # A provider is asked at any time while its stage is open, so that nothing "has ended" for it.
         has_ended = self.kind == "post" and place.is_inside and isinstance(self.asker, Hook)
         return f"it {'ended with' if has_ended else 'lives in'} stage {place.owner(self.tree, name)!r}"
 
@@ -127,12 +119,13 @@ class Advice:
             return f"it is defined later: {use}"
         if not place.is_inside:
             return f"that stage is in another branch: {use}, or define the fixture in a stage around both"
+        # An inner stage. Only a post hook comes after it, and could read the fixture if an outer stage owned it.
         if self.kind != "post" or self.summary(name):
             return use
         return f'{use}; to keep it, provide it under a name of its own: @provides(..., stage="{self.asker.stage}")'
 
     def use(self, name: str) -> str:
-        """Return the hooks of the nearest stage where a name is alive, and what the point itself has instead."""
+        """Return the hooks of the nearest stage where a name is alive, and the summary that the point itself has."""
         place = self.place(name)
         if isinstance(self.asker, Provider):
             return f'provide it there: @fixture("{place.owner(self.tree, name)}")'
@@ -140,17 +133,17 @@ class Advice:
         return "; ".join([f"use {' or '.join(hooks)}", *self.summary(name)])
 
     def before(self, name: str, place: Place) -> list[str]:
-        """Return the first pre hook inside of the stage that asks too early, if a name is alive there."""
+        """Return the first pre hook inside of the stage, if the point asks too early and a name is alive there."""
         is_early = self.kind != "post" and place.node is place.asked
         inside = (node for node in self.tree.nodes.values() if node.path[:-1] == place.node.path)
         return [f"pre_{node.stage}" for node in inside if is_early and name in node.alive["pre"]][:1]
 
     def summary(self, name: str) -> list[str]:
-        """Return what the point has, or could have by an extension, of a name that has ended before: its mean."""
+        """Return the summary of a name that has ended, such as its mean, which is alive at the point or could be."""
         here = self.words.summary_of(name, self.here)
         what, names = self.words.summaries.get(name, ("", ()))
         provided = (self.words.extension_for(other) for other in names)
-        could = [f"for {what}, {one.cure}" for one in provided if one and self.is_open(one.stage)]
+        could = [f"for {what}, {one.cure}" for one in provided if one and self.is_open(one.stage)]  # by an extension
         return [here] if here else could if self.kind == "post" else []
 
     def is_open(self, stage: str) -> bool:
@@ -158,7 +151,7 @@ class Advice:
 
     def place(self, name: str) -> Place:
         """Return the nearest point at which a name is alive that some stage defines."""
-        kinds = (self.kind, "post", "pre")
+        kinds = (self.kind, "post", "pre")  # `min` returns the first of equals: the asker's own side is preferred
         nodes = [(asked, node) for asked in self.nodes for node in self.tree.nodes.values()]
         places = [Place(asked, node, kind) for kind in kinds for asked, node in nodes if name in node.alive[kind]]
         return min(places, key=lambda place: place.distance)

@@ -1,4 +1,4 @@
-"""The check of a class: one error with all mistakes in its hooks, or a list of what the check could not know."""
+"""The check of a class: one error with all mistakes in its hooks, or a list of code that it could not follow."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from functools import partial
 
 from train_manager.checker.left_out import call_left_out
-from train_manager.checker.mistakes import Mistakes, unopened
+from train_manager.checker.mistakes import Mistakes, find_unopened
 from train_manager.checker.walk import tree_of
 from train_manager.core.extensible import Extensible
 from train_manager.core.hooks import Hook
-from train_manager.core.providers import chosen
+from train_manager.core.providers import choose_providers
 from train_manager.core.registry import Registry
 from train_manager.core.state import Options
 from train_manager.telling.errors import CheckError, did_you_mean, near
@@ -36,13 +36,13 @@ def check(
         entry: the method that the run is entered by; None for all methods that no other method calls.
         found_when: ends the first line of the error.
         known: names of the fixtures that need no stage.
-        options: its words, and where hooks may not modify a fixture.
+        options: of the class; has the words of other tools, and the points at which a fixture is modified too late.
         strict: hooks may write only what they declare.
         outside: code outside of the class may open stages and define fixtures too; then of unknown names only those
             like a known one are mistakes.
 
     Returns:
-        The hooks whose stage is not in the source, and what the check could not know.
+        The hooks whose stage is not in the source, and descriptions of the code that the check could not follow.
 
     Raises:
         CheckError: with all mistakes.
@@ -50,19 +50,22 @@ def check(
     """
     _require_method(owner, entry)
     plan_of = registry.plans.__getitem__
+    # Stages must exist in the whole class; fixtures must be alive in the run that is entered.
     whole = tree_of(owner, registry)
     entered = whole if entry is None else tree_of(owner, registry, entry)
-    providers = [provider for in_stage in chosen(registry.providers).values() for provider in in_stage.values()]
+    providers = [
+        provider for in_stage in choose_providers(registry.providers).values() for provider in in_stage.values()
+    ]
     left_out = partial(call_left_out, owner, plan_of=plan_of)
     search = Mistakes(whole, entered, providers, frozenset(known), options.words, options.too_late, left_out)
     found = list(search.of(registry.hooks, strict=strict, outside=outside))
-    if outside:  # that code may define what the class does not
+    if outside:  # code outside of the class may open stages and define fixtures that the class does not
         found = [mistake for mistake in found if search.is_of_a_known_name(mistake)]
     if found:
         count = f"{len(found)} mistakes" if len(found) > 1 else "a mistake"
         raise CheckError(f"{count} in the hooks of {owner.__name__}, found {found_when}", found)
     elsewhere = ["stages opened outside of this class"] if outside else []
-    return unopened(registry.hooks, whole), [*entered.unknown, *elsewhere]
+    return find_unopened(registry.hooks, whole), [*entered.unknown, *elsewhere]
 
 
 def _require_method(owner: type[Extensible], name: str | None) -> None:

@@ -1,11 +1,11 @@
-"""What a method leaves alone: whether it, and all that it calls of its object, could run where no stage was opened."""
+"""The effects of a method: whether it, and all methods that it calls, could run where no stage was opened."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from types import FunctionType
 
-from train_manager.checker.outline import Defines, Item, Opens, Outline, Touches, Unknown, Where, body_of, called_in
+from train_manager.checker.outline import Defines, Item, Opens, Outline, Touches, Unknown, Where, body_of, find_called
 from train_manager.checker.reader import outline_of
 
 
@@ -28,7 +28,7 @@ def leaves_stages_alone(function: FunctionType, owner: type) -> bool:
         owner: the class of the object that it runs on.
     """
     seen: set[FunctionType] = set()
-    ahead = [function]
+    ahead = [function]  # a list and not a recursion, since methods may call each other in a circle
     while ahead:
         method = ahead.pop()
         if method not in seen:
@@ -36,17 +36,20 @@ def leaves_stages_alone(function: FunctionType, owner: type) -> bool:
             outline = outline_of(method, owner)
             if any(map(_touches_stages, _all_in(outline))):
                 return False
-            ahead += called_in(outline)
+            ahead += find_called(outline)
     return True
 
 
 def _all_in(outline: Outline) -> Iterator[Item]:
+    """Yield the items of an outline, and the items inside of them."""
     for item in outline:
         yield item
         yield from _all_in(body_of(item))
 
 
 def _touches_stages(item: Item) -> bool:
+    """Return whether an item depends on open stages, or changes fixtures."""
+    # A read is harmless, unless it reads the stage itself: fixtures may come from a stage around the method.
     if isinstance(item, Touches):
         return item.modifies or "stage" in item.names
     return isinstance(item, Opens | Defines | Where | Unknown)

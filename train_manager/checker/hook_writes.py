@@ -17,11 +17,11 @@ OpenStages = frozenset[str | None]
 
 
 def doors_of(owner: type[Extensible]) -> frozenset[str]:
-    """Return the parameters through which a hook can write any fixture."""
+    """Return the parameters through which a hook can write any fixture: the fixtures, and the object itself."""
     return frozenset({"fixtures", "extensible", owner._options.own_name})
 
 
-def defined_inside(hook: Hook, doors: Collection[str]) -> list[tuple[Names, str | None]]:
+def find_definitions(hook: Hook, doors: Collection[str]) -> list[tuple[Names, str | None]]:
     """Return the names that a hook defines in stages that it does not open itself, each set with its stage.
 
     The stage is None for the innermost one.
@@ -32,16 +32,19 @@ def defined_inside(hook: Hook, doors: Collection[str]) -> list[tuple[Names, str 
     """
     found: list[tuple[Names, str | None]] = []
     for item, opened in _items(hook):
+        # A fixture of a stage that the hook opens itself dies with that stage, inside of the hook.
         if isinstance(item, Defines) and (item.stage not in opened if item.stage else not opened):
             found.append((item.names, item.stage))
         elif isinstance(item, Unknown) and not opened:
             found.append((frozenset({ANYTHING}), None))
-    if not hook.owner or {*doors} & {*hook.call.parameters}:  # a hook of the extensible has `self.fixtures`
+    if not hook.owner or {*doors} & {*hook.call.parameters}:  # a hook of the Extensible itself has `self.fixtures`
         return found
-    return [(names, stage) for names, stage in found if ANYTHING not in names]  # through an Extensible that it keeps
+    # Without a door, the hook can write only through an Extensible in an attribute of the extension, which may be any
+    # object with such methods: only names that are written in the source count.
+    return [(names, stage) for names, stage in found if ANYTHING not in names]
 
 
-def modified_inside(hook: Hook) -> Names:
+def find_modifications(hook: Hook) -> Names:
     """Return the names that a hook modifies through ``fixtures``."""
     touched = (item.names for item, _ in _items(hook) if isinstance(item, Touches) and item.modifies)
     return frozenset().union(*touched)
@@ -52,9 +55,9 @@ def _items(hook: Hook) -> Iterator[tuple[Item, OpenStages]]:
     bound = hook.call.function
     owner = type(getattr(bound, "__self__", None))
     function = inspect.unwrap(getattr(bound, "__func__", bound))
-    if not isinstance(function, FunctionType):
+    if not isinstance(function, FunctionType):  # in C: it has no source
         return
-    refresh(owner)
+    refresh(owner)  # the outlines that are kept may be of methods that were replaced since
     seen: set[tuple[FunctionType, OpenStages]] = {(function, frozenset())}
     ahead: list[tuple[Outline, OpenStages]] = [(outline_of(function, owner), frozenset())]
     while ahead:  # not by recursion: methods that all call each other go deep

@@ -1,7 +1,7 @@
-"""What a method does with stages and fixtures, item by item; ``reader.py`` makes it from source.
+"""The outline of a method: the items of its source that concern stages and fixtures; ``reader.py`` makes it.
 
 The branches of a condition stand one after the other: a fixture that may be defined counts as defined, so that the
-check reports no mistake that is none. Only a condition on the path of open stages decides between its branches.
+check reports no false mistake. Only a condition on the path of open stages decides between its branches.
 
     def fit(self, data):                             Opens fit (data)
         with self.staged("fit", {"data": data}):         Loops
@@ -26,8 +26,8 @@ class Opens:
     """``with self.staged(...)``; the stage is None if its name is made at run time."""
 
     stage: str | None
-    given: Names
-    line: str
+    given: Names  # the fixtures that it is opened with
+    line: str  # as `file:line`
     body: Outline
 
 
@@ -44,11 +44,11 @@ class Defines:
 @final
 @dataclass(frozen=True, slots=True)
 class Touches:
-    """Fixtures that the code of the stage reads or modifies; ``by`` is the method that is called with them by name."""
+    """Fixtures that the code of the stage reads or modifies."""
 
     names: Names
     modifies: bool
-    by: FunctionType | None = None
+    by: FunctionType | None = None  # the method whose parameters name the fixtures, if it is called by name
 
 
 @final
@@ -57,7 +57,7 @@ class Calls:
     """A call of another method of the same object; the body runs at the ``yield`` of that method."""
 
     function: FunctionType
-    body: Outline = ()
+    body: Outline = ()  # of a `with` or a `for` over a generator method; empty for a plain call
 
 
 @final
@@ -74,7 +74,7 @@ class Where:
     """A body that runs only where a stage is open, or only where it is not: ``if "eval" in self.fixtures.path:``."""
 
     stage: str
-    is_open: bool
+    is_open: bool  # whether the stage must be open, or must not
     body: Outline
 
 
@@ -101,10 +101,10 @@ class Yields:
 @final
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Code that may open stages and define fixtures, and cannot be read; ``calls``: it may call any method."""
+    """Code that may open stages and define fixtures, and cannot be read."""
 
-    what: str
-    calls: bool = True
+    what: str  # for the list of unknown code
+    may_call: bool = True  # it has the object, and so may call any method
 
 
 Item = Opens | Defines | Touches | Calls | Loops | Where | Tries | Refuses | Yields | Unknown
@@ -116,14 +116,14 @@ def body_of(item: Item) -> Outline:
     return item.body if isinstance(item, Opens | Calls | Loops | Where | Tries) else ()
 
 
-def called_in(outline: Outline) -> Iterator[FunctionType]:
-    """Yield the methods that an outline calls itself."""
+def find_called(outline: Outline) -> Iterator[FunctionType]:
+    """Yield the methods that an outline calls directly."""
     for item in outline:
         if isinstance(item, Calls):
             yield item.function
-        yield from called_in(body_of(item))
+        yield from find_called(body_of(item))
 
 
 def has_yield(outline: Outline) -> bool:
-    """Whether an outline has a ``yield`` of its own."""
+    """Return whether an outline has a ``yield`` of its own, and not only in a method that it calls."""
     return any(isinstance(item, Yields) or has_yield(body_of(item)) for item in outline)

@@ -10,11 +10,11 @@ from typing import Any, Final, final
 from xml.sax.saxutils import escape
 
 Place = Mapping[str, Any]
-"""What ``explain(format="json")`` tells of a stage at one position."""
+"""A stage at one position, as ``explain(format="json")`` describes it."""
 
-LINE, PAD, INSET = 20, 8, 16  # pixels: the height of a line, around the lines of a box, from box to box
-LETTER: Final = 7.3  # pixels: how wide a letter of the monospaced font is
-MOST_LETTERS: Final = 150  # of a line; the whole text is its tooltip
+LINE, PAD, INSET = 20, 8, 16  # pixels: height of a line, space around the lines of a box, space between boxes
+LETTER: Final = 7.3  # pixels: the width of a letter of the monospaced font
+MOST_LETTERS: Final = 150  # of a line; a longer text is cut, and its tooltip has it all
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07d00", "#56b4e9")  # Okabe and Ito; a darker yellow
 STYLE: Final = """\
 text { font: 12px ui-monospace, "DejaVu Sans Mono", monospace; fill: #222; white-space: pre }
@@ -41,13 +41,14 @@ def picture(title: str, places: Sequence[Place], unknown: Iterable[str] = ()) ->
     Args:
         title: above the boxes.
         places: the stages at their positions, each after the one around it, as ``explain(format="json")`` has them.
-        unknown: what could not be read of the class; it is told below the boxes.
+        unknown: descriptions of code that could not be followed; they stand below the boxes.
     """
     boxes = _Boxes(places)
     for place in boxes.inside(()):
         boxes.draw(place, INSET)
     for what in unknown:
         boxes.line(f"unknown: {what}", INSET - PAD)
+    # Only now is it known how wide the longest line is: all boxes end at the same distance from it.
     width, height = max([boxes.right, INSET + LETTER * len(title)]) + INSET, boxes.y + PAD
     size = f'width="{width:.0f}" height="{height:.0f}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width:.0f} {height:.0f}">'
@@ -59,31 +60,25 @@ def picture(title: str, places: Sequence[Place], unknown: Iterable[str] = ()) ->
 
 @final
 class _Boxes:
-    """The boxes and lines that are drawn so far.
-
-    Attributes:
-        y: where the next line begins.
-        right: where the longest line ends.
-        frames: of each box its left, its top, its bottom, and how deep it lies.
-        lines: the elements of the texts.
-    """
+    """The boxes and lines that are drawn so far."""
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = places
-        self._drawn: set[str] = set()
-        self._colours: dict[str, str] = {}  # of extensions, in the order in which they come
-        self.y = 1.5 * LINE
-        self.right = 0.0
-        self.frames: list[tuple[float, float, float, int]] = []
-        self.lines: list[str] = []
+        self._drawn: set[str] = set()  # stages: a second position has only the name
+        self._colours: dict[str, str] = {}  # of extensions, by name, in the order in which they are drawn
+        self.y = 1.5 * LINE  # the top of the next line
+        self.right = 0.0  # the end of the longest line
+        self.frames: list[tuple[float, float, float, int]] = []  # left, top, bottom and depth of each box
+        self.lines: list[str] = []  # the SVG elements of the texts
 
     def inside(self, path: Sequence[str]) -> list[Place]:
         """Return the stages that open inside a position."""
         return [place for place in self._places if place["path"][:-1] == list(path)]
 
     def draw(self, place: Place, x: float) -> None:
-        """Draw a stage and what is inside; the second time that a stage opens, only its name."""
+        """Draw a stage and the stages inside it; at a second position of the stage, only its name."""
         stage, top, number = place["stage"], self.y, len(self.frames)
+        # The box comes before the boxes inside it, so that these are painted over it; its bottom is known at the end.
         self.frames.append((x, top, top, len(place["path"]) - 1))
         self.y += PAD
         is_drawn = stage in self._drawn
@@ -98,12 +93,12 @@ class _Boxes:
         """Draw a line of text.
 
         Args:
-            text: the first part of it.
+            text: the beginning of the line.
             x: the left of the box.
             style: its class.
-            rest: an element that goes on after it.
+            rest: an element that continues after it.
             shown: the text of that element.
-            tooltip: what is shown if the mouse is over it.
+            tooltip: a text that appears while the mouse is over the line.
         """
         title = f"<title>{escape(tooltip)}</title>" if tooltip else ""
         left = f'x="{x + PAD:.0f}" y="{self.y + 14:.0f}"'
@@ -112,6 +107,7 @@ class _Boxes:
         self.y += LINE
 
     def _draw_inside(self, place: Place, x: float) -> None:
+        """Draw the fixtures of a stage, then its hooks and inner stages, in the order in which they run."""
         for label, names in (("defines", place["defines"]), ("lazy", place["lazy"])):
             if names:
                 self.line(f"{label} {', '.join(names)}", x, "quiet")

@@ -1,4 +1,4 @@
-"""Where a fixture is modified too late: the loop does not look at it any more."""
+"""Points at which a fixture is modified too late: the loop does not read it any more."""
 
 from __future__ import annotations
 
@@ -9,16 +9,9 @@ from typing import final
 @final
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """Points at which the loop does not look at a fixture any more, so that ``@modifies`` is refused there.
+    """Points at which the loop does not read a fixture any more, so that ``@modifies`` is refused there."""
 
-    Attributes:
-        names: the fixtures.
-        because: what the loop has done with them by then; ends the first line of the error.
-        cure: what to do instead.
-        points: names of hooks, as ``post_train_step_batch``; none if the fixtures are read-only.
-    """
-
-    names: tuple[str, ...]
-    because: str
+    names: tuple[str, ...]  # the fixtures
+    because: str  # the reason, which ends the first line of the error: the loop has used the fixture by then
     cure: str
-    points: frozenset[str] = frozenset()
+    points: frozenset[str] = frozenset()  # names of hooks, as `post_train_step_batch`; empty: no hook may modify them

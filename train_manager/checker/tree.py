@@ -1,4 +1,4 @@
-"""The stage tree of a class: at which points its stages open, and which fixtures may be alive at each."""
+"""The stage tree of a class: the positions at which its stages open, and the fixtures that may be alive at each."""
 
 from __future__ import annotations
 
@@ -16,49 +16,37 @@ Path = tuple[str, ...]
 @final
 @dataclass
 class StageNode:
-    """One stage at one position of the tree.
+    """One stage at one position of the tree."""
 
-    Attributes:
-        path: names of the stages from the outermost to this one.
-        callers: the methods that call each other, from outside to the one that opens the stage.
-        alive: names that may be alive as the around-, the pre and the post hooks of the stage run.
-        definers: names that the stage may own, each with its definer: a line, or the label of a hook or provider.
-        reads: names that the code of the stage reads.
-        modifies: names that the code of the stage modifies.
-    """
-
-    path: Path
+    path: Path  # names of the stages from the outermost to this one
+    # The methods that call each other, from the one that is called from outside to the one that opens the stage.
     callers: tuple[FunctionType, ...] = ()
+    # Names that may be alive as the hooks of each kind run.
     alive: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in KINDS})
+    # Names that the stage may own, each with its definer: a line, or the label of a hook or provider.
     definers: dict[str, str] = field(default_factory=dict)
-    reads: set[str] = field(default_factory=set)
-    modifies: set[str] = field(default_factory=set)
+    reads: set[str] = field(default_factory=set)  # names that the code of the stage reads
+    modifies: set[str] = field(default_factory=set)  # names that the code of the stage modifies
 
     @property
     def stage(self) -> str:
         return self.path[-1]
 
     def may_have(self, kind: str, name: str) -> bool:
-        """Whether a name may be alive as the hooks of one side run."""
+        """Return whether a name may be alive as the hooks of one kind run."""
         return name in self.alive[kind] or ANYTHING in self.alive[kind]
 
 
 @final
 @dataclass
 class StageTree:
-    """All positions at which stages open, in the order of the source, and what the source does not tell.
-
-    Attributes:
-        nodes: the position of each path.
-        unknown: descriptions of the code that cannot be followed; a dict, because a set has no order.
-        any_stage: stages may open whose names are unknown.
-        called_by_name: for each method that is called by fixture names, and each name that it requires, all
-            names that may be alive at the calls.
-    """
+    """All positions at which stages open, in the order of the source, and the code that cannot be followed."""
 
     nodes: dict[Path, StageNode] = field(default_factory=dict)
-    unknown: dict[str, None] = field(default_factory=dict)
-    any_stage: bool = False
+    unknown: dict[str, None] = field(default_factory=dict)  # descriptions of code; a dict, because a set has no order
+    any_stage: bool = False  # stages may open whose names are unknown
+    # For each method that is called by fixture names, and each name that it requires: all names that may be alive at
+    # the calls.
     called_by_name: dict[tuple[Any, str], set[str]] = field(default_factory=dict)
 
     @cached_property

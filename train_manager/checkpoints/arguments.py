@@ -1,4 +1,4 @@
-"""What the arguments of ``Checkpoints`` must be, checked as it is made: a mistake is told before the first step."""
+"""The checks of the arguments of ``Checkpoints``, made in its constructor: a mistake is reported before step one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, Final
 
+from train_manager.checkpoints.selection import SavedWeights
 from train_manager.core.schedule import Schedule
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
@@ -17,17 +18,19 @@ def require_save_at(value: Any) -> tuple[str | Schedule, ...]:
     """Return the words and the schedule that say when to save.
 
     Raises:
-        InputError: there is something else, or there are several schedules.
+        InputError: an entry is neither such a word nor a schedule, or there are several schedules.
     """
+    # A str is iterable too, so a word or a schedule alone is separated from a list of them first.
     given = [value] if isinstance(value, str | Schedule) or not isinstance(value, Iterable) else list(value)
     cure = 'give some of them: save_at=("epoch", "end"), save_at="best", save_at=(every(500), "end")'
-    for part in given:
-        if not (part in WORDS if isinstance(part, str) else isinstance(part, Schedule)):
-            what = f"save_at takes 'epoch', 'end', 'best' and one schedule, but has {part!r:.60}"
-            if isinstance(part, int) and part > 0:
-                cure = f"save_at=every({part}) saves after each {part} steps"
+    for entry in given:
+        if not (entry in WORDS if isinstance(entry, str) else isinstance(entry, Schedule)):
+            what = f"save_at takes 'epoch', 'end', 'best' and one schedule, but has {entry!r:.60}"
+            # save_at=500 is the likeliest mistake: its number is put into the cure.
+            if isinstance(entry, int) and entry > 0:
+                cure = f"save_at=every({entry}) saves after each {entry} steps"
             raise InputError(what, name="save_at", asked_by="Checkpoints", cure=cure)
-    if sum(isinstance(part, Schedule) for part in given) > 1:
+    if sum(isinstance(entry, Schedule) for entry in given) > 1:
         cure = "ask for the other checkpoints in a hook of your own: train_manager.save_soon()"
         raise InputError(
             "save_at takes one schedule, but has several", name="save_at", asked_by="Checkpoints", cure=cure
@@ -42,6 +45,7 @@ def require_keep(value: Any) -> int:
         InputError: it is not a number of at least 1.
     """
     try:
+        # require_count names no extension: its error is raised again with the extension and the cure.
         return require_count(value, "keep", at_least=1)
     except InputError as error:
         raise InputError(error.what, name="keep", asked_by="Checkpoints", cure="keep=None keeps all") from None
@@ -55,13 +59,29 @@ def require_resume(value: Any, at: Any) -> bool | str:
     """
     if value not in (True, False, "fresh"):
         what = f"resume must be True, False or 'fresh', but is {value!r:.60}"
+        # resume="runs/1" is a frequent mistake: a path belongs into `at`, so the cure moves it there.
         is_path = isinstance(value, os.PathLike) or (isinstance(value, str) and os.sep in value)
-        cure = f"Checkpoints(resume=True, at={os.fspath(value)!r})" if is_path else "Checkpoints(resume=True) goes on"
+        cure = f"Checkpoints(resume=True, at={os.fspath(value)!r})" if is_path else "Checkpoints(resume=True) resumes"
         raise InputError(what, name="resume", asked_by="Checkpoints", cure=cure)
+    # Without this check, a user who gives `at` alone would train from step 0 and believe that the run resumed.
     if at != "last" and value is not True:
-        what = f"at={at!r:.60} says where to go on, but resume is {value!r}"
+        what = f"at={at!r:.60} says where to resume, but resume is {value!r}"
         raise InputError(what, name="at", asked_by="Checkpoints", cure=f"Checkpoints(resume=True, at={at!r:.60})")
     return bool(value) if value != "fresh" else "fresh"
+
+
+def require_saved_weights(exclude: str | Iterable[str], only: str | Iterable[str]) -> SavedWeights:
+    """Return which weights are saved.
+
+    Raises:
+        InputError: both arguments are given.
+    """
+    saved = SavedWeights(several(exclude), several(only))
+    if saved.exclude and saved.only:
+        what = f"exclude={saved.exclude} and only={saved.only} are both given"
+        cure = "give one of them: only names the weights that are saved, exclude those that are not"
+        raise InputError(what, name="only", asked_by="Checkpoints", cure=cure)
+    return saved
 
 
 def several(value: str | Iterable[str]) -> tuple[str, ...]:

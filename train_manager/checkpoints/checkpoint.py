@@ -23,15 +23,15 @@ from torch import Tensor
 
 from train_manager.checkpoints import manifest
 from train_manager.checkpoints.checkpoint_names import order_of
-from train_manager.checkpoints.hashed_file import HashedFile, is_full, opened, sync_folder, told
+from train_manager.checkpoints.hashed_file import HashedFile, is_full, open_file, sync_folder, translate_os_errors
 from train_manager.checkpoints.manifest import FILES, MANIFEST, MODEL, TENSORS, TREE
 from train_manager.checkpoints.state_tree import join, split, tensor_names
 from train_manager.checkpoints.tensor_file import read_tensors, size_of, write_tensors
-from train_manager.checkpoints.verification import damaged, gone_or_damaged, verify
+from train_manager.checkpoints.verification import damaged_error, translate_gone_errors, verify
 from train_manager.files.strict_json import strict_json
 from train_manager.telling.errors import CheckpointError
 
-PREFIX = "model."  # of the names of the model's tensors in the state
+PREFIX = "model."  # begins the names of the tensors that the component `model` holds
 LARGEST_TREE = 1_000_000_000  # bytes of state.json
 ROOM = 1_000_000  # bytes beside the tensors: headers, folders
 
@@ -45,34 +45,40 @@ def write_checkpoint(folder: Path, name: str, state: Mapping[str, Any], facts: M
     ('step-000000000003', {'counters': {'step': 3}}, 3)
 
     Args:
-        folder: in which it is made; made if it is missing.
-        name: of the checkpoint. ``step-`` and at least twelve digits claim a step, which is then a fact too.
-        state: parts by their names, such as ``model`` and ``optimizers``; see ``state_tree`` for what they may hold.
+        folder: the folder of the new checkpoint; it is made if it is missing.
+        name: of the checkpoint. ``step-`` and at least twelve digits name a step, which is then a fact too.
+        state: saved components by their names, such as ``model`` and ``optimizers``; ``state_tree`` lists the types
+            that they may hold.
         facts: for the manifest: metrics, run id and the like.
 
     Returns:
         Where it is.
 
     Raises:
-        CheckpointError: the state holds what a checkpoint cannot, the name is taken, the disk is full or fails. Then
-            all is as it was before; only if the last sync fails, the new checkpoint is there.
+        CheckpointError: the state has a value that a checkpoint cannot hold, the name is taken, the disk is full or
+            fails. Then no checkpoint is made, except if only the last sync fails.
     """
     final = Path(folder) / _plain(name)
     facts = _facts(name, facts)
-    tree, model, tensors = _taken_apart(state)
+    tree, model, tensors = _split_state(state)
     needed = size_of(model, shares=False) + size_of(tensors) + len(tree) + ROOM
     _make(final.parent)
+    # Checked before the work of writing, and again right before the rename.
     _require_free(final)
+    # In the same folder as the checkpoint: a rename is atomic only within one file system.
     temporary = final.parent / f".tmp-{name}-{os.getpid()}"
     try:
         _require_room(final.parent, needed)
         _write_files(temporary, tree, model, tensors, facts)
         _rename(temporary, final)
     except BaseException as error:
+        # Also after Ctrl-C in the middle of a write: a half-written folder must not stay.
         shutil.rmtree(temporary, ignore_errors=True)
+        # The error of the system says only that the disk is full; `_full` adds the needed and the free bytes.
         if is_full(error):
             raise _full(final.parent, needed) from error.__cause__
         raise
+    # The new name lies in the parent folder, which is synced apart from the files.
     _sync_name(final)
     return final
 
@@ -82,32 +88,34 @@ def read_checkpoint(path: Path, parts: Collection[str] | None = None, *, is_veri
 
     Args:
         path: the checkpoint's folder.
-        parts: those that are wanted, such as ``["model"]``; all by default.
-        is_verified: the caller has just verified it.
+        parts: the names of the saved components to read, such as ``["model"]``; all by default.
+        is_verified: the caller has just verified the checkpoint.
 
     Returns:
         The state as it was given to ``write_checkpoint``, with all tensors on the CPU.
 
     Raises:
-        CheckpointError: it is not a checkpoint, is damaged, or has no such part.
+        CheckpointError: it is not a checkpoint, is damaged, or lacks a component of that name.
     """
     path = Path(path)
     if not is_verified:
         verify(path)
-    with gone_or_damaged(path):
+    with translate_gone_errors(path):
         return _read(path, parts)
 
 
 def _read(path: Path, parts: Collection[str] | None) -> dict[str, Any]:
-    with opened(path / TREE) as file:
+    with open_file(path / TREE) as file:
         tree = strict_json(file.read(LARGEST_TREE), str(path / TREE))
     if not isinstance(tree, dict):
-        raise damaged(path, f"{TREE} is not an object")
+        raise damaged_error(path, f"{TREE} is not an object")
     if missing := sorted({*(parts or ())} - {*tree}):
         raise CheckpointError(f"{path} has no part {missing[0]!r}; it has {', '.join(tree)}", name=missing[0])
-    tree = {part: tree[part] for part in tree if parts is None or part in parts}
+    # The components are chosen before any tensor is read, so the model alone costs no read of optimizer states.
+    tree = {component: tree[component] for component in tree if parts is None or component in parts}
     names = tensor_names(tree)
     of_model = {name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)}
+    # The model has a file of its own, under its plain names, so that other programs can read it.
     tensors = read_tensors(path / TENSORS, {name for name in names if not name.startswith(PREFIX)})
     tensors |= {PREFIX + name: tensor for name, tensor in read_tensors(path / MODEL, of_model).items()}
     state: dict[str, Any] = join(tree, tensors, str(path / TREE))
@@ -115,6 +123,7 @@ def _read(path: Path, parts: Collection[str] | None) -> dict[str, Any]:
 
 
 def _plain(name: str) -> str:
+    # A slash would write elsewhere, and a leading dot would make a leftover that `leftovers` deletes.
     if not name or "/" in name or name.startswith("."):
         raise CheckpointError(f"{name!r} cannot be the name of a checkpoint: it must be a plain name", name=name)
     return name
@@ -123,6 +132,7 @@ def _plain(name: str) -> str:
 def _facts(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     order = order_of(Path(name))
     step = None if order is None else order[0]
+    # `CheckpointFolder` sorts by names alone: a name of another step would break the order of the checkpoints.
     if step is not None and facts.get("step", step) != step:
         raise CheckpointError(f"the checkpoint {name} cannot be of step {facts['step']}", name=name)
     found = {**manifest.environment(), **facts, **({} if step is None else {"step": step})}
@@ -132,10 +142,12 @@ def _facts(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _taken_apart(state: Mapping[str, Any]) -> tuple[bytes, dict[str, Tensor], dict[str, Tensor]]:
-    for part in state:
-        if not (isinstance(part, str) and part.isidentifier()):
-            raise CheckpointError(f"{part!r} cannot be a part of a checkpoint: it must be an identifier", name=part)
+def _split_state(state: Mapping[str, Any]) -> tuple[bytes, dict[str, Tensor], dict[str, Tensor]]:
+    for component in state:
+        if not (isinstance(component, str) and component.isidentifier()):
+            raise CheckpointError(
+                f"{component!r} cannot be a part of a checkpoint: it must be an identifier", name=component
+            )
     tree, tensors = split(dict(state))
     model = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items() if name.startswith(PREFIX)}
     others = {name: tensor for name, tensor in tensors.items() if not name.startswith(PREFIX)}
@@ -150,9 +162,11 @@ def _taken_apart(state: Mapping[str, Any]) -> tuple[bytes, dict[str, Tensor], di
 def _write_files(
     folder: Path, tree: bytes, model: Mapping[str, Tensor], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> None:
-    shutil.rmtree(folder, ignore_errors=True)  # what a process of the same number has left
-    with told("write", folder):
+    # A killed process with the same number has left its half-written folder, as is usual in containers.
+    shutil.rmtree(folder, ignore_errors=True)
+    with translate_os_errors("write", folder):
         os.mkdir(folder)
+    # The size and hash of each file are known only after its last byte, so the manifest comes last.
     files = {}
     for name in FILES:
         with HashedFile(folder / name) as file:
@@ -164,14 +178,16 @@ def _write_files(
             file.sync()
         files[name] = {"size": file.size, "sha256": file.sha256}
     with HashedFile(folder / MANIFEST) as file:
-        file.write(manifest.rendered({"format": manifest.FORMAT, **facts, "files": files}))
+        file.write(manifest.render_manifest({"format": manifest.FORMAT, **facts, "files": files}))
         file.sync()
+    # The names of the files are on the disk before the rename: else a power failure could leave an empty folder.
     sync_folder(folder)
 
 
 def _rename(temporary: Path, final: Path) -> None:
-    _require_free(final)  # a rename would replace an empty folder
-    with told("rename", temporary):
+    # os.rename replaces an empty folder without an error, so a name that was taken meanwhile is refused here.
+    _require_free(final)
+    with translate_os_errors("rename", temporary):
         os.rename(temporary, final)
 
 
@@ -179,15 +195,16 @@ def _sync_name(final: Path) -> None:
     try:
         sync_folder(final.parent)
     except CheckpointError as error:
+        # The rename is done, so the checkpoint stays: only its name may still be missing on the disk.
         error.cure = f"{final} is complete, but a power failure could lose it"
         raise
 
 
 def _make(folder: Path) -> None:
-    """Make a folder with those around it, such that the disk has their names."""
+    """Make a folder and its missing parents, and wait until the disk has their names."""
     if not folder.is_dir():
         _make(folder.parent)
-        with told("write", folder):
+        with translate_os_errors("write", folder):
             os.mkdir(folder)
         sync_folder(folder.parent)
 
@@ -198,9 +215,10 @@ def _require_free(final: Path) -> None:
 
 
 def _require_room(folder: Path, needed: int) -> None:
-    with told("write", folder):
+    with translate_os_errors("write", folder):
         usage = shutil.disk_usage(folder)
-    if usage.total and usage.free < needed:  # a file system that counts nothing has no total
+    # A file system that does not count its bytes (such as some network ones) reports a total of 0.
+    if usage.total and usage.free < needed:
         raise _full(folder, needed)
 
 
@@ -209,10 +227,12 @@ def _lacks_inodes(folder: Path) -> bool:
         counts = os.statvfs(folder)
     except OSError:
         return False
-    return counts.f_files > 0 and counts.f_favail == 0  # a file system that counts none has no total
+    # A file system without a limit on inodes (such as btrfs) reports 0 of 0.
+    return counts.f_files > 0 and counts.f_favail == 0
 
 
 def _full(folder: Path, needed: int) -> CheckpointError:
+    # ENOSPC also means that the inodes are used up: then "12 GB free" would send the user astray.
     if _lacks_inodes(folder):
         what = f"no inodes left at {folder}: its file system takes no more files, however small"
         return CheckpointError(what, name=str(folder), cure="delete files there, or give another train_dir")

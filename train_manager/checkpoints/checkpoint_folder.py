@@ -1,4 +1,4 @@
-"""The folder of all checkpoints of a training: which there are, which one is sound, and which ones stay."""
+"""The folder of all checkpoints of a training: it lists them, finds a sound one, and keeps the best and newest."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoi
 from train_manager.checkpoints.checkpoint_names import folder_in, name_of, order_of, step_of
 from train_manager.checkpoints.hashed_file import Gone, Unreadable
 from train_manager.checkpoints.leftovers import delete, remove_leftovers
-from train_manager.checkpoints.verification import looked_for_again, read_manifest, verify
-from train_manager.files.atomic import shown_path
+from train_manager.checkpoints.verification import read_manifest, retry_if_gone, verify
+from train_manager.files.atomic import quote_path
 from train_manager.files.lock import WriterLock
 from train_manager.files.moves import free_path, move
 from train_manager.telling.errors import CheckpointError
@@ -23,9 +23,9 @@ from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count, require_one_of
 
 SUPERSEDED: Final = "superseded"
-"""The folder, beside the checkpoints, of those that were left behind when a run went on from an earlier one."""
+"""The folder, beside the checkpoints, for checkpoints that are newer than the one from which a run has resumed."""
 
-_SHOWN_STEPS: Final = 8
+_SHOWN_STEPS: Final = 8  # steps that an error lists, at most
 
 
 @final
@@ -56,9 +56,11 @@ class CheckpointFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
-        self._known_sound: set[Path] = set()  # written and hashed, or verified, by this object
-        self._unreadable: set[Path] = set()  # not known to be damaged, so they stay
-        self._values: dict[Path, tuple[Any, float | None]] = {}  # what was monitored, and its value
+        self._known_sound: set[Path] = set()  # checkpoints that this object has written and hashed, or verified
+        # Checkpoints that could not be read, or are links: they may be sound, so `keep` never deletes them.
+        self._unreadable: set[Path] = set()
+        # Of each checkpoint the name of the monitored metric and its value, so that a manifest is read once.
+        self._values: dict[Path, tuple[Any, float | None]] = {}
 
     def checkpoints(self) -> list[Path]:
         """Return all checkpoints, oldest first, by their names alone: no file is read, and no clock.
@@ -68,9 +70,10 @@ class CheckpointFolder:
         """
         try:
             with os.scandir(self.path) as entries:
+                # scandir knows which entries are folders without a system call per entry.
                 found = [Path(entry.path) for entry in entries if _is_checkpoint(entry)]
         except FileNotFoundError:
-            return []
+            return []  # the first write makes the folder
         except NotADirectoryError as error:
             cure = "move it away, or give another train_dir"
             raise CheckpointError(f"{self.path} is to hold checkpoints, but is not a folder", cure=cure) from error
@@ -81,7 +84,7 @@ class CheckpointFolder:
 
         A damaged one on the way is renamed to ``damaged-<name>``, with a RuntimeWarning.
         """
-        return looked_for_again(lambda: self._first_sound(reversed(self.checkpoints())))
+        return retry_if_gone(lambda: self._first_sound(reversed(self.checkpoints())))
 
     def find(self, at: str | int | os.PathLike[str], *, mode: str | None = None) -> Path:
         """Return one checkpoint, verified.
@@ -90,37 +93,40 @@ class CheckpointFolder:
             at: "last" for the newest sound one, "best" for the sound one with the best monitored value, a step, a name
                 in this folder, or a path: of a checkpoint, or of another ``train_dir``, whose last sound one is taken.
                 The last one of a step counts.
-            mode: what "best" is: "min" for the smallest monitored value, "max" for the largest; None takes what the
-                newest checkpoint says, in the fact "mode".
+            mode: how to find "best": "min" for the smallest monitored value, "max" for the largest; None takes the fact
+                "mode" of the newest checkpoint.
 
         Raises:
             CheckpointError: it is not there or damaged. What is there is named.
         """
-        return looked_for_again(lambda: self._found(at, mode))
+        return retry_if_gone(lambda: self._find(at, mode))
 
-    def _found(self, at: str | int | os.PathLike[str], mode: str | None) -> Path:
+    def _find(self, at: str | int | os.PathLike[str], mode: str | None) -> Path:
         if at == "last":
             return self._first_sound(reversed(self.checkpoints())) or self._nothing("holds no sound checkpoint")
         if at == "best":
             missing = "holds no sound checkpoint with a monitored value"
             return self._first_sound(self._best_first(mode or self._mode())) or self._nothing(missing)
         if isinstance(at, str | os.PathLike):
+            # A name in this folder comes before a path from the working folder.
             path = self.path / at if (self.path / at).exists() else Path(at)
             of_another = CheckpointFolder(folder_in(path))
             if path.is_dir() and of_another.checkpoints():
+                # The other object has verified the checkpoint, so `read` of this one need not hash it again.
                 found = of_another.find("last")
                 self._known_sound.add(found)
                 return found
-            return self._verified(path, f"{os.fspath(at)!r}")
+            return self._require_sound(path, f"{os.fspath(at)!r}")
         step = require_count(at, "at", at_least=0, error=CheckpointError)
+        # A step that was saved twice has names that end in -2, -3: the last one counts.
         of_step = [path for path in self.checkpoints() if step_of(path) == step]
-        return self._verified(of_step[-1] if of_step else self.path / name_of(step), f"of step {step}")
+        return self._require_sound(of_step[-1] if of_step else self.path / name_of(step), f"of step {step}")
 
     def read(self, path: Path) -> dict[str, Any]:
         """Return the state of a checkpoint; its files are hashed only if this object has not done so."""
         return read_checkpoint(path, is_verified=path in self._known_sound)
 
-    def damaged(self) -> list[str]:
+    def list_damaged(self) -> list[str]:
         """Return the names of the checkpoints that were found damaged and set aside."""
         return sorted(path.name for path in self.path.glob("damaged-step-*"))
 
@@ -138,14 +144,14 @@ class CheckpointFolder:
         Args:
             step: names the checkpoint; a second one of the same step gets ``-2``.
             state: the nested state.
-            facts: what its manifest tells; ``facts["monitored"]`` decides which one is the best.
+            facts: the facts for its manifest; ``facts["monitored"]`` decides which checkpoint is the best.
 
         Raises:
             CheckpointError: the state cannot be stored, or the disk cannot hold it.
         """
         path = write_checkpoint(self.path, self.next_path(step).name, state, {"step": step, **facts})
         self._known_sound.add(path)
-        self._values[path] = _monitored(facts)
+        self._values[path] = _monitored_value(facts)
         return path
 
     def keep(self, n: int, mode: str | None = None) -> None:
@@ -160,7 +166,8 @@ class CheckpointFolder:
         """
         if len(self.checkpoints()) <= require_count(n, "n", at_least=1):
             return
-        own = [path for path in self.checkpoints() if not path.is_symlink()]  # what a link leads to is not deleted
+        # A user's link to a checkpoint elsewhere is neither counted nor deleted.
+        own = [path for path in self.checkpoints() if not path.is_symlink()]
         kept = {*self._first_known_sound(reversed(own), n)}
         if mode is not None:
             kept.update(self._first_known_sound([path for path in self._best_first(mode) if path in own], 1))
@@ -172,22 +179,24 @@ class CheckpointFolder:
     def set_aside_after(self, at: int | Path) -> list[Path]:
         """Move the checkpoints that are newer than a step, or than one checkpoint, to ``superseded/``.
 
-        A run that goes on from an earlier checkpoint calls this, so that its own are the newest and none is
+        A run that resumes from an earlier checkpoint calls this, so that its own are the newest and none is
         overwritten.
 
         Returns:
-            Where they are now.
+            The new paths of the moved checkpoints.
         """
+        # A step as the limit keeps all of its checkpoints, whatever their number behind the dash.
         limit = (at, math.inf) if isinstance(at, int) else _order(at)
         later = [path for path in self.checkpoints() if _order(path) > limit]
+        # Forgotten before the first rename: a rename that fails must leave no path here that no longer exists.
         for path in later:
             self._forget(path)
-        return [_moved(path, self.path / SUPERSEDED / path.name) for path in later]
+        return [_move(path, self.path / SUPERSEDED / path.name) for path in later]
 
     def clean_up(self, lock: WriterLock) -> None:
-        """Remove what killed processes have left behind, half-written or half-deleted.
+        """Remove the half-written and half-deleted checkpoints of killed processes.
 
-        To be called while this process writes nothing here. Where the system has no locks, another process may be
+        Call this while this process writes nothing here. Where the system has no locks, another process may be
         writing, so nothing is removed.
 
         Raises:
@@ -201,6 +210,7 @@ class CheckpointFolder:
         damaged: list[tuple[Path, CheckpointError]] = []
         sound = next((path for path in paths if self._is_sound(path, damaged)), None)
         instead = "there is no other one" if sound is None else f"{sound.name} is used instead"
+        # Renamed only after a sound one was found, because the warning names the one that is used instead.
         for path, error in damaged:
             self._set_aside(path, error, instead)
         return sound
@@ -209,6 +219,7 @@ class CheckpointFolder:
         found: list[Path] = []
         for path in paths:
             damaged: list[tuple[Path, CheckpointError]] = []
+            # A checkpoint that another process has just deleted does not count.
             with suppress(Gone):
                 if path in self._known_sound or self._is_sound(path, damaged):
                     found.append(path)
@@ -234,9 +245,10 @@ class CheckpointFolder:
     def _best_first(self, mode: str) -> list[Path]:
         sign = 1 if require_one_of(mode, "mode", ("min", "max")) == "min" else -1
         values = {path: value for path in self.checkpoints() if (value := self._value(path)) is not None}
-        last = self._values[[*values][-1]][0] if values else None  # values of another metric cannot be compared
+        # A loss and an accuracy cannot be compared: only checkpoints with the newest one's metric are ranked.
+        last = self._values[[*values][-1]][0] if values else None
         ranked = {path: sign * value for path, value in values.items() if self._values[path][0] == last}
-        return sorted(ranked, key=ranked.__getitem__)  # stable: the earlier one of equals first
+        return sorted(ranked, key=ranked.__getitem__)  # sorted() is stable: of equal values the earlier one comes first
 
     def _mode(self) -> str:
         newest = next((path for path in reversed(self.checkpoints()) if self._value(path) is not None), None)
@@ -245,7 +257,7 @@ class CheckpointFolder:
     def _value(self, path: Path) -> float | None:
         if path not in self._values:
             try:
-                self._values[path] = _monitored(read_manifest(path))
+                self._values[path] = _monitored_value(read_manifest(path))
             except Gone:
                 return None
             except CheckpointError as error:
@@ -255,18 +267,19 @@ class CheckpointFolder:
 
     def _set_aside(self, path: Path, error: CheckpointError, instead: str) -> None:
         self._forget(path)
+        # A missing permission or a newer format is not damage: the files stay under their name.
         if isinstance(error, Unreadable) or path.is_symlink():
             self._unreadable.add(path)
             fate = "it is a link and stays as it is" if path.is_symlink() else "it stays as it is"
         else:
-            fate = _renamed(path)
+            fate = _rename_damaged(path)
         warnings.warn(f"{error.what}; {fate}, and {instead}", RuntimeWarning, stacklevel=users_level())
 
     def _forget(self, path: Path) -> None:
         self._known_sound.discard(path)
         self._values.pop(path, None)
 
-    def _verified(self, path: Path, asked: str) -> Path:
+    def _require_sound(self, path: Path, asked: str) -> Path:
         if not path.exists():
             self._nothing(f"has no checkpoint {asked}", path)
         try:
@@ -280,18 +293,20 @@ class CheckpointFolder:
 
     def _nothing(self, what: str, asked: Path | None = None) -> Path:
         raise CheckpointError(
-            f"{shown_path(self.path)} {what}",
+            f"{quote_path(self.path)} {what}",
             name="" if asked is None else asked.name,
             cure=self._what_is_there(asked),
         )
 
     def _what_is_there(self, asked: Path | None) -> str:
         steps = sorted({step_of(path) for path in self.checkpoints() if path != asked})
-        if not steps and self.damaged() and asked is None:
-            return f'there are {", ".join(self.damaged()[-3:])}; resume="fresh" moves all aside and begins anew'
+        # All checkpoints are damaged: the cure says how to begin anew without the loss of any file.
+        if not steps and self.list_damaged() and asked is None:
+            return f'there are {", ".join(self.list_damaged()[-3:])}; resume="fresh" moves all aside and begins anew'
         if not steps:
             return "there is no other checkpoint" if asked is not None and asked.exists() else "it has none"
         order = None if asked is None else order_of(asked)
+        # The newest steps, and of a step that is missing also the nearest one that exists.
         more = len(steps) - _SHOWN_STEPS
         text = "".join([f"... ({more} earlier ones), " if more > 0 else "", ", ".join(map(str, steps[-_SHOWN_STEPS:]))])
         nearest = "" if order is None else f"; the nearest is {min(steps, key=lambda step: abs(step - order[0]))}"
@@ -299,7 +314,8 @@ class CheckpointFolder:
 
 
 def _is_checkpoint(entry: os.DirEntry[str]) -> bool:
-    return order_of(Path(entry.name)) is not None and entry.is_dir()  # or a link to one, which is read
+    # is_dir() follows links, so a link to a checkpoint elsewhere counts as a checkpoint.
+    return order_of(Path(entry.name)) is not None and entry.is_dir()
 
 
 def _order(path: Path) -> tuple[int, int]:
@@ -308,28 +324,29 @@ def _order(path: Path) -> tuple[int, int]:
     return order
 
 
-def _renamed(path: Path) -> str:
+def _rename_damaged(path: Path) -> str:
     try:
         return f"it is kept as {move(path, path.with_name(f'damaged-{path.name}')).name}"
     except OSError as reason:  # a process that only reads may not be allowed to rename
         return f"it cannot be renamed ({reason.strerror})"
 
 
-def _moved(path: Path, target: Path) -> Path:
+def _move(path: Path, target: Path) -> Path:
     if not path.is_symlink():
         return move(path, target)
     target.parent.mkdir(exist_ok=True)
     target = free_path(target)
-    target.symlink_to(path.resolve())  # the link may lead on from its own folder
+    target.symlink_to(path.resolve())  # a relative link would lead elsewhere from its new folder
     path.unlink()
     return target
 
 
-def _monitored(facts: Mapping[str, Any]) -> tuple[Any, float | None]:
+def _monitored_value(facts: Mapping[str, Any]) -> tuple[Any, float | None]:
     return facts.get("monitor"), _comparable(facts.get("monitored"))
 
 
 def _comparable(value: object) -> float | None:
+    # nan compares as neither smaller nor larger, so it would stay wherever the sort finds it.
     if isinstance(value, int | float) and not math.isnan(value):
         return float(value)
     return None

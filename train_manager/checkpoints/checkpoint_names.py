@@ -1,6 +1,7 @@
-"""What checkpoints are called, and where those of a training are.
+"""The names of checkpoints, and the folder of a training's checkpoints.
 
-A name tells the step, and which one of that step. The names alone tell the order, no clock does.
+A name holds the step, and a number if that step was saved before. The order comes from the names alone: clocks of
+different machines disagree.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from train_manager.checkpoints.hashed_file import Gone
 from train_manager.checkpoints.manifest import MANIFEST
 from train_manager.telling.errors import CheckpointError
 
+# Twelve digits, so that `ls` sorts by step; a larger step has more.
 _NAME = re.compile(r"step-([0-9]{12,})(?:-([0-9]+))?")
 
 
@@ -25,12 +27,13 @@ def name_of(step: int) -> str:
 
 
 def order_of(path: Path) -> tuple[int, int] | None:
-    """Return what checkpoints are sorted by: the step, and the number among those of the step; None for another name.
+    """Return the key by which checkpoints are sorted: the step and its number; None if it is another name.
 
     >>> order_of(Path("step-000000000120-2")), order_of(Path("step-120.old"))
     ((120, 2), None)
     """
     found = _NAME.fullmatch(path.name)
+    # The first checkpoint of a step has no number in its name.
     return None if found is None else (int(found[1]), int(found[2] or 1))
 
 
@@ -42,7 +45,7 @@ def step_of(path: Path) -> int:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Return whether a path is that of a checkpoint, by its name or its manifest, and not of a folder of several."""
+    """Return whether a path is one checkpoint, by its name or its manifest, and not a folder of several."""
     return order_of(path) is not None or (path / MANIFEST).exists()
 
 
@@ -50,10 +53,11 @@ def checkpoints_in(path: Path) -> list[Path]:
     """Return the checkpoints of a ``train_dir``, of its folder ``checkpoints``, or a checkpoint itself; newest last.
 
     Raises:
-        CheckpointError: there is nothing, or no checkpoint.
+        CheckpointError: the path does not exist, or has no checkpoint.
     """
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}", name=str(path))
+    # A user may have renamed a checkpoint, so its manifest counts too.
     if path.is_dir() and is_checkpoint(path):
         return [path]
     folder = folder_in(path)
@@ -61,6 +65,7 @@ def checkpoints_in(path: Path) -> list[Path]:
     found = sorted((order, one) for one in folders if (order := order_of(one)) is not None)
     if not found:
         cure = "give a checkpoint, the train_dir of a training, or a .safetensors file"
+        # Gone, and not damaged: a caller that retries may find a checkpoint that a run is about to write.
         raise Gone(f"there is no checkpoint in {path}", name=str(path), cure=cure)
     return [one for _, one in found]
 

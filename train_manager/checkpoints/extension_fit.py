@@ -1,4 +1,4 @@
-"""With which extensions a training was made, and with what arguments, in the program and in a checkpoint."""
+"""The extensions of a training and their arguments, compared between the program and a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from train_manager.rebuilding.value_trees import RECORD
 WATCHING: Final = tuple(
     f"train_manager.extensions.{room}." for room in ("debugging", "logging", "reproducibility", "visualization")
 )
-"""Modules of extensions that change nothing of what is trained, so that their arguments may be others at each start."""
+"""Modules of extensions that do not influence the training, so that their arguments may differ at each start."""
 
 
-def made_extensions(extensions: Mapping[str, Any]) -> dict[str, Any]:
+def extension_facts(extensions: Mapping[str, Any]) -> dict[str, Any]:
     """Return the class of each recorded extension that may change the training, and its arguments as texts."""
+    # Extensions that only watch may differ at each start, so they are left out of the comparison.
     trains = {name: one for name, one in extensions.items() if not type(one).__module__.startswith(WATCHING)}
     records = {name: vars(one).get(RECORD) for name, one in trains.items()}
     return {
@@ -31,22 +32,27 @@ def _texts(arguments: Mapping[str, Any]) -> dict[str, str]:
 
 
 def replaced_extensions(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
-    """Return the names that stand for extensions of another class now."""
+    """Return the names under which the program and the checkpoint have extensions of different classes."""
     return [name for name in here.keys() & there.keys() if here[name]["class"] != there[name]["class"]]
 
 
 def extensions_that_differ(
     here: Mapping[str, Any], there: Mapping[str, Any], states: Mapping[str, Any]
 ) -> Iterator[str | Difference]:
-    """Say which extensions differ, where the program counts, and which state is of an extension of another class."""
+    """Yield the differences between extensions, and as a text each misfit: a state of another class.
+
+    Of extensions and their arguments the program's are used, because a checkpoint holds only their states.
+    """
     for name in {**there, **here}:
         own, saved = (of.get(name, {"class": "none", "arguments": {}}) for of in (here, there))
+        # A state of another class cannot be loaded: a text ends the resume, a Difference is only reported.
         if states.get(name) and name in here and name in there and own["class"] != saved["class"]:
             yield f"extension {name!r} is {own['class']} here, but {saved['class']} in the checkpoint"
         elif own["class"] != saved["class"]:
             yield Difference(f"extension {name!r}", own["class"], saved["class"], own["class"])
         else:
             for argument, value in own["arguments"].items():
+                # An argument that a newer version has added is absent in the checkpoint, and not a difference.
                 before = saved["arguments"].get(argument, value)
                 if value != before:
                     yield Difference(f"{argument} of extension {name!r}", value, before, value)

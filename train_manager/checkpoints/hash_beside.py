@@ -7,8 +7,9 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, final
 
-PIECE: Final = 1_000_000  # bytes that are worth a thread
-WAITING: Final = 256_000_000  # bytes that wait to be hashed, at most: copies from a GPU live as long
+PIECE: Final = 1_000_000  # bytes; a smaller piece is not worth its hand-over to the thread
+# Bytes that wait to be hashed, at most: the copy of a tensor from a GPU stays in memory until it is hashed.
+WAITING: Final = 256_000_000
 
 
 @final
@@ -23,14 +24,16 @@ class HashBeside:
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        self._small = bytearray()  # pieces that are not worth a thread, together
+        self._small = bytearray()  # small pieces, joined until they are large enough for the thread
+        # Made with the first large piece: most files are small and need no thread.
         self._thread: ThreadPoolExecutor | None = None
-        self._waiting: deque[tuple[Future[None], int]] = deque()
+        self._waiting: deque[tuple[Future[None], int]] = deque()  # pieces in the thread, with their sizes
 
     def update(self, piece: bytes | memoryview) -> None:
         """Add a piece, which is hashed later."""
         if len(piece) < PIECE:
             self._small += piece
+        # Small pieces that came earlier go first: the order of the bytes decides the hash.
         if len(piece) >= PIECE or len(self._small) >= PIECE:
             self._submit_small()
         if len(piece) >= PIECE:
@@ -56,6 +59,7 @@ class HashBeside:
 
     def _submit(self, piece: bytes | bytearray | memoryview) -> None:
         if self._thread is None:
+            # One worker hashes the pieces in the order in which they were submitted; hashlib lets other threads run.
             self._thread = ThreadPoolExecutor(1, "hash")
         self._waiting.append((self._thread.submit(self._hash.update, piece), len(piece)))
         while sum(size for _, size in self._waiting) > WAITING and len(self._waiting) > 1:

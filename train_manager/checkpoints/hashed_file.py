@@ -1,6 +1,6 @@
-"""A file of a checkpoint: it is hashed while it is written, and its errors say what failed where.
+"""A file of a checkpoint: it is hashed while it is written, and its errors say which operation failed where.
 
-All that is asked of the disk goes through the few functions here, so that a test can let each of them fail.
+Every call to the disk goes through the few functions here, so that a test can let each of them fail.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import final
 from train_manager.checkpoints.hash_beside import HashBeside
 from train_manager.telling.errors import CheckpointError
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, over the quota, over the largest size of a file
 
 
 class Unreadable(CheckpointError):
@@ -26,7 +26,7 @@ class Unreadable(CheckpointError):
 
 
 class Gone(CheckpointError):
-    """There is no checkpoint at a place; perhaps a run has deleted it since somebody has seen it there."""
+    """There is no checkpoint at a path; perhaps a run has deleted it since the path was listed."""
 
 
 @final
@@ -52,18 +52,20 @@ class HashedFile:
         self._hash = HashBeside()
 
     def __enter__(self) -> HashedFile:
-        with told("write", self.path):
+        with translate_os_errors("write", self.path):
+            # O_EXCL: a file or a link of that name is never written to. O_CLOEXEC: a child does not keep the file open.
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        # After an error nobody asks for the hash, so pieces that wait are dropped.
         self._hash.close(is_wanted=kind is None)
-        with told("write", self.path):
+        with translate_os_errors("write", self.path):
             os.close(self._descriptor)
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of what was written, which may not have changed in memory since."""
+        """The SHA-256 of the bytes that were written; their memory must not have changed since."""
         return self._hash.hexdigest()
 
     def write(self, content: bytes | memoryview) -> None:
@@ -71,56 +73,60 @@ class HashedFile:
         rest = memoryview(content).cast("B")
         self._hash.update(rest)
         self.size += len(rest)
-        with told("write", self.path):
+        with translate_os_errors("write", self.path):
             while rest:
-                rest = rest[os.write(self._descriptor, rest) :]  # a system call takes 2 GB at most
+                rest = rest[os.write(self._descriptor, rest) :]  # Linux writes 2 GB per call at most, or fewer
 
     def sync(self) -> None:
         """Wait until the disk has it."""
-        with told("sync", self.path):
+        with translate_os_errors("sync", self.path):
             os.fsync(self._descriptor)
 
 
 def sync_folder(folder: Path) -> None:
     """Wait until the disk has the names in a folder."""
-    with told("sync", folder):
+    with translate_os_errors("sync", folder):
+        # A file that is synced can still be lost if its name in the folder is not.
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # a network file system that syncs no folders says so
+            # Some network file systems answer EINVAL because they cannot sync folders.
+            if error.errno != errno.EINVAL:
                 raise
         finally:
             os.close(descriptor)
 
 
 @contextmanager
-def opened(path: Path, *, follow: bool = False) -> Iterator[BufferedReader]:
+def open_file(path: Path, *, follow: bool = False) -> Iterator[BufferedReader]:
     """Open a file to read it: a link or a pipe in the place of a file is refused.
 
     Args:
         path: the file.
         follow: whether a link is followed.
     """
-    # A pipe would wait for its writer, without O_NONBLOCK; for a file it means nothing.
+    # Without O_NONBLOCK the open of a pipe would wait for a writer for ever; it changes nothing for a file.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     try:
         descriptor = os.open(path, flags)
     except OSError as error:
+        # With O_NOFOLLOW, ELOOP means that the path itself is a link.
         link = error.errno == errno.ELOOP
         reason = "is a link, which a checkpoint never has" if link else f"cannot be read: {error.strerror}"
+        # A missing file is damage. A missing permission or a lost network may be temporary: such a checkpoint stays.
         kind = CheckpointError if error.errno in (errno.ELOOP, errno.ENOENT) else Unreadable
         raise kind(f"{path} {reason}", name=path.name) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise CheckpointError(f"{path} is not a file", name=path.name)
-    with os.fdopen(descriptor, "rb") as file, told("read", path):
+    with os.fdopen(descriptor, "rb") as file, translate_os_errors("read", path):
         yield file
 
 
 def hash_of(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    with opened(path) as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -130,10 +136,11 @@ def is_full(error: BaseException) -> bool:
 
 
 @contextmanager
-def told(what: str, path: Path) -> Iterator[None]:
-    """Let an error of the system say what failed, and where."""
+def translate_os_errors(what: str, path: Path) -> Iterator[None]:
+    """Replace an OSError by a CheckpointError that names the operation and the path."""
     try:
         yield
     except OSError as error:
+        # The file is open but a read fails: the disk or the network is the cause, perhaps only for now.
         kind = Unreadable if what == "read" else CheckpointError
         raise kind(f"{what} failed at {path}: {error.strerror}", name=str(path)) from error

@@ -1,4 +1,4 @@
-"""How checkpoints are deleted, and what a killed process leaves behind: ``.tmp-<name>-<pid>`` and ``.del-<name>``."""
+"""The deletion of checkpoints, and of leftovers of killed processes: ``.tmp-<name>-<pid>`` and ``.del-<name>``."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import shutil
 import warnings
 from pathlib import Path
 
-from train_manager.files.atomic import shown_path
+from train_manager.files.atomic import quote_path
 from train_manager.files.moves import free_path
 from train_manager.telling.source_locations import users_level
 
 _TEMPORARY = re.compile(r"\.tmp-.*-([0-9]+)", flags=re.DOTALL)
-_DELETED = ".del-"
+_DELETED = ".del-"  # begins the name of a checkpoint while its files are deleted
 
 
 def delete(path: Path) -> None:
-    """Delete a checkpoint, by a rename first, so that no reader finds a part of it under its name."""
+    """Delete a checkpoint; it is renamed first, so that no reader finds some of its files under its name."""
     try:
         deleted = free_path(path.with_name(_DELETED + path.name))
         os.rename(path, deleted)
     except FileNotFoundError:
-        return  # somebody else was faster
+        return  # another process has deleted it
     except OSError as error:
         _warn(path, error)
     else:
@@ -30,11 +30,12 @@ def delete(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove half-written and half-deleted checkpoints, but those that another live process still writes.
+    """Remove half-written and half-deleted checkpoints, except those that another live process still writes.
 
-    Half-written ones of this process are removed too: in a container each training has the same number. So nothing may
-    be writing to the folder in this process.
+    Half-written ones with the id of this process are removed too: in a container each run has the same process id. So
+    this process must not be writing to the folder.
     """
+    # The list is complete before the first removal, which would change the folder under scandir.
     with os.scandir(folder) as entries:
         found = [entry for entry in entries if _is_leftover(entry.name) and entry.is_dir(follow_symlinks=False)]
     for entry in found:
@@ -48,10 +49,10 @@ def _is_leftover(name: str) -> bool:
 
 def _is_another_live(pid: int) -> bool:
     try:
-        os.kill(pid, 0)  # asks only
+        os.kill(pid, 0)  # signal 0 sends nothing: it only reports whether the process exists
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # it is another user's
+    except PermissionError:  # the process exists, and belongs to another user
         return True
     return pid != os.getpid()
 
@@ -59,10 +60,10 @@ def _is_another_live(pid: int) -> bool:
 def _remove(folder: Path) -> None:
     try:
         shutil.rmtree(folder)
-    except OSError as error:  # such as files that a reader has open on NFS; not worth the end of a training
+    except OSError as error:  # such as a file that a reader has open on NFS: a reason to warn, not to end the run
         _warn(folder, error)
 
 
 def _warn(folder: Path, error: OSError) -> None:
-    what = f"{shown_path(folder)} cannot be deleted: {error.strerror}"
+    what = f"{quote_path(folder)} cannot be deleted: {error.strerror}"
     warnings.warn(f"{what}; the next run tries again", RuntimeWarning, stacklevel=users_level())

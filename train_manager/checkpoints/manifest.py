@@ -20,14 +20,15 @@ from train_manager.checkpoints.state_tree import join, split
 from train_manager.files.strict_json import strict_json
 from train_manager.telling.errors import CheckpointError
 
-FORMAT: Final = 1
+FORMAT: Final = 1  # of the whole checkpoint; raised if an older version could not read it
 MANIFEST: Final = "manifest.json"
 MODEL: Final = "model.safetensors"
 TENSORS: Final = "state.safetensors"
 TREE: Final = "state.json"
-FILES: Final = (MODEL, TREE, TENSORS)
-OWN: Final = ("format", "files", "sha256")
-LARGEST: Final = 16_000_000  # bytes
+FILES: Final = (MODEL, TREE, TENSORS)  # in the order in which they are written
+OWN: Final = ("format", "files", "sha256")  # entries that no fact of a user may replace
+LARGEST: Final = 16_000_000  # bytes of a manifest that are read
+# A fact of another type would raise in a reader that has already accepted the hash.
 KINDS: Final = {
     "versions": (dict,),
     "threads": (int,),
@@ -36,12 +37,13 @@ KINDS: Final = {
     "monitored": (float, int, type(None)),
     "mode": (str, type(None)),
 }
-"""What those that read facts rely on."""
+"""The types of the facts that readers of a manifest rely on."""
 
 
 def environment() -> dict[str, Any]:
-    """Return what bit-identity depends on, beside the state."""
-    import torch  # which nothing else here needs: manifests are read without it
+    """Return the facts, beside the state, on which bit-identity of a resumed training depends."""
+    # Imported only where a manifest is written: the command line reads manifests without a second for torch.
+    import torch
 
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -50,13 +52,14 @@ def environment() -> dict[str, Any]:
             "python": platform.python_version(),
             "train_manager": __version__,
         },
+        # The number of threads changes the order of sums on a CPU, and with it the last bits.
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
     }
 
 
 def differences_from_here(manifest: Mapping[str, Any]) -> list[str]:
-    """Return what bit-identity depends on and is different here: the version of torch, the threads, the device."""
+    """Return the facts that end bit-identity here: another version of torch, number of threads or device."""
     then, now = manifest, environment()
     found = {
         "torch": (then["versions"].get("torch"), now["versions"]["torch"]),
@@ -67,58 +70,62 @@ def differences_from_here(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def run_of(checkpoint: Path) -> str | None:
-    """Return the run that has written a checkpoint; None if it is not one of this library's."""
+    """Return the id of the run that has written a checkpoint; None if its manifest has none."""
     with suppress(OSError, ValueError):
         run = json.loads((checkpoint / MANIFEST).read_bytes()).get("run")
         return run if isinstance(run, str) else None
     return None
 
 
-def rendered(manifest: Mapping[str, Any]) -> bytes:
+def render_manifest(manifest: Mapping[str, Any]) -> bytes:
     """Return the bytes of a manifest file; the same manifest always gives the same bytes."""
     tree, tensors = split(dict(manifest))
     if tensors:
         raise CheckpointError(f"the facts of a checkpoint hold a tensor: {next(iter(tensors))}")
+    # The hash of the manifest is of its own other entries, so it lies in the same file.
     digest = hashlib.sha256(json.dumps(tree).encode()).hexdigest()
     return json.dumps({**tree, "sha256": digest}, indent=1).encode() + b"\n"
 
 
-def parsed(content: bytes, told: str) -> dict[str, Any]:
-    """Return a manifest, after checks of all that reading relies on.
+def parse_manifest(content: bytes, label: str) -> dict[str, Any]:
+    """Return a manifest, after checks of every entry that readers rely on.
 
     Args:
-        content: of the file.
-        told: the file's name in errors.
+        content: the bytes of the file.
+        label: the file's name in errors.
     """
-    tree = strict_json(content, told)
+    tree = strict_json(content, label)
     if not isinstance(tree, dict) or type(tree.get("format")) is not int:
-        raise CheckpointError(f"{told} is not a manifest of train_manager", name=told)
+        raise CheckpointError(f"{label} is not a manifest of train_manager", name=label)
+    # Before any other check: a newer format may have another form of everything else, and is not damaged.
     if tree["format"] > FORMAT:
         raise Unreadable(
-            f"{told} was written by a newer train_manager (format {tree['format']}); this one reads format {FORMAT}",
-            name=told,
+            f"{label} was written by a newer train_manager (format {tree['format']}); this one reads format {FORMAT}",
+            name=label,
             cure="update train_manager",
         )
     tree.pop("sha256", None)
-    manifest: dict[str, Any] = join(tree, {}, told)
-    if rendered(manifest) != content:
-        raise CheckpointError(f"{told} is damaged: it has changed since it was written", name=told)
-    _require_files(manifest, told)
+    manifest: dict[str, Any] = join(tree, {}, label)
+    # Rendered again, the manifest must have the same bytes: this checks its hash, and every byte beside it.
+    if render_manifest(manifest) != content:
+        raise CheckpointError(f"{label} is damaged: it has changed since it was written", name=label)
+    # The hash only proves that the file is as it was written: somebody may have written it by hand.
+    _require_files(manifest, label)
     for name, kinds in KINDS.items():
         if type(manifest.get(name)) not in kinds:
-            raise CheckpointError(f"{told} is damaged: its {name} is {manifest.get(name)!r:.60}", name=told)
+            raise CheckpointError(f"{label} is damaged: its {name} is {manifest.get(name)!r:.60}", name=label)
     return manifest
 
 
-def _require_files(manifest: Mapping[str, Any], told: str) -> None:
+def _require_files(manifest: Mapping[str, Any], label: str) -> None:
     files = manifest.get("files")
     if manifest["format"] < 1 or not isinstance(files, dict) or type(manifest.get("step", 0)) is not int:
-        raise CheckpointError(f"{told} is not a manifest of train_manager", name=told)
+        raise CheckpointError(f"{label} is not a manifest of train_manager", name=label)
     # The names are known beforehand, so no name in a file ever becomes a path.
     if more := sorted({*files} - {*FILES}):
-        raise CheckpointError(f"{told} must name {', '.join(FILES)}, but also names {more[0]!r:.100}", name=told)
+        raise CheckpointError(f"{label} must name {', '.join(FILES)}, but also names {more[0]!r:.100}", name=label)
     if missing := sorted({*FILES} - {*files}):
-        raise CheckpointError(f"{told} does not name {missing[0]}", name=told)
+        raise CheckpointError(f"{label} does not name {missing[0]}", name=label)
     for name, entry in files.items():
         if not isinstance(entry, dict) or type(entry.get("size")) is not int or type(entry.get("sha256")) is not str:
-            raise CheckpointError(f"{told} is damaged: the entry of {name} is invalid", name=told)
+            raise CheckpointError(f"{label} is damaged: the entry of {name} is invalid", name=label)

@@ -9,24 +9,25 @@ from typing import Any, Final
 from train_manager.files.strict_json import strict_json
 from train_manager.telling.errors import CheckpointError
 
-LARGEST_HEADER: Final = 25_000_000  # bytes: a quarter of the library's own limit, and room for 200,000 tensors
+LARGEST_HEADER: Final = 25_000_000  # bytes: a quarter of the limit of safetensors; room for 200,000 tensors
 
 
-def read_header(file: BufferedReader | BytesIO, size: int, told: str) -> tuple[dict[str, Any], int]:
+def read_header(file: BufferedReader | BytesIO, size: int, label: str) -> tuple[dict[str, Any], int]:
     """Return the header of a ``.safetensors`` file, and where the bytes of its tensors begin.
 
     Args:
-        file: at its start.
-        size: of the file, in bytes.
-        told: the file's name in errors.
+        file: an open file, at its start.
+        size: the length of the file, in bytes.
+        label: the file's name in errors.
 
     Raises:
         CheckpointError: it is not such a file, or it is cut off.
     """
+    # The first 8 bytes are the length of the header. It is checked before so many bytes are read into memory.
     length = struct.unpack("<Q", file.read(8))[0] if size >= 8 else size
     if length > min(size - 8, LARGEST_HEADER):
-        raise CheckpointError(f"{told} is damaged: it is not a safetensors file, or is cut off", name=told)
-    header = strict_json(file.read(length), told)
+        raise CheckpointError(f"{label} is damaged: it is not a safetensors file, or is cut off", name=label)
+    header = strict_json(file.read(length), label)
     if not isinstance(header, dict):
-        raise CheckpointError(f"{told} is damaged: its header is not an object", name=told)
+        raise CheckpointError(f"{label} is damaged: its header is not an object", name=label)
     return header, 8 + length

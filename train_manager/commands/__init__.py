@@ -3,14 +3,14 @@
 A file adds its command to the parser with ``add_to``; the command's function returns the exit code, and imports what it
 needs, so that the other commands stay fast. Its files in reading order; each imports only those above it:
 
-    exit_codes     what a command's end tells
+    exit_codes     the exit codes of all commands
     terminal       lines of text, in colours and as wide as the terminal
     show           what is in a checkpoint
     check          whether the checkpoints of a training are sound
     runs           which runs are below a folder
     compare        what differs between runs
     report         a run as a page
-    export         the figures of a run, sent to another tool
-    reproduce      whether a recorded run gives the same figures again
+    export         the metrics of a run, sent to another tool
+    reproduce      whether a recorded run gives the same metrics again
     verify_resume  whether a script resumes exactly
 """

@@ -10,11 +10,12 @@ from typing import Any, Final
 from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
 from train_manager.telling.errors import CheckpointError
 
+# How a folder in checkpoints/ that is not a checkpoint came to be, by the beginning of its name.
 SET_ASIDE: Final = {
     ".tmp-": "left half-written by a killed process; the next training removes it",
     ".del-": "left half-deleted by a killed process; the next training removes it",
     "damaged-": "set aside, because it is damaged",
-    "superseded": "set aside, because a training went on from an earlier checkpoint",
+    "superseded": "set aside, because a training resumed from an earlier checkpoint",
 }
 
 
@@ -27,14 +28,15 @@ def add_to(commands: Any) -> None:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Print a line for each checkpoint, and for what was set aside or left over."""
+    """Print a line for each checkpoint, and for each folder that was set aside or left over."""
     from train_manager.checkpoints.as_text import reason
     from train_manager.checkpoints.checkpoint_names import checkpoints_in
     from train_manager.checkpoints.hashed_file import Gone, Unreadable
-    from train_manager.checkpoints.verification import looked_for_again, verify
+    from train_manager.checkpoints.verification import retry_if_gone, verify
 
     code = ALL_IS_WELL
-    for path in looked_for_again(lambda: checkpoints_in(options.folder)):
+    # Running trainings delete old checkpoints: the list is read again if its folder changes meanwhile.
+    for path in retry_if_gone(lambda: checkpoints_in(options.folder)):
         try:
             verify(path)
         except Gone:
@@ -45,7 +47,7 @@ def check(options: argparse.Namespace) -> int:
             code = NOT_AS_IT_SHOULD_BE
         else:
             print(f"{path.name}  sound")
-        sys.stdout.flush()  # of large checkpoints, each takes a while
+        sys.stdout.flush()  # a large checkpoint takes seconds to read: its line is seen before the next one begins
     for name, what in _set_aside(options.folder):
         print(f"{name}  {what}")
     return code
@@ -54,6 +56,7 @@ def check(options: argparse.Namespace) -> int:
 def _set_aside(folder: Path) -> list[tuple[str, str]]:
     from train_manager.checkpoints.checkpoint_names import folder_in, order_of
 
+    # The user has named one checkpoint, and not a train_dir.
     if order_of(folder) is not None:
         return []
     names = sorted(path.name for path in folder_in(folder).iterdir())

@@ -12,16 +12,14 @@ from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
 def add_to(commands: Any) -> None:
     """Add the command to a parser's commands."""
     text = (
-        "Show what differs between up to ten runs: parameters, code, environment, data, and their figures side by "
+        "Show what differs between up to ten runs: parameters, code, environment, data, and their metrics side by "
         "side. Each run is a train_dir, of which the last run that trained is taken, or TRAIN_DIR#RUN_ID, of which the "
-        "first digits suffice. Exits with 1 if something differs besides the figures."
+        "first digits suffice. Exits with 1 if something differs besides the metrics."
     )
     command = commands.add_parser("compare", help="show what differs between runs", description=text)
     command.set_defaults(command=compare)
     command.add_argument("runs", metavar="RUN", nargs="+", help="a train_dir, or TRAIN_DIR#RUN_ID")
-    command.add_argument(
-        "--all", action="store_true", help="show what does not differ too; of a single run, its record"
-    )
+    command.add_argument("--all", action="store_true", help="also show equal values; of a single run, its record")
     text = "write a page with all of it and with the curves, which refers to no other file"
     command.add_argument("--html", type=Path, metavar="FILE", help=text)
 
@@ -34,6 +32,7 @@ def compare(options: argparse.Namespace) -> int:
     from train_manager.runs.showing.report_page import write_report
     from train_manager.telling.errors import InputError
 
+    # Refused before the comparison, which may take seconds.
     if options.html is not None and options.html.is_dir():
         raise InputError(
             f"{options.html} is a folder", name="html", cure=f"name a file: --html {options.html / 'runs.html'}"
@@ -43,4 +42,5 @@ def compare(options: argparse.Namespace) -> int:
     if options.html is not None:
         write_report(options.runs, options.html)
         print(f"\nwritten to {options.html}")
+    # Metrics do not count: two runs of the same code and arguments may differ in them.
     return NOT_AS_IT_SHOULD_BE if compared.differences() else ALL_IS_WELL

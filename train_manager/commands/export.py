@@ -1,4 +1,4 @@
-"""``train-manager export``: the figures of a run, sent to another tool."""
+"""``train-manager export``: the metrics of a run, sent to another tool."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any, Final
 from train_manager.commands.exit_codes import ALL_IS_WELL, CANNOT_BE_DONE
 from train_manager.telling.errors import did_you_mean, near
 
+# The extension of each tool, by the name of the extra that it needs.
 SINKS: Final = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "WandB"}
 
 
 def add_to(commands: Any) -> None:
     """Add the command to a parser's commands."""
     text = (
-        "Send the figures that MetricStore has stored in a train_dir to TensorBoard, MLflow or Weights & Biases: those "
+        "Send the metrics that MetricStore has stored in a train_dir to TensorBoard, MLflow or Weights & Biases: those "
         "that count, and only what was not sent yet by this command or while the run trained. What was sent is noted "
         "in sinks.json. It needs the extra of that name: pip install 'train-manager[tensorboard]'."
     )
-    command = commands.add_parser("export", help="send the figures of a run to another tool", description=text)
+    command = commands.add_parser("export", help="send the metrics of a run to another tool", description=text)
     command.set_defaults(command=export)
     command.add_argument("train_dir", metavar="RUN", type=Path, help="a train_dir")
     command.add_argument("--to", required=True, type=tool, choices=SINKS, help="the tool")
@@ -29,7 +30,7 @@ def add_to(commands: Any) -> None:
 
 
 def tool(name: str) -> str:
-    """Return the name of a tool; "TensorBoard" is one too.
+    """Return the name of a tool in small letters, so that "TensorBoard" is accepted too.
 
     Raises:
         argparse.ArgumentTypeError: there is none of this name.
@@ -42,15 +43,17 @@ def tool(name: str) -> str:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Send what was not sent yet, and tell how much that was."""
+    """Send the metrics that were not sent yet, and print their number."""
     import train_manager.extensions
-    from train_manager.runs.sending.exporting import export_figures
+    from train_manager.runs.sending.exporting import export_metrics
 
+    # Of the extension only its settings are used, such as the folder or the address that it sends to by default.
     extension = getattr(train_manager.extensions, SINKS[options.to])()
     try:
-        count = export_figures(extension, options.train_dir.absolute(), options.run)
+        count = export_metrics(extension, options.train_dir.absolute(), options.run)
+    # The package of the tool is missing: the message names the extra to install, and needs no traceback.
     except ImportError as error:
         print(f"train-manager: {error}", file=sys.stderr)
         return CANNOT_BE_DONE
-    print(f"{count:,} figures sent to {options.to}" if count else f"{options.to} has all figures already")
+    print(f"{count:,} metrics sent to {options.to}" if count else f"{options.to} has all metrics already")
     return ALL_IS_WELL

@@ -31,18 +31,20 @@ def report(options: argparse.Namespace) -> int:
     from train_manager.runs.showing.points_file import point_lines
     from train_manager.runs.showing.renewing import keep_writing
     from train_manager.runs.showing.report_page import default_target, write_page, write_text
-    from train_manager.runs.showing.shown_run import shown_run
+    from train_manager.runs.showing.shown_run import run_to_show
     from train_manager.telling.errors import InputError
 
+    # Refused before the files are read: a page of a long run takes seconds.
     for name, path, file in ("html", options.html, "run.html"), ("points", options.points, "run.jsonl"):
         if path is not None and path.is_dir():
             raise InputError(f"{path} is a folder", name=name, cure=f"name a file: --{name} {path / file}")
-    runs = [shown_run(run) for run in options.runs]
+    runs = [run_to_show(run) for run in options.runs]
     target = options.html or default_target(runs)
     if options.every is None:
         write_page(runs, target)
     else:
         keep_writing(options.runs, target, options.every)
+    # After the page, which `keep_writing` finishes only as the runs end.
     if options.points is not None:
         write_text(options.points, "".join(point_lines(runs)), "points")
         print(f"points written to {options.points}")

@@ -1,4 +1,4 @@
-"""``train-manager reproduce``: whether a recorded run gives the same figures again."""
+"""``train-manager reproduce``: whether a recorded run gives the same metrics again."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, Final
 
 from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
 
-INTERRUPTED: Final = 130  # as shells have it
+INTERRUPTED: Final = 130  # the code of shells for a program that Ctrl-C has ended: 128 + SIGINT
 
 
 def add_to(commands: Any) -> None:
     """Add the command to a parser's commands."""
     text = (
         "Run a recorded run again, with its code from the record and a clone of its repository, and compare losses and "
-        "figures bit for bit. It runs the program that is in the record, whose command and folder are shown first; a "
+        "metrics bit for bit. It runs the program that is in the record, whose command and folder are shown first; a "
         "record of another user or another machine, or one that was changed after the end of the run, is asked about. "
-        "That guards against mistakes, and is not a sandbox. Exits with 0 if the figures are identical, with 1 if they "
+        "That guards against mistakes, and is not a sandbox. Exits with 0 if the metrics are identical, with 1 if they "
         "differ, and with 2 if it cannot be done."
     )
     command = commands.add_parser("reproduce", help="run a recorded run again, and compare", description=text)
@@ -31,17 +31,18 @@ def add_to(commands: Any) -> None:
     command.add_argument("--here", action="store_true", help=text)
     text = "stop after so many steps, and compare up to there"
     command.add_argument("--steps", type=int, metavar="N", help=text)
-    text = "keep the code, the figures and the output here (default: a temporary folder, kept if the figures differ)"
+    text = "keep the code, the metrics and the output here (default: a temporary folder, kept if the metrics differ)"
     command.add_argument("--folder", type=Path, metavar="DIR", help=text)
     text = "link a file or folder of the repository, as data that git ignores, into the clone; repeat it for more"
     command.add_argument("--link", type=Path, action="append", default=[], metavar="PATH", help=text)
-    text = "run the program also if the record may not be yours; without a terminal to ask at, that is needed then"
+    text = "run a record of another user or machine without asking; required if there is no terminal"
     command.add_argument("--yes", action="store_true", help=text)
     command.add_argument("--quiet", action="store_true", help="do not show the output of the program")
 
 
 def reproduce(options: argparse.Namespace) -> int:
-    """Run a recorded run again, and print how its figures compare."""
+    """Run a recorded run again, and print how its metrics compare."""
+    from train_manager.commands.terminal import print_wrapped
     from train_manager.runs.repeating.reproduce import reproduce  # needs torch
 
     try:
@@ -53,19 +54,16 @@ def reproduce(options: argparse.Namespace) -> int:
             folder=options.folder,
             links=options.link,
             yes=options.yes,
+            # In a pipe nobody could answer: then the record is refused.
             ask=_ask if sys.stdin.isatty() and sys.stdout.isatty() else None,
-            say=_say,
+            say=print_wrapped,
             show=None if options.quiet else _show,
         )
     except KeyboardInterrupt:
         print("\ntrain-manager: interrupted; the program was ended, and its files removed", file=sys.stderr)
         return INTERRUPTED
-    _say(str(report))
+    print_wrapped(str(report))
     return ALL_IS_WELL if report.identical else NOT_AS_IT_SHOULD_BE
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
 
 
 def _ask(question: str) -> bool:
@@ -76,6 +74,7 @@ def _ask(question: str) -> bool:
 
 
 def _show(output: bytes) -> None:
+    # The buffer of the text layer first, so that lines of `print_wrapped` keep their place.
     sys.stdout.flush()
     sys.stdout.buffer.write(output)
     sys.stdout.buffer.flush()

@@ -12,7 +12,7 @@ from train_manager.telling.errors import CheckpointError, InputError
 
 def add_to(commands: Any) -> None:
     """Add the command to a parser's commands."""
-    text = "Show what is in a checkpoint; nothing in it is executed. Exits with 1 if it is damaged."
+    text = "Show the content of a checkpoint; nothing in it is executed. Exits with 1 if it is damaged."
     command = commands.add_parser("show", help="show what is in a checkpoint", description=text)
     command.set_defaults(command=show)
     text = "a checkpoint, a train_dir (its newest checkpoint), or a .safetensors file"
@@ -22,12 +22,13 @@ def add_to(commands: Any) -> None:
 
 def show(options: argparse.Namespace) -> int:
     """Print what is in a checkpoint, or in a file of tensors."""
-    from train_manager.checkpoints.verification import looked_for_again
+    from train_manager.checkpoints.verification import retry_if_gone
 
     path: Path = options.checkpoint
+    # A single file of tensors, of this library or another; a checkpoint is a folder.
     if path.is_file():
         return _show_file(path, shows_all=options.all)
-    return looked_for_again(lambda: _show_newest(path, shows_all=options.all))
+    return retry_if_gone(lambda: _show_newest(path, shows_all=options.all))
 
 
 def _show_newest(path: Path, *, shows_all: bool) -> int:
@@ -40,6 +41,7 @@ def _show_newest(path: Path, *, shows_all: bool) -> int:
     code = ALL_IS_WELL
     try:
         lines += checkpoint_lines(newest, shows_all=shows_all)
+    # A run has deleted the checkpoint meanwhile: `retry_if_gone` looks for the newest one again.
     except Gone:
         raise
     except CheckpointError as error:
@@ -56,6 +58,7 @@ def _show_file(path: Path, *, shows_all: bool) -> int:
     if path.suffix != ".safetensors":
         cure = "give a checkpoint, the train_dir of a training, or a .safetensors file"
         raise InputError(f"{path} is neither a checkpoint nor a .safetensors file", cure=cure)
+    # Lines are printed as they are read: the header of a file may be sound, and a tensor behind it damaged.
     print(path)
     try:
         for text in tensor_lines("tensors", tensors_in(path), shows_all=shows_all):

@@ -16,13 +16,13 @@ Its files in the order a value travels; each imports only those above it:
     methods           the methods of an object, by name
     schedule          the decision when a hook runs
     hooks             pre_, post_ and around_ methods
-    lookalikes        methods that look like hooks and are none
+    lookalikes        methods that look like hooks but are never called
     providers         the methods that compute lazy fixtures
     extension         the object that holds hooks
     order             the order of the hooks at one point
     dispatch          the pre or the post hooks of a stage as one function
     plan              all that runs at one stage, decided once
-    beside            code that runs beside the hooks, and leaves no trace in the fixtures
+    beside            a block that runs without hooks, and leaves no trace in the fixtures
     hook_calls        around-hooks, and the writing of return values
     registry          the extensions of one Extensible, by name
     stage             the `with` block that opens a scope and runs hooks

@@ -18,17 +18,11 @@ R = TypeVar("R")
 @final
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A fixture that a hook writes with its return value.
-
-    Attributes:
-        name: the fixture.
-        defines: the fixture is defined (``@provides``); else a live one is modified (``@modifies``).
-        stage: the enclosing stage that will own it; None stands for the stage of the hook.
-    """
+    """A fixture that a hook writes with its return value."""
 
     name: str
-    defines: bool
-    stage: str | None = None
+    defines: bool  # True for `@provides`, which defines the fixture; False for `@modifies`, which changes a live one
+    stage: str | None = None  # the enclosing stage that will own the fixture; None stands for the stage of the hook
 
 
 @final
@@ -37,20 +31,22 @@ class Declarations:
     """All that the decorators of one function declare."""
 
     always: bool = False
-    priority: int | None = None
-    writes: tuple[Write, ...] = ()
-    fixture_of: str | None = None
-    overrides: bool = False
-    schedules: tuple[Any, ...] = ()
+    priority: int | None = None  # None: the hook has the priority of its extension
+    writes: tuple[Write, ...] = ()  # as the decorators stand in the source, from above
+    fixture_of: str | None = None  # the stage of `@fixture`; None: the function is not a provider
+    overrides: bool = False  # `@fixture(..., override=True)`
+    collective: bool = False  # `@fixture(..., collective=True)`
+    schedules: tuple[Any, ...] = ()  # of type Schedule, whose file imports this one; from above
     not_a_hook: bool = False
-    overridable: bool = False
-    replaced_by: str = ""
+    overridable: bool = False  # a method of a loop that subclasses override: `lookalikes` compares names with it
+    replaced_by: str = ""  # the fixture that takes the place of the hook; empty if none does
 
 
 def declarations_of(function: object) -> Declarations:
-    """Return what the decorators of a function declare."""
-    plain = getattr(function, "__func__", function)  # a static method has them on the function inside
+    """Return the declarations of a function; the default ones if it has no decorator of this library."""
+    plain = getattr(function, "__func__", function)  # a staticmethod keeps them on the function that it wraps
     found = getattr(plain, "__train_manager_declarations__", None)
+    # The type is checked, since an object with a `__getattr__`, such as a mock, answers any name with something.
     return found if isinstance(found, Declarations) else Declarations()
 
 
@@ -70,7 +66,7 @@ def always(hook: Function) -> Function:
 
 
 def priority(value: int) -> Callable[[Function], Function]:
-    """Order a hook among those of its stage that are not ordered by what they read and write.
+    """Order a hook among the hooks of its stage that reads and writes do not order.
 
     The lowest comes first; 0 is the default. Equals run as registered. The attribute ``priority`` of an extension is
     for all its hooks, and a hook's own priority wins. In the body of a class the attribute hides the decorator from
@@ -126,7 +122,7 @@ def modifies(*names: str) -> Callable[[Function], Function]:
     return _writing(names, defines=False, stage=None)
 
 
-def fixture(stage: str, *, override: bool = False) -> Callable[[Function], Function]:
+def fixture(stage: str, *, override: bool = False, collective: bool = False) -> Callable[[Function], Function]:
     """Make a method a lazy fixture of a stage: computed when it is first asked for, once each time the stage opens.
 
     The method may name other fixtures. After a ``yield``, the rest runs when the stage ends, also after an error:
@@ -147,10 +143,12 @@ def fixture(stage: str, *, override: bool = False) -> Callable[[Function], Funct
     Args:
         stage: the stage that owns it.
         override: it replaces another fixture of this name and stage; else two of them are refused.
+        collective: all processes that train together must compute it at once, as a norm of sharded parameters. A hook
+            that runs in one of them alone (``ranks = 0``, ``@periodically``) and asks for it is refused before the run.
     """
     if not isinstance(stage, str):
         raise HookError('@fixture takes the name of a stage: @fixture("train_step_batch")', name="fixture")
-    return lambda method: _declare(method, fixture_of=stage, overrides=override)
+    return lambda method: _declare(method, fixture_of=stage, overrides=override, collective=collective)
 
 
 def not_a_hook(method: Function) -> Function:
@@ -176,7 +174,7 @@ def replaced_by(fixture: str) -> Callable[[Function], Function]:
 
 
 def overridable(method: Callable[..., R]) -> Callable[..., R]:
-    """Note that subclasses override a method, and tell type checkers that an override may have other parameters."""
+    """Note that subclasses override a method, and let type checkers accept an override with other parameters."""
     return _declare(method, overridable=True)
 
 
@@ -190,15 +188,16 @@ def _writing(names: tuple[str, ...], *, defines: bool, stage: str | None) -> Cal
         decorator = "provides" if defines else "modifies"
         raise HookError(f'@{decorator} takes the names of fixtures: @{decorator}("loss")', name=decorator)
     writes = tuple(Write(name, defines, stage) for name in names)
-    # decorators apply from below, and the returned tuple is read from above
+    # Python applies the lowest decorator first, but the returned tuple belongs to the decorators from above.
     return lambda hook: _declare(hook, writes=writes + declarations_of(hook).writes)
 
 
 def _declare(function: Function, **declared: Any) -> Function:
     plain: Any = function.__func__ if isinstance(function, staticmethod | classmethod) else function
     try:
+        # The declarations of the decorators below stay, and these are added; frozen, so in a new object.
         plain.__train_manager_declarations__ = replace(declarations_of(plain), **declared)
-    except AttributeError:
+    except AttributeError:  # a bound method, or a function in C, takes no attributes
         what = f"{getattr(function, '__qualname__', repr(function))} cannot be decorated: it is not a plain function"
         raise HookError(what, cure="write the decorator above the `def` of the hook") from None
     return function

@@ -1,9 +1,9 @@
 """The pre hooks or the post hooks of one stage, called in their order by one generated function.
 
-Most hooks name a few fixtures that the loop defines, and return nothing. Their calls are written out in a function made
-for this stage, with the fixtures as positional arguments, at a tenth of the price of a loop over hooks that looks at
-each; those with a default are given by name. A hook that needs more (a return value, a schedule, a lazy fixture) is
-called through the stage:
+Most hooks name a few fixtures that the loop defines, and return nothing. The function of a stage calls such a hook
+directly, with the fixtures as positional arguments (by name if the parameter has a default), at a tenth of the price of
+a loop over hooks that looks at each. A hook that needs more (a return value, a schedule, a lazy fixture) is called
+through the stage:
 
     def post_train_step_batch(stage, store):
         store.running = hook_0
@@ -12,8 +12,8 @@ called through the stage:
         stage._call(hook_1)  # GradNorm.post_train_step_batch
         store.running = None
 
-``explain(stage, format="code")`` shows it, and tracebacks have its lines. The loop that it stands for is the oracle in
-``tests/core/test_dispatch.py``.
+``explain(stage, format="code")`` shows the function, and tracebacks have its lines. The plain loop over hooks that the
+function replaces is the oracle in ``tests/core/test_dispatch.py``.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from train_manager.core.store import Store
 
 
 class Runner(Protocol):
-    """The open stage."""
+    """The methods of the open stage that the generated function calls; ``stage`` imports this file."""
 
     def _enter(self, around: Hook) -> None: ...
     def _call(self, hook: Hook) -> Any: ...
     def _refuse_return(self, hook: Hook) -> None: ...
-    def _opened(self) -> None: ...
+    def _let_extensions_join(self) -> None: ...
     def _ends(self) -> None: ...
 
 
@@ -48,43 +48,31 @@ CellOf = Callable[[str], Cell]
 """Returns the cell of a fixture, by its name."""
 
 Run = Callable[[Runner, Store], None]
-"""Calls the hooks; ``store.running`` is the hook that is being called, and stays so after an error."""
+"""Calls the hooks. After an error, ``store.running`` is still the hook that failed, which the stage names in a note."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class HookSequence:
-    """The hooks before, or after, the body of a stage.
+    """The hooks before, or after, the body of a stage."""
 
-    Attributes:
-        name: the name of the function: ``post_train_step_batch``.
-        hooks: in their order; before the body the around-hooks come first.
-        lazy: names of fixtures that may have to be computed before a hook can be called.
-        own: the names of the Extensible, whose cells compute it at each lookup.
-        late: names of fixtures whose cells are written when something asks for them.
-        schedules: those of all hooks of the stage, which are told first that it opens.
-        counting: those of hooks of any stage that are told first that this one ends.
-        is_timed: the time it takes is added up in ``store.hook_seconds``.
-        begins: a call before all hooks.
-        ends: a call after them.
-    """
-
-    name: str
-    hooks: tuple[Hook, ...]
-    lazy: frozenset[str] = frozenset()
-    own: frozenset[str] = frozenset()
-    late: frozenset[str] = frozenset()
-    schedules: tuple[Schedule, ...] = ()
-    counting: tuple[Schedule, ...] = ()
-    is_timed: bool = False
-    begins: str = ""
-    ends: str = ""
+    name: str  # of the generated function: `post_train_step_batch`
+    hooks: tuple[Hook, ...]  # in their order; before the body, the around-hooks come first
+    lazy: frozenset[str] = frozenset()  # fixtures that may have to be computed before a hook can be called
+    own: frozenset[str] = frozenset()  # names of the Extensible, whose cells look it up at each read
+    late: frozenset[str] = frozenset()  # fixtures that wait in their stage until something asks for them
+    schedules: tuple[Schedule, ...] = ()  # of all hooks of the stage: they take note that it opens
+    counting: tuple[Schedule, ...] = ()  # of hooks of any stage: they take note that this stage ends
+    is_timed: bool = False  # the time of the hooks is added to `store.hook_seconds`
+    begins: str = ""  # source of a call before all hooks; empty: none
+    ends: str = ""  # source of a call after all hooks; empty: none
 
     def __bool__(self) -> bool:
         return bool(self.hooks or self.schedules or self.counting or self.ends)
 
     def function(self, cell_of: CellOf) -> Run:
-        """Make the function of ``text``."""
+        """Compile ``text`` to a function that knows the hooks, the schedules and the cells."""
+        # The text is general (`call_0(cell_loss.value)`); its globals bind it to these hooks and these cells.
         names: dict[str, Any] = {f"schedule_{number}": schedule for number, schedule in enumerate(self.schedules)}
         names |= {f"counting_{number}": schedule for number, schedule in enumerate(self.counting)}
         names |= {"clock": perf_counter, "Alive": Alive}
@@ -92,56 +80,62 @@ class HookSequence:
             names |= {f"hook_{number}": hook, f"call_{number}": hook.call.function}
             names |= {f"cell_{name}": cell_of(name) for name in hook.call.parameters}
             names |= {f"default_{number}_{name}": value for name, value in (hook.call.defaults or {}).items()}
-        exec(_compiled(self.text(), self.name), names)
-        run: Run = names.pop(self.name)  # else it would keep itself, and the extensions, alive
+        exec(_compile(self.text(), self.name), names)
+        run: Run = names.pop(self.name)  # in its own globals it would be a cycle, which keeps the extensions alive
         return run
 
     def text(self) -> str:
         """Return the source of the function."""
         body = ["began = clock()"] if self.is_timed else []
         body += [self.begins] if self.begins else []
+        # Schedules take note before the first hook, so that they count each opening, also one that skips their hook.
         body += [f"schedule_{number}.opened(stage, Alive(store))" for number in range(len(self.schedules))]
         body += [f"counting_{number}.ended(stage, Alive(store))" for number in range(len(self.counting))]
-        body += [f"if cell_{name}.owner is None: store.bring({name!r})" for name in self._asked_late()]
+        # A fixture that waits has an empty cell, and the calls below read cells.
+        body += [f"if cell_{name}.owner is None: store.bring({name!r})" for name in self._late_parameters()]
         for number, hook in enumerate(self.hooks):
-            label = " ".join(hook.label.split())  # a class made at run time may have any name
+            label = " ".join(hook.label.split())  # in one line: `type(name, ...)` makes classes of any name
             body += [f"store.running = hook_{number}", f"{self._call(number, hook)}  # {label}"]
         body += ["store.hook_seconds += clock() - began"] if self.is_timed else []
         body += ["store.running = None", *([self.ends] if self.ends else [])]
         return "\n    ".join([f"def {self.name}(stage, store):", *body]) + "\n"
 
-    def _asked_late(self) -> list[str]:
-        """Return the late fixtures that hooks are given as arguments in the text."""
+    def _late_parameters(self) -> list[str]:
+        """Return the late fixtures that the text reads from cells."""
         asked = [name for hook in self.hooks if self._is_written_out(hook) for name in hook.call.parameters]
         return [name for name in dict.fromkeys(asked) if name in self.late]
 
     def _is_written_out(self, hook: Hook) -> bool:
+        """Return whether the text calls the hook directly, and not through the stage."""
         return hook.kind != "around" and hook.is_plain and self.lazy.isdisjoint(hook.call.parameters)
 
     def _call(self, number: int, hook: Hook) -> str:
-        """Return the call of one hook."""
+        """Return the source of the call of one hook."""
         if hook.kind == "around":
             return f"stage._enter(hook_{number})"
         if not self._is_written_out(hook):
             return f"stage._call(hook_{number})"
         values = [self._value(name) for name in hook.call.required]
         values += [f"{name}={self._value(name, f'default_{number}_{name}')}" for name in hook.call.optional]
-        # A cell without a value raises an AttributeError, which `Stage._told` turns into a FixtureNotFound.
+        # If the fixture is not alive, `cell.value` raises an AttributeError, which `Stage._annotate` replaces by a
+        # FixtureNotFound: a check before each call would cost more than the call.
         call = f"call_{number}({', '.join(values)})"
         return f"if {call} is not None: stage._refuse_return(hook_{number})" if hook.returns_nothing else call
 
     def _value(self, name: str, default: str = "") -> str:
-        """Return the source of a fixture's value; with a default, which stands for one that is not alive."""
-        if name == "stage":
+        """Return the source of a fixture's value, or of its default where the fixture is not alive."""
+        if name == "stage":  # the parameter of the generated function
             return name
-        if name in self.own:
+        if name in self.own:  # the cell refers to the Extensible weakly, and so has no value
             return f"cell_{name}.compute()"
         return f"cell_{name}.value" + (f" if hasattr(cell_{name}, 'value') else {default}" if default else "")
 
 
 @lru_cache(maxsize=512)
-def _compiled(text: str, name: str) -> CodeType:
-    """Compile it once for all stages with such hooks, and keep the text, which tracebacks show."""
-    file = f"<hooks of {name} #{crc32(text.encode()):08x}>"  # the same for the same text, however often compiled
+def _compile(text: str, name: str) -> CodeType:
+    """Compile a text once for all Extensibles that have such hooks, and keep the text for tracebacks."""
+    # A checksum, not a number, is in the name: the same text has one entry in linecache, however often it is compiled.
+    file = f"<hooks of {name} #{crc32(text.encode()):08x}>"
+    # Without a time of change (None), `linecache.checkcache` never drops the entry as a file that is gone.
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     return compile(text, file, "exec")

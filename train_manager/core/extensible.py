@@ -12,7 +12,7 @@ from types import FrameType, MethodType
 from typing import Any, Self, TypeVar, overload
 from weakref import finalize
 
-from train_manager.core.extension import Extension, Extensions, checked, free_name, named
+from train_manager.core.extension import Extension, Extensions, free_name, name_extensions, require_extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
 from train_manager.core.joining import Joining
@@ -33,8 +33,8 @@ E = TypeVar("E", bound=Extension)
 class Extensible:
     """Base class of the classes that can be extended without a change of their code.
 
-    Its methods mark their parts as stages and define fixtures; the hooks of extensions run before and after each
-    stage and get the fixtures that they name:
+    Its methods open stages around blocks of their code, and define fixtures; the hooks of extensions run before and
+    after each stage and get the fixtures that they name:
 
     >>> from train_manager import Extensible, Extension
     >>> class Printer(Extension):
@@ -60,14 +60,15 @@ class Extensible:
         fixtures: the live fixtures.
 
     Args:
-        extensions: added to those of the class; an extension of the same name replaces that of the class.
+        extensions: added to the extensions of the class; one of the same name replaces the extension of the class.
 
     Raises:
         HookError: a hook could never be called as it is written, a method looks like a hook and is none, or something
             is not an extension.
     """
 
-    # Slots for all that a stage reads: they stay fast whatever becomes of the object's __dict__.
+    # Each stage reads these attributes. Slots stay fast, while attributes in `__dict__` become slower for good as soon
+    # as any code reads `__dict__` itself (CPython 3.11 and 3.12).
     __slots__ = (
         "__dict__",
         "__weakref__",
@@ -88,54 +89,63 @@ class Extensible:
 
     _store: Store
     _registry: Registry
-    _checked: dict[str | None, list[str]]  # entry of a run -> what its check could not know
+    _checked: dict[str | None, list[str]]  # entry of a run -> what its check could not know; empty: check again
     _unopened: list[Hook]  # hooks for stages that the last check did not find in the source
-    _named_calls: dict[Any, NamedCall]  # by the function of a method, whose signature is read once
+    _named_calls: dict[Any, NamedCall]  # of own methods, by the plain function; each signature is read once
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        # `extensions = [...]` and `strict = True` in the body of a class become descriptors: the class has the declared
+        # value, an object its own.
         declared = cls.__dict__.get("extensions", Declared(()))
         if not isinstance(declared, Declared):
             cls.extensions = Declared(declared)
         if isinstance(cls.__dict__.get("strict"), bool):
             cls.strict = Switch(cls.__dict__["strict"])
-        for base in cls.__mro__:  # its state and that of the stages would both have to be copied
+        # `copy` calls only the first `__getstate__`: a copy would lack the extensions, or the state of the other base.
+        for base in cls.__mro__:
             if "__getstate__" in vars(base) and not issubclass(base, Extensible) and base is not object:
                 cure = f"hold a {base.__name__} as an attribute in place of deriving from it"
                 raise TypeError(f"{cls.__name__} cannot derive from {base.__name__}, which has a __getstate__: {cure}")
         if not issubclass(next(base for base in cls.__mro__ if "__setstate__" in vars(base)), Extensible):
-            cls.__setstate__ = Extensible.__setstate__  # type: ignore[method-assign]  # torch's Module has one, which knows nothing of extensions
+            # As `class Loop(nn.Module, Extensible)`: the `__setstate__` of Module would drop the extensions of a copy.
+            cls.__setstate__ = Extensible.__setstate__  # type: ignore[method-assign]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # Not in __init__, so that a subclass need not remember to call it.
+        # In `__new__`, so that a subclass whose `__init__` does not call `super().__init__` still has its state.
         self = super().__new__(cls)
         self._store = Store({}, cls._options, owner=self)
-        for kept in (self._store.cells, self._store.plans):  # which know the store: extensions may keep a model alive
+        # Cells and plans refer to the store, and the store to them. Unless they are emptied as the object dies, its
+        # extensions, and a model that they hold, stay in memory until a garbage collection.
+        for kept in (self._store.cells, self._store.plans):
             finalize(self, kept.clear).atexit = False
         self._store.strict = cls.strict
         self.fixtures = self._store.cells["fixtures"].value = Fixtures(self._store)
         self._named_calls = {}
         self._checked = {}
         self._unopened = []
+        # Weakly, since a store that held its own Extensible would keep it alive.
         self._store.before_outermost = weakly(self._check_once, self)
         self._registry = Registry(self, self._store, weakly(self._approve_extensions, self), Joining(self._store))
-        self._registry.add(named(cls.extensions, cls._options.words))
+        self._registry.add(name_extensions(cls.extensions, cls._options.words))
         self._begin_to_exist()
         return self
 
     def _begin_to_exist(self) -> None:
-        """Be called as the object is made, before any ``__init__``; to be overridden."""
+        """Do nothing; an override is called as the object is made, before any ``__init__``."""
 
     def __init__(self, extensions: Extensions | None = None) -> None:
-        self._registry.add(named(extensions, self._options.words))
+        self._registry.add(name_extensions(extensions, self._options.words))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is copied or pickled: all but the state of open stages; hooks are found anew."""
+        """Return the attributes to copy or pickle, with the extensions; the state of open stages is left out."""
         return {**self.__dict__, _KEPT: dict(self._registry.extensions), _STRICT: self.strict}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        extensions = state.pop(_KEPT, self._registry.extensions)  # absent if a subclass has its own __getstate__
+        # `__new__` has made a registry with the extensions of the class. The extensions of the original replace them,
+        # and their hooks are read anew. If a `__getstate__` of a subclass leaves these out, the first ones stay.
+        extensions = state.pop(_KEPT, self._registry.extensions)
         self.strict = state.pop(_STRICT, self.strict)
         self.__dict__.update(state)
         for name in self._registry.extensions.keys() - extensions.keys():
@@ -149,7 +159,7 @@ class Extensible:
         defaults: Mapping[str, Any] | None = None,
         seldom: Mapping[str, Any] | None = None,
     ) -> Stage:
-        """Mark a part of a method as a stage: ``with self.staged("train_step_batch", {"batch": batch}):``.
+        """Open a stage for a ``with`` block: ``with self.staged("train_step_batch", {"batch": batch}):``.
 
         Args:
             name: an identifier; hooks are named after it.
@@ -179,12 +189,13 @@ class Extensible:
         return result
 
     def _named_call(self, function: Callable[..., Any]) -> NamedCall:
-        """Return the call of a function; what is kept of a method is without the object, which could not be freed."""
+        """Return the call of a function by fixture names; the signature of an own method is read once."""
         if not isinstance(function, MethodType) or function.__self__ is not self:
             return NamedCall(function)
         known = self._named_calls.get(function.__func__)
         if known is None:
             call = NamedCall(function, f"{type(self).__name__}.{function.__name__}")
+            # Kept by and for the plain function: a bound method in an attribute would keep this object alive.
             known = self._named_calls[function.__func__] = call.of(function.__func__)
         return known.of(function)
 
@@ -196,8 +207,8 @@ class Extensible:
                 None stands for all methods that no other method calls.
 
         Returns:
-            What could not be known, and was passed over: a stage whose name is made at run time, source that
-            is not there, code that this object is handed to.
+            Descriptions of the code that the check could not follow: a stage whose name is made at run time, a method
+            without source, other code that is given this object.
 
         Raises:
             CheckError: all mistakes at once: stages that do not exist, fixtures that are never alive where they
@@ -239,16 +250,35 @@ class Extensible:
             raise error.with_traceback(None) from None  # the lines of the checker say nothing to users
 
     def _check_at_next_stage(self) -> None:
-        """Let the next stage come to ``_check_once``, which one does that has no plan; the checker makes plans too."""
+        """Let the next outermost stage call ``_check_once``."""
+        # Only a stage without a plan calls it, and the checker, which asks for plans, has made some.
         if not self._checked:
             self._registry.plans.make_anew()
 
-    def explain(self, about: str | Extension | None = None, *, format: str = "text") -> str:
-        """Tell what runs where, in which order and why, and what lives how long; nothing is run for it.
+    def explain(self, about: str | Extension | None = None, *, all: bool = False, format: str = "text") -> str:
+        """Describe where hooks run, in which order and why; no stage is opened for it.
+
+        The text has the stages with hooks of yours; if there are none, the stages with hooks of extensions that ship.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> last = tm.add_extension(post_eval_step_epoch=lambda eval_result: print(eval_result))
+        >>> print(tm.explain())
+        TrainManager
+        run
+        ├─ train
+        │  ├─ eval
+        │  │  └─ eval_step_epoch
+        │  │        post   1. Hooks.post_eval_step_epoch of extension 'hooks'; reads eval_result
+        │  └─ train_step_epoch
+        │     └─ eval  (as above)
+        └─ eval  (as above)
+        left out: 13 of 18 stages, and all fixtures; explain(all=True) shows them
 
         Args:
             about: a fixture's name, for its life; an extension, or the name of one, for its doings; None for the
-                whole stage tree.
+                stage tree.
+            all: show each stage of the tree, with the fixtures that it defines, reads, changes and ends.
             format: "text"; "svg" for a picture of the whole tree, which a notebook shows; "json" of it, for tools; or
                 "code" of the stage that ``about`` names: the functions that call its hooks.
 
@@ -258,12 +288,12 @@ class Extensible:
         from train_manager.checker.explain import explain
 
         try:
-            return explain(type(self), self._registry, about, format, self._notes_on_stages())
+            return explain(type(self), self._registry, about, format, self._notes_on_stages(), all=all)
         finally:
             self._check_at_next_stage()
 
     def _notes_on_stages(self) -> Mapping[str, str]:
-        """Return what ``explain`` tells beside the names of stages; override to tell what only the object knows."""
+        """Return the notes that ``explain`` shows beside the names of stages; to be overridden."""
         return {}
 
     @overload
@@ -298,7 +328,7 @@ class Extensible:
             raise HookError("add_extension takes an extension, or hooks by name", cure="pass one of the two")
         if isinstance(extension, str):
             name, extension = name or extension, load(extension)
-        added = Extension.of(**hooks) if extension is None else checked(extension, self._options.words)
+        added = Extension.of(**hooks) if extension is None else require_extension(extension, self._options.words)
         self._registry.add({free_name(added, self.extensions) if name is None else name: added})
         return added
 
@@ -320,8 +350,9 @@ class Extensible:
             extension = next(names, type(extension).__name__)
         return self._registry.remove(extension)
 
-    def __getitem__(self, name: str) -> Any:  # a type checker cannot know the class; `extension(Class)` tells it
-        return self._registry.named(name)
+    # `Any`: a name does not say of which class the extension is; `extension(Class)` does.
+    def __getitem__(self, name: str) -> Any:
+        return self._registry.find_extension(name)
 
     def extension(self, kind: type[E]) -> E:
         """Return the extension of a class; an editor knows its methods and attributes then.
@@ -350,7 +381,7 @@ class Extensible:
         return f"{type(self).__name__}(extensions=[{', '.join(self._registry.extensions)}])"
 
     def _ipython_key_completions_(self) -> list[str]:
-        """Return what ``self["<TAB>`` offers."""
+        """Return the names that IPython offers after ``self["<TAB>``."""
         return [*self._registry.extensions]
 
     def _overrides(self, name: str, base: type) -> bool:
@@ -364,22 +395,24 @@ class Extensible:
     def _ready(self, name: str) -> Callable[[], Any]:
         """Return a call of a method by fixture names, for a loop that calls it often."""
         call = self._named_call(getattr(self, name))
+        # A method without parameters needs no fixtures, and is called without a look at its names.
         return partial(call, self._store) if call.parameters or call.takes_rest else call.function
 
     def _schedule_states(self) -> dict[str, list[dict[str, Any]]]:
-        """Return what the schedules of the object's own hooks remember."""
+        """Return the states of the schedules of the object's own hooks."""
         return states_of(self)
 
     def _load_schedule_states(self, states: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        """Take that back."""
+        """Set the schedules of the object's own hooks to what ``_schedule_states`` returned."""
         load_states(self, states)
 
     def _approve_extensions(self) -> None:
-        """Forget the checks; override to refuse a change of the extensions: an error takes it back."""
+        """Accept a change of the extensions; an override that raises takes the change back."""
+        # The results of earlier checks are of other hooks.
         self._checked, self._unopened = {}, []
 
 
-_KEPT, _STRICT = "_kept_extensions", "_kept_strict"
+_KEPT, _STRICT = "_kept_extensions", "_kept_strict"  # keys of a copied or pickled state, beside the attributes
 
 
 def staged(
@@ -388,7 +421,7 @@ def staged(
     defaults: Mapping[str, Any] | None = None,
     seldom: Mapping[str, Any] | None = None,
 ) -> Stage:
-    """Mark a part of a method as a stage, as ``self.staged(...)`` does.
+    """Open a stage for a ``with`` block, as ``self.staged(...)`` does.
 
     >>> from train_manager import Extensible, staged
     >>> class Worker(Extensible):
@@ -403,7 +436,7 @@ def staged(
     """
     frame = _getframe(1)
     stage = _calling_extensible(frame).staged(name, fixtures, defaults, seldom)
-    stage.code, stage.instruction = site_of(frame)
+    stage.code, stage.instruction = site_of(frame)  # `Extensible.staged` has noted the line above, not the user's
     return stage
 
 
@@ -411,10 +444,14 @@ def _calling_extensible(frame: FrameType) -> Extensible:
     """Return the ``self`` of the method that this frame runs, or that its function is nested in."""
     code = frame.f_code
     variables = frame.f_locals
+    # The object is the first parameter, whatever it is called. A function inside a method has it as a free variable,
+    # which is found only under the usual name.
     first = variables.get(code.co_varnames[0]) if code.co_argcount else None
     found = first if isinstance(first, Extensible) else variables.get("self")
     if sys.version_info < (3, 13) and code.co_flags & inspect.CO_OPTIMIZED:
-        variables.clear()  # a copy, which Python would keep with the frame, and with it every local value
+        # Before Python 3.13, `f_locals` is a dict that stays with the frame. It would keep each local value of the
+        # method, such as a batch, alive until the method returns.
+        variables.clear()
     if isinstance(found, Extensible):
         return found
     raise HookError(

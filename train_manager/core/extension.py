@@ -18,7 +18,7 @@ from train_manager.telling.words import NO_WORDS, Words
 
 
 class Extension:
-    """Base class of all that is not the algorithm: plots, logs, checks, training practices.
+    """Base class of all that is not the algorithm: plots, logs, checks, training recipes.
 
     Write methods named ``pre_<stage>``, ``post_<stage>`` or ``around_<stage>``; each gets the live fixtures that
     its parameters name. It is a plain object: its methods can be called by hand, and that is its unit test.
@@ -34,25 +34,30 @@ class Extension:
     0.3
 
     Attributes:
-        priority: on the class or the object: orders its hooks among those of other extensions that nothing else
-            orders; lowest first, then as registered.
+        priority: on the class or the object: orders its hooks and the hooks of other extensions if nothing else
+            orders them; lowest first, then as registered.
         shared: on the class: one object may serve two Extensibles that have stages open at the same time.
-        keeps_hold: on the class: its around-hooks of open stages go on while it pauses; else they end, and begin anew
-            afterwards.
-        sends_away: on the class: what it writes leaves ``train_dir``, so that it pauses while a training is rehearsed.
+        keeps_hold: on the class: its around-hooks of open stages continue while it pauses; else they end, and begin
+            anew afterwards.
+        ranks: on the class: 0 plans its hooks in process 0 alone, of several that train together; its fixtures, and the
+            hooks that write fixtures, stay in all of them.
+        sends_away: on the class: what it writes leaves ``train_dir``, so that it pauses in a rehearsal.
     """
 
     priority: int = 0
     shared: bool = False
     keeps_hold: bool = False
     sends_away: bool = False
+    ranks: int | None = None
 
-    if not TYPE_CHECKING:  # which would let a class without an __init__ take any arguments
+    # Hidden from type checkers: by this signature they would let a class without an `__init__` take any arguments.
+    if not TYPE_CHECKING:
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Extension:
             make = super().__new__
-            is_told = make is object.__new__ or cls.__init__ is not object.__init__  # not where a __new__ takes them
-            if (args or kwargs) and is_told:  # a copy is made without
+            # Not the `__init__`, but a `__new__` of another base class may be what takes the arguments.
+            takes_by_init = make is object.__new__ or cls.__init__ is not object.__init__
+            if (args or kwargs) and takes_by_init:  # `copy` and `pickle` call `__new__` without arguments
                 refuse_unfitting(cls.__name__, cls.__init__, args, kwargs)
             return make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
 
@@ -68,7 +73,7 @@ class Extension:
         return {"schedules": states} if states else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` returned."""
+        """Resume from what ``state_dict`` returned."""
         load_states(self, state.get("schedules", {}))
 
     @staticmethod
@@ -98,7 +103,7 @@ class Extension:
                     cure=f"{HOW_HOOKS_ARE_CALLED}, and each is given a function",
                 )
         methods = {name: staticmethod(function) for name, function in hooks.items()}
-        made: Extension = type("Hooks", (Extension,), methods)()
+        made: Extension = type("Hooks", (Extension,), methods)()  # hooks are found on the class, as any others
         return made
 
 
@@ -106,32 +111,36 @@ Extensions = Mapping[str, Extension] | Iterable[Extension | Mapping[str, Extensi
 """Extensions as an argument: a list (names are made from the classes), or a dict of names; or such dicts in a list."""
 
 
-def named(extensions: Extensions | None, words: Words = NO_WORDS) -> dict[str, Extension]:
-    """Return the extensions by name; in a list, by that of the class in snake_case, the second one with ``_2``.
+def name_extensions(extensions: Extensions | None, words: Words = NO_WORDS) -> dict[str, Extension]:
+    """Return the extensions by name; extensions in a list are named after their class: ``ema``, ``ema_2``.
 
     Args:
-        extensions: as they were given.
+        extensions: a list, a dict, a list with dicts in it, or None for no extension.
         words: has the names for the examples in errors.
     """
     if isinstance(extensions, Mapping):
-        return {name: checked(extension, words) for name, extension in extensions.items()}
+        return {name: require_extension(extension, words) for name, extension in extensions.items()}
+    # A text can be iterated over, and so can a class whose metaclass allows it; neither is a list of extensions.
     if isinstance(extensions, str | type) or not (extensions is None or hasattr(extensions, "__iter__")):
         raise _no_extensions(extensions, words)
     by_name: dict[str, Extension] = {}
     for extension in extensions or ():
+        # An entry is an extension, or a dict that gives names to several.
         more = (
-            extension if isinstance(extension, Mapping) else {free_name(checked(extension, words), by_name): extension}
+            extension
+            if isinstance(extension, Mapping)
+            else {free_name(require_extension(extension, words), by_name): extension}
         )
         twice = next((name for name in more if name in by_name), None)
         if twice is not None:
             cure = "give one of them another name in its dict"
             raise HookError(f"two extensions are called {twice!r}", name=twice, cure=cure)
-        by_name.update(named(more, words))
+        by_name.update(name_extensions(more, words))
     return by_name
 
 
 def _no_extensions(value: object, words: Words) -> HookError:
-    """Return the error for what is neither a list nor a dict: an extension, its class or name, or a function."""
+    """Return the error for a value that is neither a list nor a dict: an extension, its class or name, a function."""
     if isinstance(value, type):
         found, cure = f"the class {value.__name__}", f"give a list: extensions=[{value.__name__}()]"
     elif isinstance(value, str):
@@ -152,8 +161,9 @@ def _as_hook(function: FunctionType, words: Words) -> str:
     return f"extensions=[Extension.of({words.hook}={name})]"
 
 
-def checked(extension: Extension, words: Words = NO_WORDS) -> Extension:
-    """Return the extension, if it is one."""
+def require_extension(extension: Extension, words: Words = NO_WORDS) -> Extension:
+    """Return an extension; refuse any other object."""
+    # The branches are usual slips: the class in place of an object, a function, a name, None, any other object.
     kind = type(extension).__name__
     if isinstance(extension, type) and issubclass(extension, Extension):
         kind = extension.__name__
@@ -186,6 +196,7 @@ def free_name(extension: Extension, taken: Mapping[str, Extension]) -> str:
 
     A name is free for an extension whose class was defined anew, as by a cell of a notebook that runs again.
     """
+    # `LossCurves` is cut before its second capital letter, and `LRSchedule` before the S, which begins a word.
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(extension).__name__).lower()
     names = (name if number == 1 else f"{name}_{number}" for number in count(1))
     return next(free for free in names if free not in taken or _is_defined_anew(type(taken[free]), type(extension)))
@@ -193,5 +204,6 @@ def free_name(extension: Extension, taken: Mapping[str, Extension]) -> str:
 
 def _is_defined_anew(old: type, new: type) -> bool:
     """Return whether the name of the old class in its module stands for the new one."""
+    # A class that a function makes is not an attribute of its module, and never counts as defined anew.
     is_renamed = (old.__module__, old.__qualname__) != (new.__module__, new.__qualname__)
     return old is not new and not is_renamed and getattr(sys.modules[new.__module__], new.__qualname__, None) is new

@@ -45,20 +45,19 @@ class Fixtures(Mapping[str, Any]):
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    # ---- reading -----------------------------------------------------------------------------------------------
-
     def __getitem__(self, name: str) -> Any:
         store = self._store
         if store.thread != get_ident():
             store.require_own_thread()
+        # Most reads end here: the fixture is alive, and its cell has a value.
         try:
             return store.cells[name].value
-        except (KeyError, AttributeError):  # not alive, or to be computed
-            pass
+        except (KeyError, AttributeError):  # no such cell; or one without a value: dead, lazy, or still waiting
+            pass  # the rest is outside of `except`, so that a FixtureNotFound does not show the KeyError above itself
         if store.has(name):
             return store.value(name)
         site = site_of(_getframe(1))
-        raise messages.not_found(store, name, f"{messages.who(site)} reads", messages.where(site))
+        raise messages.not_found_error(store, name, f"{messages.who(site)} reads", messages.where(site))
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the fixture's value, or ``default`` if it is not alive."""
@@ -85,10 +84,10 @@ class Fixtures(Mapping[str, Any]):
         return f"<fixtures {', '.join(self._store.names()) or 'none'}>"
 
     def _ipython_key_completions_(self) -> list[str]:
-        """Return what ``fixtures["<TAB>`` offers."""
+        """Return the names that IPython offers after ``fixtures["<TAB>``."""
         return [*self._store.names()]
 
-    # ---- writing -----------------------------------------------------------------------------------------------
+    # Each of the methods below notes the line of its caller: an error about the fixture names it as the definer.
 
     def define(self, name: str, value: Any, stage: str | None = None) -> None:
         """Define a fixture in the innermost stage, or in the open stage of that name around it.
@@ -97,7 +96,7 @@ class Fixtures(Mapping[str, Any]):
             StageError: no stage of that name is open.
         """
         store, frame = self._store, _getframe(1)
-        site = frame.f_code, frame.f_lasti
+        site = frame.f_code, frame.f_lasti  # `site_of`, without a call: a loop defines fixtures in each step
         if store.strict:
             store.require_declared(name, site)
         scope = store.innermost if stage is None else store.open.get(stage) or store.require_open(stage, site)
@@ -109,8 +108,8 @@ class Fixtures(Mapping[str, Any]):
         """Define several fixtures in the innermost stage, in one call.
 
         Args:
-            values: by name.
-            seldom: few hooks ask for them; what nothing asks for costs less then, and what is asked for more.
+            values: the values by fixture name.
+            seldom: few hooks ask for these fixtures. A fixture that nothing asks for then costs less, any other more.
         """
         store, frame = self._store, _getframe(1)
         site = frame.f_code, frame.f_lasti
@@ -133,9 +132,9 @@ class Fixtures(Mapping[str, Any]):
     def update(self, values: Mapping[str, Any]) -> None:
         """Modify the live fixtures and define the rest in the innermost stage; on an error, nothing is written."""
         store, site = self._store, site_of(_getframe(1))
-        for name in values:
+        for name in values:  # all refusals come before the first write
             if name in store.always_there:
-                raise messages.reserved(store, name, site)
+                raise messages.reserved_error(store, name, site)
             store.require_declared(name, site)
         for name, value in values.items():
             if name in self:

@@ -1,4 +1,4 @@
-"""The call of a hook beyond the function: an around-hook is entered and left; a return value is written to fixtures."""
+"""The work around the call of a hook: around-hooks are entered and left, return values are written to fixtures."""
 
 from __future__ import annotations
 
@@ -16,67 +16,75 @@ Suspended = Generator[None, None, None]
 
 
 def enter(hook: Hook, generator: Suspended) -> None:
-    """Run the part before the yield."""
-    if not isinstance(generator, Generator):  # @contextmanager has wrapped the hook
-        raise _misused(hook, f"returned a {type(generator).__name__}, which is not a generator")
+    """Run an around-hook to its ``yield``."""
+    if not isinstance(generator, Generator):  # as of a hook below @contextmanager
+        raise _misuse_error(hook, f"returned a {type(generator).__name__}, which is not a generator")
     try:
         next(generator)
     except StopIteration:
-        raise _misused(hook, "did not yield, so the stage would never run") from None
+        raise _misuse_error(hook, "did not yield, so the stage would never run") from None
 
 
-def is_waiting(generator: Any, *, is_known: bool = True) -> bool:
-    """Return whether an around-hook, or a fixture, has still to go on; ``is_known`` if its class does not tell."""
+def is_waiting(generator: Any, *, is_first: bool = True) -> bool:
+    """Return whether the generator of an around-hook or a provider has still to be resumed.
+
+    Args:
+        generator: the generator.
+        is_first: whether this is the first time that the end of the stage asks.
+    """
     if isinstance(generator, GeneratorType):
         return generator.gi_frame is not None
-    return is_known and isinstance(generator, Generator)
+    # Generators of other classes, as Cython makes them, do not say whether they have ended: they are resumed once.
+    return is_first and isinstance(generator, Generator)
 
 
 def leave(hook: Hook, generator: Suspended, error: BaseException | None) -> None:
-    """Run the part after the yield; if the stage has failed, raise its error at the yield.
+    """Run the rest of an around-hook after its ``yield``, at which the error of a failed stage is raised.
 
-    The hook may clean up after the error, but not swallow it: the stage raises it whatever the hook does.
+    The hook may clean up after the error, but cannot swallow it: the stage raises it whatever the hook does.
     """
     try:
         if error is None:
             next(generator)
         else:
             _throw(generator, error)
-    except StopIteration:
+    except StopIteration:  # the hook has ended, as it must
         return
     generator.close()
-    raise _misused(hook, "yields more than once")
+    raise _misuse_error(hook, "yields more than once")
 
 
 def _throw(generator: Suspended, error: BaseException) -> None:
+    """Raise an error at the ``yield`` of a hook; a StopIteration says that the hook let the error through."""
     traceback = error.__traceback__
     try:
         generator.throw(error)
     except BaseException as raised:
-        wrapped = isinstance(error, StopIteration) and raised.__cause__ is error  # as generators do
+        # A generator turns a StopIteration that leaves it into a RuntimeError (PEP 479), which is not the hook's error.
+        wrapped = isinstance(error, StopIteration) and raised.__cause__ is error
         if raised is error or wrapped:
             raise StopIteration from None
         raise
     finally:
-        error.__traceback__ = traceback  # without the hook's frames, which would pile up
+        error.__traceback__ = traceback  # each around-hook that passes the error on would add its frames
 
 
-def _misused(hook: Hook, wrong: str) -> HookError:
+def _misuse_error(hook: Hook, wrong: str) -> HookError:
     return hook.call.error(wrong, hook.label, AROUND_CURE)
 
 
 def write(store: Store, hook: Hook, scope: Scope, returned: Any) -> None:
     """Write the return value of a hook, a tuple for several names, to the fixtures that it declares."""
-    values = (returned,) if len(hook.writes) == 1 else returned
+    values = (returned,) if len(hook.writes) == 1 else returned  # one fixture may itself be a tuple
     if not isinstance(values, tuple) or len(values) != len(hook.writes):
         names = ", ".join(hook.written)
-        wrong, cure = f"returned {_described(returned)} for ({names})", f"return a tuple: return {names}"
+        wrong, cure = f"returned {_describe(returned)} for ({names})", f"return a tuple: return {names}"
         raise hook.call.error(wrong, hook.writes[0].name, cure)
     for target, value in zip(hook.writes, values, strict=True):
         if target.defines:
             owner = scope if target.stage is None else store.require_open(target.stage, hook)
             store.provide(target.name, value, owner, hook)
-        elif value is None:
+        elif value is None:  # the hook has no `return`: most likely it was forgotten
             wrong = f"returned None for {target.name!r}, which it modifies"
             raise hook.call.error(wrong, hook.writes[0].name, "return the new value")
         else:
@@ -89,7 +97,7 @@ def refuse_return(hook: Hook) -> NoReturn:
     raise hook.call.error("returned a value that it does not declare", hook.label, cure)
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, tuple):
         return f"{len(value)} values"
     return "None" if value is None else f"one {type(value).__name__}"

@@ -27,6 +27,7 @@ EVERY_STAGE: Final = "stage"
 """Hooks named ``pre_stage``, ``post_stage`` or ``around_stage`` run at each stage at which their fixtures are alive."""
 
 KINDS: Final = ("pre", "post", "around")
+"""The first words of hooks' names."""
 
 HOW_HOOKS_ARE_CALLED: Final = "hooks are called pre_<stage>, post_<stage> or around_<stage>"
 
@@ -36,46 +37,33 @@ AROUND_CURE: Final = "an around-hook must have one bare `yield`, where the stage
 @final
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A hook whose signature and declarations have been read.
+    """A hook whose signature and declarations have been read."""
 
-    Attributes:
-        kind: ``pre``, ``post`` or ``around``.
-        stage: the stage's name, or ``stage`` for every stage.
-        owner: the extension's name; empty for a method of the Extensible itself.
-        call: calls the method with fixtures.
-        always: it runs after a failure too.
-        priority: orders it among hooks that nothing else orders, lowest first.
-        writes: the fixtures that it writes with its return value.
-        everywhere: it belongs to every stage.
-        schedules: all of them must let it run; each comes with the call that asks it.
-        returns_nothing: a value that it returns is an error, for it declares no write.
-        replaced_by: a fixture that takes its place in loops that have it; empty if there is none.
-    """
-
-    kind: str
-    stage: str
-    owner: str
-    call: NamedCall
-    always: bool
-    priority: int
-    writes: tuple[Write, ...]
-    everywhere: bool
-    schedules: tuple[tuple[Schedule, NamedCall], ...] = ()
-    returns_nothing: bool = False
-    replaced_by: str = ""
+    kind: str  # one of KINDS
+    stage: str  # the name of the stage, or EVERY_STAGE
+    owner: str  # the name of the extension; empty for a method of the Extensible itself
+    call: NamedCall  # calls the method with fixtures
+    always: bool  # the hook runs also if its stage has failed
+    priority: int  # orders hooks that nothing else orders, lowest first
+    writes: tuple[Write, ...]  # the fixtures that its return value is written to
+    everywhere: bool  # it is a hook of every stage
+    schedules: tuple[tuple[Schedule, NamedCall], ...] = ()  # with the call of `should_run`; all must return True
+    returns_nothing: bool = False  # it declares no write: a returned value would be lost, and is refused
+    replaced_by: str = ""  # the fixture that takes the place of the hook in loops that have it; empty if none does
+    ranks: int | None = None  # the process that runs it alone, of several that train together; None: each of them
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of all fixtures that it or its schedules read."""
+        """The names of all fixtures that the hook or its schedules read."""
         return (*self.call.parameters, *(name for _, call in self.schedules for name in call.parameters))
 
     @property
     def is_plain(self) -> bool:
-        """Whether it can simply be called with the values of fixtures."""
+        """Whether the call needs nothing but the values of fixtures: no schedule, no write, no check of the stage."""
         return self.call.defaults is not None and not (self.writes or self.everywhere or self.schedules)
 
     def runs_at(self, stage: str) -> bool:
-        """Return whether it belongs to this stage."""
+        """Return whether the hook belongs to a stage."""
         return self.everywhere or self.stage == stage
 
     @property
@@ -85,7 +73,7 @@ class Hook:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """The names of the fixtures that it declares to write."""
+        """The names of the fixtures that the hook declares to write."""
         return tuple(write.name for write in self.writes)
 
     @property
@@ -94,12 +82,13 @@ class Hook:
         return f"extension {self.owner!r}" if self.owner else "the extensible itself"
 
 
-def read_hooks(holder: object, owner: str, default_priority: int = 0) -> list[Hook]:
+def read_hooks(holder: object, owner: str, default_priority: int = 0, ranks: int | None = None) -> list[Hook]:
     """Return the hooks of an object, in the order in which they are written."""
-    return [_read_hook(holder, name, owner, default_priority) for name in _hook_names(holder, owner)]
+    return [_read_hook(holder, name, owner, default_priority, ranks) for name in _hook_names(holder, owner)]
 
 
 def _hook_names(holder: object, owner: str) -> Iterator[str]:
+    """Yield the names of an object's hooks; refuse methods that are decorated as hooks but are named otherwise."""
     for name, found in attributes_of(holder).items():
         kind, _, stage = name.partition("_")
         declarations = declarations_of(found)
@@ -117,22 +106,23 @@ def _hook_names(holder: object, owner: str) -> Iterator[str]:
 
 
 def _is_hook(holder: object, name: str, found: object, *, is_loop: bool) -> bool:
-    """Return whether an attribute with the name of a hook can be called; refuse what only computes a callable."""
+    """Return whether an attribute with the name of a hook can be called; refuse a property and the like."""
     if not is_computed(found):
         return is_method(found) or (callable(found) and not isinstance(found, type))
-    if not is_loop or name.partition("_")[2] in stages_opened_by(type(holder)):  # a loop may have `pre_trained`
+    # A loop may have a property `pre_trained`; it is a mistake only if the loop opens a stage of that name.
+    if not is_loop or name.partition("_")[2] in stages_opened_by(type(holder)):
         wrong = f"has the name of a hook, but is a {type(found).__name__}, which cannot be called as one"
         refuse(holder, name, wrong, f"write a method, `def {name}(self, ...)`; or take another name")
     return False
 
 
-def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> Hook:
+def _read_hook(holder: object, name: str, owner: str, default_priority: int, ranks: int | None) -> Hook:
     kind, _, stage = name.partition("_")
     declarations = declarations_of(unbound(holder, name))
     refuse_uncallable(holder, name)
     _refuse_mistakes(holder, name, kind, stage, declarations)
     call = NamedCall(getattr(holder, name), f"{type(holder).__name__}.{name}")
-    if not owner:  # else a cycle would keep the holder alive
+    if not owner:  # the Extensible holds its own hooks: bound strongly, they would keep it alive until a collection
         call.function = weakly(call.function, holder)
     failure = [parameter for parameter in call.required if parameter in FAILURE]
     if failure and not declarations.always:
@@ -141,21 +131,26 @@ def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> 
     rules = schedules_of(holder, name)
     schedules = tuple((rule, NamedCall(rule.should_run, f"the schedule of {call.label}")) for rule in rules)
     always, writes = declarations.always, declarations.writes
+    # A lost return value is refused only where the author could know: not of a lambda, nor of a borrowed method.
     is_silent = kind != "around" and not writes and _is_written_out(holder, name)
     instead = replacement_of(holder, name)
-    return Hook(kind, stage, owner, call, always, rank, writes, stage == EVERY_STAGE, schedules, is_silent, instead)
+    everywhere = stage == EVERY_STAGE
+    # A hook that writes a fixture runs in all processes, as hooks there may ask for the fixture.
+    where = None if writes else ranks
+    return Hook(kind, stage, owner, call, always, rank, writes, everywhere, schedules, is_silent, instead, where)
 
 
 def replacement_of(holder: object, name: str) -> str:
-    """Return the fixture that takes the place of a hook; empty if none does, as with a schedule, which picks steps."""
+    """Return the fixture that takes the place of a hook; empty if none does."""
     declared = declarations_of(unbound(holder, name)).replaced_by
+    # A schedule picks steps, while the loop updates the fixture at each step: a scheduled hook is not replaced.
     return "" if declared and schedules_of(holder, name) else declared
 
 
 def _is_written_out(holder: object, name: str) -> bool:
-    """Return whether a hook is a ``def`` of its own: a lambda returns a value whether it means to or not.
+    """Return whether a hook is a ``def`` of its own, and not a lambda or the method of another object.
 
-    So does the method of another object, such as ``list.pop``, which was not written to be a hook.
+    A lambda returns a value whether it is meant or not, and ``list.pop`` was not written to be a hook.
     """
     found = unbound(holder, name)
     if isinstance(found, MethodType) and found.__self__ is holder:
@@ -164,6 +159,7 @@ def _is_written_out(holder: object, name: str) -> bool:
 
 
 def _refuse_mistakes(holder: object, name: str, kind: str, stage: str, declarations: Declarations) -> None:
+    """Refuse declarations that do not fit the kind of the hook."""
     generator, writes = is_generator(holder, name), declarations.writes
     if kind == "around" and not generator:
         refuse(holder, name, "is not a generator", AROUND_CURE)

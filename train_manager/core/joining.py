@@ -1,10 +1,10 @@
-"""Extensions that come or go while a run is open: they get its pre hooks as they come, its post hooks as they go.
+"""Extensions that come or go while a run is open: they get its pre hooks late, and its post hooks early.
 
-One that pauses lets go of what its around-hooks hold, and takes it again afterwards.
+The around-hooks of an extension that pauses end, and are entered again when it resumes.
 
-``Options.joined`` names the stage that is joined late; ``Registry`` calls this after each change of the extensions.
-Fixtures that an extension has defined in that stage live on when it goes, until the stage ends or an extension that
-comes later provides them anew.
+``Options.joined`` names the stage that extensions may join late; ``Registry`` calls ``Joining`` after each change of
+the extensions. If an extension goes, the fixtures that it has defined in that stage live on until the stage ends, or
+until an extension that comes later provides them anew.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Joining:
         self._store = store
 
     def when_open(self, do: Callable[[], None]) -> None:
-        """Do it now if the stage is open; as soon as its pre hooks have run if it opens; never if it is ending."""
+        """Call a function as soon as the joined stage has run its pre hooks; never if it is closed or ends."""
         stage = self._store.open.get(self._store.options.joined)
         if stage is None:
             return
@@ -42,13 +42,15 @@ class Joining:
         extras = stage.add_extras()
         if extras.is_joinable:
             do()
-        elif not extras.is_ending:
+        elif not extras.is_ending:  # its pre hooks run: later ones may define fixtures that the newcomer needs
             extras.waiting.append(do)
 
     def join(self, hooks: Hooks, providers: Providers) -> None:
-        """Define their lazy fixtures and run their pre hooks; after an error they leave as from a stage that failed."""
+        """Define the lazy fixtures of extensions that come, and run their pre hooks."""
         stage = self._stage()
-        self._store.bring_all()  # lazy fixtures of the plan before, whose extensions may have left
+        # The stage finds lazy fixtures that wait by its plan. Those of the old plan, whose extensions may have left,
+        # must be written before the plan changes.
+        self._store.bring_all()
         stage._plan = plan = self._store.plan_of(stage.name)
         try:
             self._define([found for found in plan.providers.values() if _is_in(providers, found)], stage)
@@ -56,34 +58,34 @@ class Joining:
             for schedule in (schedule for hook in here for schedule, _ in hook.schedules):
                 schedule.opened(stage, Alive(self._store))
             self._run([hook for hook in here if hook.kind != "post"], stage)
-        except BaseException as error:
+        except BaseException as error:  # the extensions leave, as from a stage that has failed
             self._leave(hooks, providers, stage, Failures(stage.name, error))
             raise
 
     def leave(self, hooks: Hooks, providers: Providers) -> None:
-        """Run their post hooks, and leave their around-hooks."""
+        """Run the post hooks of extensions that go, and the rest of their around-hooks."""
         stage = self._stage()
         failures = Failures(stage.name)
         self._leave(hooks, providers, stage, failures)
         _raise(failures)
 
     def let_go(self, hooks: Hooks) -> None:
-        """Leave their around-hooks in all open stages, the innermost first: their extensions pause."""
+        """Run the rest of the around-hooks of pausing extensions, in all open stages, the innermost first."""
         failures = Failures(self._store.options.joined)
         for stage in self._stages():
             stage.add_extras().resting += self._leave_around(hooks, stage, failures)
         _raise(failures)
 
     def take_again(self, hooks: Hooks) -> None:
-        """Enter those again that were left so, in the stages that are still open."""
+        """Enter the around-hooks again that ``let_go`` has left, in the stages that are still open."""
         failures = Failures(self._store.options.joined)
-        for stage in reversed(self._stages()):
+        for stage in reversed(self._stages()):  # the outermost first, as the stages were opened
             extras = stage.add_extras()
             again = [hook for hook in extras.resting if _is_in(hooks, hook)]
             extras.resting = [hook for hook in extras.resting if not _is_in(hooks, hook)]
             with _Inside(self._store, stage):
                 for hook in again:
-                    stage._guarded(failures, hook, stage._enter, hook)
+                    stage._run_guarded(failures, hook, stage._enter, hook)
         _raise(failures)
 
     def _stages(self) -> list[Stage]:
@@ -100,12 +102,13 @@ class Joining:
         return stage
 
     def _define(self, providers: Providers, stage: Stage) -> None:
-        """Define lazy fixtures, also in place of those of extensions that have left."""
+        """Define lazy fixtures, also in place of the fixtures of extensions that have left."""
         store = self._store
         cells = [(store.cell(provider.name), provider) for provider in providers]
+        # All refusals come before the first change.
         for cell, provider in cells:
             if cell.owner is not None and not (cell.owner is stage and stage.may_renew(cell, provider)):
-                raise messages.exists(store, cell.name, provider)
+                raise messages.exists_error(store, cell.name, provider)
         for cell, provider in cells:
             if cell.owner is None:
                 stage.own(cell, provider)
@@ -115,7 +118,7 @@ class Joining:
             cell.compute = LazyFixture(provider, store)
 
     def _run(self, hooks: Hooks, stage: Stage) -> None:
-        """Run pre hooks, and around-hooks to their yield."""
+        """Run pre hooks, and around-hooks to their ``yield``."""
         store = self._store
         with _Inside(store, stage):
             for hook in hooks:
@@ -123,35 +126,40 @@ class Joining:
                 try:
                     (stage._enter if hook.kind == "around" else stage._call)(hook)
                 except BaseException as error:
-                    raise stage._told(error)  # noqa: B904  # the same error, with a note
+                    raise stage._annotate(error)  # noqa: B904  # the same error, with a note
 
     def _leave(self, hooks: Hooks, providers: Providers, stage: Stage, failures: Failures) -> None:
-        """Run post hooks, after a failure only ``@always`` ones, and leave around-hooks; all failures are noted."""
+        """Run post hooks, after a failure only ``@always`` ones, and the rest of around-hooks; note all failures."""
         extras = stage.add_extras()
+        # Noted first: what these hooks and providers have defined may now be provided anew (`Scope.may_renew`).
         extras.left += [*(hook for hook in hooks if hook.writes), *providers]
         post = [hook for hook in hooks if hook.kind == "post" and hook.runs_at(stage.name)]
+        # The plan orders the hooks. It lacks the hooks of an extension that pauses, which run last.
         in_order = [hook for hook in stage._plan.post if _is_in(post, hook)]
         paused = [hook for hook in post if not _is_in(in_order, hook)]
         with _Inside(self._store, stage):
             for hook in (*in_order, *paused):
                 if hook.always or failures.first() is None:
-                    stage._guarded(failures, hook, stage._call, hook)
+                    stage._run_guarded(failures, hook, stage._call, hook)
         self._leave_around(hooks, stage, failures)
 
     def _leave_around(self, hooks: Hooks, stage: Stage, failures: Failures) -> list[Hook]:
-        """Leave those that wait at their yield, the last one first; return them in the order in which they came."""
+        """Run the rest of around-hooks that wait at their ``yield``, the last first; return them, the first first."""
         suspended = stage.add_extras().suspended
         left = [one for one in reversed(suspended) if _is_in(hooks, one[0])]
         with _Inside(self._store, stage):
             for caller, generator in left:
-                suspended.remove((caller, generator))
-                stage._guarded(failures, caller, stage._resume, caller, generator, failures.first())
+                suspended.remove((caller, generator))  # before it runs: the end of the stage must not run it again
+                stage._run_guarded(failures, caller, stage._resume, caller, generator, failures.first())
         return [caller for caller, _ in reversed(left)]
 
 
 @final
 class _Inside(AbstractContextManager[None]):
-    """The hooks of a stage run as if no stage were open inside it, perhaps in the middle of another hook."""
+    """Makes a stage the innermost one for a ``with`` block, in which its hooks run, perhaps inside of another hook.
+
+    At the end, the stages that are open inside it, and the hook that was running, are put back.
+    """
 
     def __init__(self, store: Store, stage: Stage) -> None:
         self._store = store
@@ -171,5 +179,5 @@ def _raise(failures: Failures) -> None:
 
 
 def _is_in(found: Sequence[object], one: object) -> bool:
-    """Return whether this very object is among them: hooks of two extensions may be equal."""
+    """Return whether an object is in a sequence, by ``is``: hooks of two extensions may be equal."""
     return any(other is one for other in found)

@@ -1,7 +1,7 @@
 """Methods that look like hooks, or like overrides, but that nothing calls: refused before the first stage.
 
-``on_train_epoch_end`` and ``train_bach`` are methods as any other to Python, and would never run. A name that comes
-from a base class of another library is left alone: something calls it. ``@not_a_hook`` says so of the others.
+``on_train_epoch_end`` and ``train_bach`` are methods as any other to Python, and would never run. A name that a base
+class of another library has is left alone, since that library calls it. ``@not_a_hook`` excepts any other method.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from train_manager.telling.words import Words
 
 PREFIXES: Final = {"on_": "", "before_": "pre", "after_": "post", "begin_": "pre", "end_": "post"}
 SUFFIXES: Final = {"_start": "pre", "_begin": "pre", "_end": "post"}
-"""How the names of hooks begin and end in other tools, and which hook is meant, if that tells it."""
+"""How the names of hooks begin and end in other tools, with the kind of hook that is meant; empty: either kind."""
 
+# Methods that a loop or another library calls by name: neither hooks nor mistakes.
 CALLED_BY_OTHERS: Final = {"setup", "teardown", "close", "state_dict", "load_state_dict", "replace_parameters"}
-NEARLY_A_HOOK: Final = 0.9  # of 1: one letter of ten
-NEARLY_AN_OVERRIDE: Final = 0.85
-WAY_OUT: Final = " (or @not_a_hook, if it is a method of your own)"
+NEARLY_A_HOOK: Final = 0.9  # the share of letters that two names have in common: one letter of ten may differ
+NEARLY_AN_OVERRIDE: Final = 0.85  # the same for the methods of a loop
+WAY_OUT: Final = " (or @not_a_hook, if it is a method of your own)"  # ends each cure
 
 
 class Look(NamedTuple):
-    """What is wrong with a method, and the cure."""
+    """The mistake in a method, as the end of a sentence, and its cure."""
 
     wrong: str
     cure: str
 
 
 def refuse_lookalikes(holder: object, opener: type, words: Words) -> None:
-    """Refuse a method that looks like a hook or an override, and is none.
+    """Refuse a method that looks like a hook or an override, but is neither.
 
     Args:
         holder: an extension, or the Extensible itself.
         opener: the class of the Extensible, which opens the stages.
-        words: what other tools call its hooks.
+        words: the names that its hooks have in other tools.
     """
     cls = type(holder)
     if opener in _looked_at.get(cls, ()):
@@ -56,39 +57,46 @@ def refuse_lookalikes(holder: object, opener: type, words: Words) -> None:
 
 
 _looked_at: weakref.WeakKeyDictionary[type, weakref.WeakSet[type]] = weakref.WeakKeyDictionary()
-"""The classes without such methods, and for which loops: a look takes longer than all else that an object costs."""
+"""For each class that was found clean, the classes of loops that open its stages.
+
+A look at a class takes longer than all other work on an extension that is added. Both sides are weak, so that classes
+made in a test or a notebook can be freed.
+"""
 
 
 @final
 class _Looks:
-    """What the names of one class look like, to a class that opens stages.
+    """Looks at the names of one class, as a class that opens stages would read them.
 
-    A plain loop may call its own methods as it likes; only a prefix before one of its own stages is refused there.
+    A plain loop may name its own methods freely; only a prefix before one of its own stages is refused there.
     """
 
     def __init__(self, cls: type, opener: type, words: Words) -> None:
         self.words = words
         self.is_loop = issubclass(cls, opener)
         self.stages = stages_opened_by(opener)
+        # A method may be named after a stage that its own class opens, as `fit` opens "fit"; not after any other stage.
         self.others_stages = self.stages.difference(*(stages_opened_by(base, inherited=False) for base in _users(cls)))
         declared = [(name, declarations_of(found)) for base in opener.__mro__ for name, found in vars(base).items()]
         self.overridable = [name for name, declarations in declared if declarations.overridable]
 
     def of(self, name: str) -> Look | None:
+        """Return the mistake that a name gives away; None if it looks like a method of the user's own."""
+        # Real hooks and private names: only an override may be misspelt here.
         if name.startswith("_") or name in CALLED_BY_OTHERS or name.partition("_")[0] in KINDS:
             return self.nearly_an_override(name)
-        if self.is_loop and not self.overridable:
+        if self.is_loop and not self.overridable:  # a plain loop, derived from Extensible itself
             look = self.with_a_prefix(name)
             return None if look is None or look.cure == HOW_HOOKS_ARE_CALLED else look
-        looks = (self.known, self.with_a_prefix, self.like_a_stage, self.nearly_a_hook, self.nearly_an_override)
+        looks = (self.foreign_hook, self.with_a_prefix, self.like_a_stage, self.nearly_a_hook, self.nearly_an_override)
         return next((found for look in looks if (found := look(name))), None)
 
-    def known(self, name: str) -> Look | None:
+    def foreign_hook(self, name: str) -> Look | None:
         known = self.words.foreign_hooks(name)
         return Look(f"looks like a hook of {known[0].tool}, but would never run", known[0].cure) if known else None
 
     def with_a_prefix(self, name: str) -> Look | None:
-        """Find ``on_train_batch_end``, and tell what it may mean by the stages that there are."""
+        """Find ``on_train_batch_end``, with the hooks of existing stages that may be meant by it."""
         prefix = next((prefix for prefix in PREFIXES if name.startswith(prefix)), None)
         if prefix is None:
             return None
@@ -111,21 +119,22 @@ class _Looks:
         return Look("looks like a hook, but would never run", f"did you mean {nearest[0]!r}?") if nearest else None
 
     def nearly_an_override(self, name: str) -> Look | None:
-        """Find ``train_bach``; not ``train_batches`` or ``_train_batch``, which say something else."""
+        """Find ``train_bach``; not ``train_batches`` or ``_train_batch``, which contain the right name."""
         others = [other for other in self.overridable if other not in name and name not in other]
         nearest = get_close_matches(name, others, 1, NEARLY_AN_OVERRIDE) if self.is_loop else []
         return Look("overrides nothing", f"did you mean {nearest[0]!r}?") if nearest else None
 
 
 def _users(cls: type) -> list[type]:
-    """Return the classes that users have derived from those of this library."""
+    """Return the classes of users, which they have derived from classes of this library."""
     ours = [base for base in cls.__mro__ if base.__module__.partition(".")[0] == "train_manager"]
     return [base for base in cls.__mro__ if base not in ours and issubclass(base, (*ours,))]
 
 
 def _names(cls: type) -> Iterator[str]:
-    """Yield the names of methods that only users' classes have, without those that say what they are."""
+    """Yield the names of methods that only users' classes have, without ``@not_a_hook`` and ``@fixture`` methods."""
     users = _users(cls)
+    # A name that a base class of a library has too is called there: an override, and not a mistake.
     meant = {name for base in cls.__mro__ if base not in users for name in vars(base)}
     found = [(name, value) for base in users for name, value in vars(base).items()]
     declared = [(name, declarations_of(value)) for name, value in found]
@@ -136,9 +145,10 @@ def _names(cls: type) -> Iterator[str]:
 
 
 def warn_if_idle(extension: object, hooks: Sequence[object], providers: Sequence[object]) -> None:
-    """Warn of an extension that has neither hooks nor fixtures, and nothing else that a loop would call."""
+    """Warn of an extension that has no hook, no fixture, and no other method that a loop would call."""
     cls = type(extension)
     users = _users(cls)
+    # A base class other than Extension and object may call the methods, or use the extension in another way.
     does = {name for base in users for name in vars(base)} & CALLED_BY_OTHERS
     is_more = any(base not in users and base.__name__ != "Extension" for base in cls.__mro__[:-1])
     if users and not (hooks or providers or does or is_more):

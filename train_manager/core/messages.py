@@ -16,40 +16,42 @@ from train_manager.telling.errors import (
     did_you_mean,
 )
 from train_manager.telling.source_locations import line_of
-from train_manager.telling.words import Provided, fixture_of, suggested
+from train_manager.telling.words import Provided, fixture_of, suggestion
 
 
 def who(definer: Definer) -> str:
-    """Return the name of the hook, or of the function that holds the line."""
+    """Return the name of the hook or provider, or of the function that holds the line."""
     return definer[0].co_qualname if isinstance(definer, tuple) else definer.label
 
 
 def where(definer: Definer) -> str:
-    """Return the line, or that of the hook's definition, as ``file:line``."""
+    """Return the line, or the line at which the hook is defined, as ``file:line``."""
     return line_of(definer) if isinstance(definer, tuple) else str(definer.call.defined_at)
 
 
-def _asked(state: State, name: str, definer: Definer) -> dict[str, Any]:
+def _error_data(state: State, name: str, definer: Definer) -> dict[str, Any]:
+    """Return the arguments that all errors about a fixture have in common."""
     return {"name": name, "asked_by": who(definer), "asked_at": where(definer), "stages": state.path}
 
 
-def not_found(state: State, name: str, who_does: str, asked_at: str) -> FixtureNotFound:
+def not_found_error(state: State, name: str, who_does: str, asked_at: str) -> FixtureNotFound:
     """Make the error for a name that is not alive: its stage has ended, a recursion hides it, or it never was."""
     alive = state.names()
-    there = {*alive, *state.always_there}
-    stage = state.ended_with(name)
+    there = {*alive, *state.always_there}  # only these are offered as names that may be meant
+    stage = state.former_stage(name)
     words, nearest = state.options.words, list[str]()
-    if state.hidden(name) is not None:
+    if state.find_hidden(name) is not None:  # alive in an outer stage of the same name, and put aside
         what = "which the inner stage of a recursion hides"
         cure = "it comes back when the inner stage ends; pass it on with `staged(name, {...})`"
-    elif stage is not None:
+    elif stage is not None:  # it was alive: the cure is a stage in which it lives, or its summary at the end
         nearest = words.words_for(name, there)
         what = f"which ended with stage {stage!r}"
         summary = words.summary_of(name, there)
         instead = f"; {summary}" if summary else ", or define it in a stage around both"
-        cure = suggested(nearest[0]) if nearest else f"ask for it inside stage {stage!r}{instead}"
-    else:
+        cure = suggestion(nearest[0]) if nearest else f"ask for it inside stage {stage!r}{instead}"
+    else:  # it never was alive: misspelt, a word of another tool, or a fixture of an extension that was not added
         extension = words.extension_for(name)
+        # Where such an extension could provide it, a dead fixture of a like name is not meant.
         could_have = extension is not None and extension.stage in state.path
         nearest = words.fixtures_meant(name, there) or words.fixtures_meant(name, () if could_have else state.gone)
         what = "which no open stage provides"
@@ -59,7 +61,7 @@ def not_found(state: State, name: str, who_does: str, asked_at: str) -> FixtureN
         name=name,
         asked_by=who_does.rpartition(" ")[0],
         asked_at=asked_at,
-        requests=state.requests[:-1],  # the last one is the asker itself
+        requests=state.requests[:-1],  # the last entry is the provider that asks, which the first line names
         stages=state.path,
         alive=alive,
         nearest=nearest,
@@ -68,15 +70,16 @@ def not_found(state: State, name: str, who_does: str, asked_at: str) -> FixtureN
 
 
 def _cure(state: State, nearest: Sequence[str], extension: Provided | None) -> str:
+    """Return the cure for a name that never was alive."""
     if nearest:
-        gone = state.ended_with(fixture_of(nearest[0]))
-        return suggested(nearest[0]) + (f" it lived in stage {gone!r}, which has closed" if gone else "")
+        gone = state.former_stage(fixture_of(nearest[0]))
+        return suggestion(nearest[0]) + (f" it lived in stage {gone!r}, which has closed" if gone else "")
     if extension is not None:
         return extension.cure
     return "no stage has defined it so far; a parameter with a default may be absent"
 
 
-def shorter_lived(state: State, name: str, owner: Scope, scope: Scope, caller: Caller) -> FixtureNotFound:
+def shorter_lived_error(state: State, name: str, owner: Scope, scope: Scope, caller: Caller) -> FixtureNotFound:
     """Make the error for a lazy fixture that asks for a fixture that dies before it."""
     return FixtureNotFound(
         f"{caller.label} lives as long as stage {scope.name!r}, "
@@ -84,54 +87,54 @@ def shorter_lived(state: State, name: str, owner: Scope, scope: Scope, caller: C
         requests=state.requests[:-1],
         alive=state.names(),
         cure=f'provide it in the shorter-lived stage: @fixture("{owner.name}")',
-        **_asked(state, name, caller),
+        **_error_data(state, name, caller),
     )
 
 
-def exists(state: State, name: str, definer: Definer) -> FixtureExists:
+def exists_error(state: State, name: str, definer: Definer) -> FixtureExists:
     """Make the error for the definition of a name that is alive, or always there."""
     if name in state.always_there:
-        return reserved(state, name, definer)
-    there = state.hidden(name) or state.cells[name]
+        return reserved_error(state, name, definer)
+    there = state.find_hidden(name) or state.cells[name]  # put aside by a recursion, or alive
     return FixtureExists(
         f"{who(definer)} defines {name!r}, which stage {there.stage!r} has defined already",
-        defined_at=where(there.definer or there.owner.opened_at),
+        defined_at=where(there.definer or there.owner.opened_at),  # no definer: the line that opened the stage
         cure=f"to change it: fixtures.modify({name!r}, value); for a value of your own: another name",
-        **_asked(state, name, definer),
+        **_error_data(state, name, definer),
     )
 
 
-def reserved(state: State, name: str, definer: Definer) -> FixtureExists:
+def reserved_error(state: State, name: str, definer: Definer) -> FixtureExists:
     """Make the error for a write of a name that is always there."""
     what = f"{who(definer)} writes {name!r}, which is always there and cannot be written"
-    return FixtureExists(what, cure="take another name", **_asked(state, name, definer))
+    return FixtureExists(what, cure="take another name", **_error_data(state, name, definer))
 
 
-def no_stage(state: State, name: str, definer: Definer) -> NoStageOpen:
+def no_stage_error(state: State, name: str, definer: Definer) -> NoStageOpen:
     """Make the error for a write with no stage open."""
     what = f"{who(definer)} writes {name!r} while no stage is open"
     cure = "a fixture lives as long as its stage: write it inside `with self.staged(...):`"
-    return NoStageOpen(what, cure=cure, **_asked(state, name, definer))
+    return NoStageOpen(what, cure=cure, **_error_data(state, name, definer))
 
 
-def not_open(state: State, stage: str, definer: Definer) -> StageError:
+def not_open_error(state: State, stage: str, definer: Definer) -> StageError:
     """Make the error for a definition in a stage that is not open."""
     nearest = state.options.words.stages_meant(stage, state.path)
     what = f"{who(definer)} defines a fixture in stage {stage!r}, which is not open"
-    return StageError(what, nearest=nearest, cure=did_you_mean(nearest), **_asked(state, stage, definer))
+    return StageError(what, nearest=nearest, cure=did_you_mean(nearest), **_error_data(state, stage, definer))
 
 
-def undeclared(state: State, name: str, caller: Caller, site: Definer) -> HookError:
+def undeclared_error(state: State, name: str, caller: Caller, site: Definer) -> HookError:
     """Make the error for a write that a hook does not declare, although only declared writes are allowed."""
     decorator = "modifies" if state.has(name) else "provides"
     return HookError(
         f"{caller.label} writes {name!r} without declaring it, which `strict` refuses",
         cure=f'declare it and return the value: @{decorator}("{name}")',
-        **{**_asked(state, name, site), "asked_by": caller.label},
+        **{**_error_data(state, name, site), "asked_by": caller.label},
     )
 
 
-def other_thread(state: State) -> StageError:
+def other_thread_error(state: State) -> StageError:
     """Make the error for another thread or task."""
     return StageError(
         "stages were touched by another thread or task than the one that opened them",

@@ -16,9 +16,9 @@ from train_manager.telling.source_locations import line_of_function
 
 
 def attributes_of(holder: object) -> dict[str, Any]:
-    """Return what stands in the classes of an object: base classes first, each class as it is written.
+    """Return the attributes of an object's classes, base classes first, each class as it is written.
 
-    Then come the object's own callables. No property is called on the way, and names with two underscores are left out.
+    The object's own callables follow. No property is called on the way; names with two underscores are left out.
     """
     found: dict[str, Any] = {}
     for cls in reversed(type(holder).__mro__):
@@ -28,7 +28,7 @@ def attributes_of(holder: object) -> dict[str, Any]:
 
 
 def method_names(holder: object) -> Iterator[str]:
-    """Return the names of the methods, in that order."""
+    """Return the names of an object's methods, in the order of ``attributes_of``."""
     return (name for name, found in attributes_of(holder).items() if is_method(found))
 
 
@@ -41,38 +41,40 @@ def unbound(holder: object, name: str) -> Any:
 
 
 def is_method(found: object) -> bool:
-    """Return whether it was made by ``def``, or by a decorator or ``partial`` of it: not a property, for example."""
-    if isinstance(found, FunctionType | partial | partialmethod):  # nearly all, and a quick answer
+    """Return whether an attribute was made by ``def``, or by a decorator or ``partial`` of it; a property was not."""
+    if isinstance(found, FunctionType | partial | partialmethod):
         return True
+    # Functions in C and their like, which need a slower test.
     return inspect.isroutine(found) and callable(found)
 
 
 def is_computed(found: object) -> bool:
-    """Return whether it is a property, or another object that makes the attribute when it is read."""
+    """Return whether an attribute is a property, or another object that makes the value when it is read."""
     return not is_method(found) and hasattr(type(found), "__get__")
 
 
-def written_function(holder: object, name: str) -> Callable[..., Any]:
-    """Return the function that a call of the attribute runs in the end."""
+def underlying_function(holder: object, name: str) -> Callable[..., Any]:
+    """Return the function that a call of an attribute runs in the end, below ``partial`` and decorators."""
     found = unbound(holder, name)
     while isinstance(found, partial | partialmethod):
         found = found.func
-    if not is_method(found):
+    if not is_method(found):  # an object with a `__call__`
         found = type(found).__call__
     function: Callable[..., Any] = inspect.unwrap(found)
     return function
 
 
 def is_generator(holder: object, name: str) -> bool:
-    """Return whether the method has a ``yield``."""
-    return inspect.isgeneratorfunction(written_function(holder, name))
+    """Return whether a method has a ``yield``."""
+    return inspect.isgeneratorfunction(underlying_function(holder, name))
 
 
 def refuse_uncallable(holder: object, name: str) -> None:
     """Refuse a method that cannot be called with fixtures: async, or without ``self``."""
-    plain = written_function(holder, name)
+    plain = underlying_function(holder, name)
     if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
         refuse(holder, name, "is async, which nothing would await", "make it a plain `def`")
+    # Only a plain `def` in a class gets the object first: not a staticmethod, nor a function on the object itself.
     if isinstance(next((vars(cls)[name] for cls in type(holder).__mro__ if name in vars(cls)), None), FunctionType):
         first = next(iter(inspect.signature(unbound(holder, name)).parameters), None)
         if first != "self":
@@ -88,14 +90,14 @@ def refuse(holder: object, name: str, wrong: str, cure: str) -> NoReturn:
 
 
 def code_in(found: object) -> Iterator[CodeType]:
-    """Yield the code of an attribute of a class: of a method behind decorators, or the three parts of a property.
+    """Yield the code of an attribute of a class: of a method below its decorators, or of a property's accessors.
 
-    The code of functions inside comes too.
+    The code of functions inside of these is yielded too.
     """
-    parts = [found.fget, found.fset, found.fdel] if isinstance(found, property) else [found]
+    accessors = [found.fget, found.fset, found.fdel] if isinstance(found, property) else [found]
     ahead: list[Any] = []
-    for part in parts:
-        inner = _without_wrapper(part)
+    for accessor in accessors:
+        inner = _without_wrapper(accessor)
         while isinstance(inner, partial | partialmethod | cached_property):
             inner = inner.func
         ahead += [getattr(inspect.unwrap(inner), "__code__", None)] if inspect.isroutine(inner) else []
@@ -103,7 +105,7 @@ def code_in(found: object) -> Iterator[CodeType]:
         code = ahead.pop()
         if isinstance(code, CodeType):
             yield code
-            ahead += code.co_consts
+            ahead += code.co_consts  # the code of inner functions is among the constants
 
 
 def stages_opened_by(cls: type, *, inherited: bool = True) -> frozenset[str]:
@@ -114,9 +116,11 @@ def stages_opened_by(cls: type, *, inherited: bool = True) -> frozenset[str]:
     return frozenset(stage for code in codes for stage in _stages_in(code))
 
 
+# Cached by the code, not by the function: the cache would keep the values alive that a function closes over.
 @cache
-def _stages_in(code: CodeType) -> list[str]:  # not the function: the cache would keep what it closes over
-    if not _names_staged(code):  # most do not, and to read the source takes a thousand times as long
+def _stages_in(code: CodeType) -> list[str]:
+    # Most methods open no stage, and reading the source takes a thousand times as long as this test.
+    if not _names_staged(code):
         return []
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
@@ -131,20 +135,21 @@ def _stages_in(code: CodeType) -> list[str]:  # not the function: the cache woul
 
 
 def _names_staged(code: CodeType) -> bool:
+    """Return whether code, or a function inside it, uses the name ``staged``."""
     inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
     return "staged" in code.co_names or "staged" in code.co_freevars or any(map(_names_staged, inner))
 
 
 def _without_wrapper(found: Any) -> Any:
+    """Return the function of a staticmethod or classmethod; any other attribute as it is."""
     return found.__func__ if isinstance(found, staticmethod | classmethod) else found
 
 
 def _own_callables(holder: object) -> dict[str, Any]:
-    """Return the functions and callable objects in the object's own ``__dict__``.
-
-    Looking into ``__dict__`` makes all attributes of an object slower, for good (CPython 3.11 and 3.12): a hook that
-    counts would take half as long again. So it is done only if a value of the object could be called.
-    """
+    """Return the functions and callable objects in the object's own ``__dict__``."""
+    # The first access to `__dict__` makes all attributes of an object slower, for good (CPython 3.11 and 3.12): a hook
+    # that counts would take half as long again. The garbage collector gives the values without it, so `__dict__` is
+    # read only if one of them could be called.
     values = gc.get_referents(holder)
     values += [value for inner in values if type(inner) is dict for value in inner.values()]
     if not any(map(_can_be_called, values)):
@@ -153,4 +158,5 @@ def _own_callables(holder: object) -> dict[str, Any]:
 
 
 def _can_be_called(value: object) -> bool:
+    """Return whether a value could be a hook; a class, as in ``self.kind = SGD``, is an argument."""
     return callable(value) and not isinstance(value, type)

@@ -23,7 +23,7 @@ class Reason:
 
     before: Hook
     after: Hook
-    name: str
+    name: str  # the fixture that orders the two
 
     def __str__(self) -> str:
         does = "provides" if any(w.defines and w.name == self.name for w in self.before.writes) else "modifies"
@@ -31,24 +31,28 @@ class Reason:
 
 
 def in_order(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> tuple[Hook, ...]:
-    """Return the hooks of one point, given in the order of registration, in the order in which they run.
+    """Return the hooks of one point in the order in which they run.
 
-    A hook that reads a lazy fixture reads all that its provider names.
+    Args:
+        hooks: in the order of registration.
+        providers: of lazy fixtures. A hook that reads a lazy fixture reads all that its provider names.
     """
     reasons = reasons_for(hooks, providers)
+    # By identity: hooks of two extensions of one class may be equal.
     waits_for: dict[int, set[int]] = {id(hook): set() for hook in hooks}
     for reason in reasons:
         waits_for[id(reason.after)].add(id(reason.before))
-    waiting = sorted(hooks, key=_rank)  # stable: equals stay as registered
+    # In the order of rank, the first hook that waits for no other is taken, again and again.
+    waiting = sorted(hooks, key=_rank)  # stable: hooks of equal rank stay as registered
     ordered: list[Hook] = []
     ran: set[int] = set()
     while waiting:
         ready = 0
         while ready < len(waiting) and not waits_for[id(waiting[ready])] <= ran:
             ready += 1
-        if ready == len(waiting):
+        if ready == len(waiting):  # each waiting hook waits for another one
             _refuse_cycle([reason for reason in reasons if not {id(reason.before), id(reason.after)} & ran])
-        ordered.append(waiting.pop(ready))  # only one: it may free a hook that comes before the other ready ones
+        ordered.append(waiting.pop(ready))  # one at a time: it may free a hook of lower rank than the next ready one
         ran.add(id(ordered[-1]))
     _refuse_unordered_modifiers(ordered, reasons)
     return tuple(ordered)
@@ -56,6 +60,7 @@ def in_order(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> tuple[
 
 def reasons_for(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> list[Reason]:
     """Return why hooks run after others: one reason for each pair and fixture."""
+    # What no hook of this point writes orders nothing here.
     written = {name for hook in hooks for name in hook.written}
     reads = {id(hook): _reads(hook, providers, written) for hook in hooks}
     reasons = []
@@ -63,42 +68,43 @@ def reasons_for(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> lis
         for write in before.writes:
             for after in hooks:
                 only_reads = write.name in reads[id(after)] and write.name not in after.written
-                modifies_too = write.defines and write.name in _modified(after)
+                # A modifier needs a definition before it; two modifiers are ordered by priority, below.
+                modifies_too = write.defines and write.name in _modified_names(after)
                 if after is not before and (only_reads or modifies_too):
                     reasons.append(Reason(before, after, write.name))
     return reasons + _by_priority(hooks, reasons)
 
 
 def _by_priority(hooks: Sequence[Hook], reasons: Sequence[Reason]) -> list[Reason]:
-    """Return a reason for two modifiers of one fixture that nothing else orders: the lower priority runs first."""
-    modifiers = [hook for hook in hooks if _modified(hook)]
+    """Return a reason for each two modifiers of one fixture that nothing else orders: the lower priority runs first."""
+    modifiers = [hook for hook in hooks if _modified_names(hook)]
     return [
         Reason(first, second, name)
         for first in modifiers
         for second in modifiers
         if _rank(first) < _rank(second)
-        for name in _both_modify(first, second)[:1]
+        for name in _both_modify(first, second)[:1]  # one fixture is reason enough
         if not _leads(first, second, reasons) and not _leads(second, first, reasons)
     ]
 
 
 def _rank(hook: Hook) -> tuple[bool, int]:
-    """Rank the Extensible's own hooks before others, then by priority."""
+    """Return a key that sorts the Extensible's own hooks before others, then by priority."""
     return hook.owner != "", hook.priority
 
 
-def _modified(hook: Hook) -> list[str]:
+def _modified_names(hook: Hook) -> list[str]:
     return [write.name for write in hook.writes if not write.defines]
 
 
 def _both_modify(first: Hook, second: Hook) -> list[str]:
-    return [name for name in _modified(first) if name in _modified(second)]
+    return [name for name in _modified_names(first) if name in _modified_names(second)]
 
 
 def _reads(hook: Hook, providers: Mapping[str, Provider], written: set[str]) -> set[str]:
     """Return the fixtures that a hook reads, also through providers; ``**kwargs`` reads all that is written."""
     found: set[str] = set()
-    ahead = [*hook.parameters, *(written if hook.call.takes_rest else ())]
+    ahead = [*hook.parameters, *(written if hook.call.takes_rest else ())]  # a provider may name other lazy fixtures
     while ahead:
         name = ahead.pop()
         if name not in found:
@@ -120,6 +126,7 @@ def _leads(first: Hook, last: Hook, reasons: Sequence[Reason]) -> bool:
 
 def refuse_two_providers(hooks: Sequence[Hook], providers: Mapping[str, Mapping[str, Provider]]) -> None:
     """Refuse a fixture that two hooks define in one stage, unless one extension renews it, or a hook and a provider."""
+    # The first definer of each fixture, by its stage and name; then each hook is compared with it.
     first: dict[tuple[str, str], Hook | Provider] = {
         (stage, name): provider for stage, in_stage in providers.items() for name, provider in in_stage.items()
     }
@@ -133,14 +140,14 @@ def refuse_two_providers(hooks: Sequence[Hook], providers: Mapping[str, Mapping[
 
 
 def _renews(hook: Hook, other: Hook | Provider) -> bool:
-    """Return whether both are hooks of one extension, at different points."""
+    """Return whether a fixture of an extension is defined anew by a hook of the same extension at another point."""
     is_own = isinstance(other, Hook) and bool(hook.owner) and hook.owner == other.owner
     return is_own and isinstance(other, Hook) and (hook.kind, hook.stage) != (other.kind, other.stage)
 
 
 def _refuse_unordered_modifiers(ordered: Sequence[Hook], reasons: Sequence[Reason]) -> None:
     """Refuse two modifiers of one fixture that nothing orders: the result would depend on their order."""
-    modifiers = [hook for hook in ordered if _modified(hook)]
+    modifiers = [hook for hook in ordered if _modified_names(hook)]
     for index, second in enumerate(modifiers):
         for first in modifiers[:index]:
             shared = _both_modify(first, second)
@@ -169,7 +176,9 @@ def _refuse_pair(first: Hook | Provider, second: Hook, do: str, name: str, cure:
 
 
 def _refuse_cycle(reasons: Sequence[Reason]) -> NoReturn:
-    """Walk back along the reasons between the waiting hooks until a hook comes a second time, and tell that cycle."""
+    """Raise the error about a cycle among the reasons between waiting hooks."""
+    # Walk back from hook to hook, until one comes a second time; the links before its first visit lead to the cycle
+    # only, and are dropped.
     walked = [reasons[0].after]
     links: list[Reason] = []
     while walked.count(walked[-1]) < 2:

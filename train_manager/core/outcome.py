@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import final
 
-from train_manager.telling.source_locations import shown_path
+from train_manager.telling.source_locations import display_path
 
 
 class Skip(Exception):
@@ -43,14 +43,14 @@ class SkipStage(Skip):
 class Failures:
     """The exceptions of one stage, in the order in which they were raised; the body's comes first.
 
-    One of them comes out, and none is lost:
+    One exception comes out of the stage, and no error is lost:
 
-    - an interruption (KeyboardInterrupt, SystemExit) before an error, an error before a request to skip or the
-      closing of a generator
-    - among errors the body's; several of hooks alone come out as an ExceptionGroup
-    - all other errors become notes on the one that comes out
+    - an interruption (KeyboardInterrupt, SystemExit) comes out before an error, an error before a request to skip or
+      the closing of a generator
+    - among errors, the error of the body comes out; without one, several errors of hooks come out as an ExceptionGroup
+    - all other errors become notes on the exception that comes out
 
-    A skipped stage, whose request must not hide an error:
+    A request to skip must not hide an error:
 
     >>> failures = Failures("step", Skip())
     >>> failures.add(ValueError("in an @always hook"))
@@ -66,36 +66,35 @@ class Failures:
         self._errors = [] if body is None else [body]
 
     def add(self, error: BaseException) -> None:
-        """Add the error of a hook; an error that is here already was only raised again, and counts once."""
+        """Add the error of a hook."""
+        # An around-hook that lets the error of the stage through raises the same object again.
         if not any(error is known for known in self._errors):
             self._errors.append(error)
 
     def first(self) -> BaseException | None:
-        """Return the exception that made the stage fail, as ``@always`` hooks are told it; None if nothing failed."""
+        """Return the exception that made the stage fail, which ``@always`` hooks get; None if nothing failed."""
         return self._errors[0] if self._errors else None
 
     def outcome(self) -> BaseException | None:
-        """Return the exception that comes out, the others as notes on it; None if nothing failed.
-
-        All are forgotten here: the frames in their tracebacks know this object, and would keep each other, and
-        with them the values of the stage, alive.
-        """
+        """Return the exception that comes out, with the others as notes on it; None if nothing failed."""
         errors, body = self._errors, self._body
+        # Let go of them: the frames in their tracebacks refer to this object, and this cycle would keep all values
+        # alive that those frames hold.
         self._errors, self._body = [], None
         if not errors:
             return None
         weight = max(map(_weight, errors))
         heaviest = [error for error in errors if _weight(error) == weight]
         chosen = heaviest[0]
-        if weight == _ERROR and len(heaviest) > 1 and chosen is not body:
+        if weight == _ERROR and len(heaviest) > 1 and chosen is not body:  # hooks have failed, each for its own reason
             return BaseExceptionGroup(f"{len(heaviest)} hooks of stage {self._stage!r} failed", heaviest)
         for error in errors:
-            if error is not chosen and _weight(error) > _REQUEST:
+            if error is not chosen and _weight(error) > _REQUEST:  # a request to skip says nothing to a reader
                 chosen.add_note(_as_note(error))
         return chosen
 
 
-_REQUEST, _ERROR, _INTERRUPTION = range(3)
+_REQUEST, _ERROR, _INTERRUPTION = range(3)  # the heaviest comes out
 
 
 def _weight(error: BaseException) -> int:
@@ -107,6 +106,6 @@ def _weight(error: BaseException) -> int:
 def _as_note(error: BaseException) -> str:
     """Return ``also failed at ema.py:41: ValueError: no room``, and the error's own notes below it."""
     entries = traceback.extract_tb(error.__traceback__)
-    line = f" at {shown_path(entries[-1].filename)}:{entries[-1].lineno}" if entries else ""
+    line = f" at {display_path(entries[-1].filename)}:{entries[-1].lineno}" if entries else ""
     lines = [f"also failed{line}: {type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
     return "\n  ".join(lines)

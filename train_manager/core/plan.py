@@ -1,4 +1,4 @@
-"""What runs at one stage, decided once: the hooks of all extensions, sorted.
+"""The plan of a stage: the hooks of all extensions that run there, sorted once.
 
 A plan is made when a stage first opens, and kept until an extension comes or goes. So work that is done here is not
 done in a training step.
@@ -15,7 +15,7 @@ from weakref import ref
 from train_manager.core.dispatch import CellOf, HookSequence, Run
 from train_manager.core.hooks import EVERY_STAGE, KINDS, Hook
 from train_manager.core.order import in_order, refuse_two_providers
-from train_manager.core.providers import LazyFixture, Provider, chosen
+from train_manager.core.providers import LazyFixture, Provider, choose_providers
 from train_manager.core.scope import Cell
 from train_manager.core.store import Store
 from train_manager.telling.errors import StageError
@@ -24,33 +24,19 @@ from train_manager.telling.errors import StageError
 @final
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What runs at one stage.
+    """The hooks and the lazy fixtures of one stage, ready to be used at each opening."""
 
-    Attributes:
-        around: around-hooks, in the order they enter.
-        pre: pre hooks in their order.
-        post: post hooks in theirs.
-        providers: of the stage's own lazy fixtures, by name.
-        own_lazy: the lazy fixtures themselves, by name.
-        own_cells: their cells.
-        contested: names of its own that another stage provides.
-        lazy: providers of the lazy fixtures of all stages.
-        sequences: the hooks before the body, and those after it.
-        run_pre: calls the first sequence; None if it is empty.
-        run_post: calls the second.
-    """
-
-    around: tuple[Hook, ...]
-    pre: tuple[Hook, ...]
+    around: tuple[Hook, ...]  # in the order in which they enter
+    pre: tuple[Hook, ...]  # in the order in which they run
     post: tuple[Hook, ...]
-    providers: Mapping[str, Provider]
-    own_lazy: Mapping[str, LazyFixture]
-    own_cells: tuple[Cell, ...]
-    contested: tuple[str, ...]
-    lazy: Mapping[str, Provider]
-    sequences: tuple[HookSequence, HookSequence]
-    run_pre: Run | None
-    run_post: Run | None
+    providers: Mapping[str, Provider]  # of the stage's own lazy fixtures, by name
+    own_lazy: Mapping[str, LazyFixture]  # the stage's own lazy fixtures, by name
+    own_cells: tuple[Cell, ...]  # the cells of these: a stage that opens looks whether one of them is alive already
+    contested: tuple[str, ...]  # names of these that another stage provides too
+    lazy: Mapping[str, Provider]  # providers of the lazy fixtures of all stages
+    sequences: tuple[HookSequence, HookSequence]  # the hooks before the body, and the hooks after it
+    run_pre: Run | None  # calls the first sequence; None if it is empty
+    run_post: Run | None  # calls the second sequence; None if it is empty
 
 
 def compile_plan(
@@ -65,7 +51,7 @@ def compile_plan(
     own_names: frozenset[str] = frozenset(),
     late: frozenset[str] = frozenset(),
 ) -> Plan:
-    """Sort out what belongs to this stage.
+    """Make the plan of a stage.
 
     Args:
         stage: the stage's name.
@@ -73,17 +59,18 @@ def compile_plan(
         providers: the provider of each fixture's name, by stage.
         cell_of: finds the cells of fixtures.
         alive_and_lazy: lazy fixtures of open stages, whose providers may have been removed since.
-        is_timed: the time of the hooks is added up.
+        is_timed: the time of the hooks is added to ``store.hook_seconds``.
         is_joined: extensions that come late join this stage.
         store: computes the lazy fixtures; None for a plan that no stage runs.
-        own_names: those of the Extensible.
-        late: names of fixtures whose cells are written when something asks for them.
+        own_names: fixture names of the Extensible.
+        late: names of fixtures that wait in their stage until something asks for them.
     """
     lazy = _of_all_stages(providers)
-    hooks = tuple(hooks)
+    hooks = tuple(hooks)  # iterated over twice
     pre, post, around = in_their_order(stage, hooks, lazy)
     own, computed = providers.get(stage, {}), frozenset({*lazy, *alive_and_lazy})
     schedules = tuple(schedule for hook in around + pre + post for schedule, _ in hook.schedules)
+    # Hooks of any stage may count the ends of this one: `@every(100, of="train_optimizer_step")`.
     counting = tuple(schedule for hook in hooks for schedule, _ in hook.schedules if schedule.of == stage)
     sequences = (
         HookSequence(
@@ -94,7 +81,7 @@ def compile_plan(
             late,
             schedules,
             is_timed=is_timed,
-            ends="stage._opened()" if is_joined else "",
+            ends="stage._let_extensions_join()" if is_joined else "",
         ),
         HookSequence(
             f"post_{stage}",
@@ -104,7 +91,7 @@ def compile_plan(
             late,
             counting=counting,
             is_timed=is_timed,
-            begins="stage._ends()" if is_joined and post else "",
+            begins="stage._ends()" if is_joined and post else "",  # from then on, no extension may join
         ),
     )
     run_pre, run_post = (sequence.function(cell_of) if sequence else None for sequence in sequences)
@@ -116,12 +103,13 @@ def compile_plan(
 
 
 def in_their_order(stage: str, hooks: Iterable[Hook], lazy: Mapping[str, Provider]) -> list[tuple[Hook, ...]]:
-    """Return the pre, post and around-hooks of a stage, in the order they run."""
+    """Return the pre, post and around-hooks of a stage, each in the order in which they run."""
     here = [hook for hook in hooks if hook.stage in (stage, EVERY_STAGE)]
     return [in_order([hook for hook in here if hook.kind == kind], lazy) for kind in KINDS]
 
 
 def _of_all_stages(providers: Mapping[str, Mapping[str, Provider]]) -> dict[str, Provider]:
+    """Return one provider for each name, whatever its stage."""
     return {name: provider for in_stage in providers.values() for name, provider in in_stage.items()}
 
 
@@ -130,7 +118,8 @@ class Plans:
     """The plan of every stage, by its name; made at the first lookup, and kept in the state."""
 
     def __init__(self, state: Store) -> None:
-        self._kept_in = ref(state)  # weakly, for the state has the plans: what is gone would wait for a collection
+        # Weakly: the state refers to this object, and a cycle would keep both alive until a garbage collection.
+        self._kept_in = ref(state)
         self._hooks: tuple[Hook, ...] = ()
         self._providers: Mapping[str, Mapping[str, Provider]] = {}
 
@@ -140,13 +129,14 @@ class Plans:
 
     def use(self, hooks: Iterable[Hook], providers: Iterable[Provider]) -> None:
         """Use these hooks from the next stage on; an open stage keeps its plan. On an error, nothing is changed."""
+        # All that may be refused comes first: two definers of a fixture, hooks that nothing orders, cycles.
         hooks = tuple(hooks)
-        by_stage = chosen(list(providers))
+        by_stage = choose_providers(list(providers))
         refuse_two_providers(hooks, by_stage)
-        for stage in {hook.stage for hook in hooks}:  # hooks of every stage meet each other too
+        for stage in {hook.stage for hook in hooks}:  # among them EVERY_STAGE, whose hooks meet each other too
             in_their_order(stage, hooks, _of_all_stages(by_stage))
         self._hooks, self._providers = hooks, by_stage
-        self._state.forget_definers()  # removed hooks may be among them
+        self._state.forget_definers()  # removed hooks, and with them their extension, may be among them
         self._state.late.update((name, self._state.cell(name)) for name in _of_all_stages(by_stage))
         self.make_anew()
 
@@ -158,7 +148,7 @@ class Plans:
         _require_name(stage)
         state = self._state
         plan: Plan | None = state.plans.get(stage)
-        if plan is None:
+        if plan is None:  # never made, or forgotten since the extensions have changed
             is_timed, is_joined = state.options.times_hooks, stage == state.options.joined
             plan = compile_plan(
                 stage,
@@ -177,6 +167,7 @@ class Plans:
 
 
 def _require_name(stage: str) -> None:
+    """Refuse a name that no hook could be named after."""
     if stage == EVERY_STAGE:
         what = "a stage cannot be called 'stage', the name of the hooks of every stage"
     elif not (isinstance(stage, str) and stage.isidentifier()):

@@ -19,23 +19,15 @@ from train_manager.telling.errors import HookError, OrderError
 @final
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A ``@fixture`` method whose signature and declarations have been read.
+    """A ``@fixture`` method whose signature and declarations have been read."""
 
-    Attributes:
-        name: the fixture.
-        stage: the stage that owns it.
-        owner: the extension's name; empty for a method of the Extensible itself.
-        call: calls the method with fixtures.
-        cleans_up: it yields the value, and the rest runs when the stage ends.
-        overrides: it replaces another provider of this name and stage.
-    """
-
-    name: str
-    stage: str
-    owner: str
-    call: NamedCall
-    cleans_up: bool
-    overrides: bool
+    name: str  # of the method, and of the fixture
+    stage: str  # the stage that owns the fixture
+    owner: str  # the name of the extension; empty for a method of the Extensible itself
+    call: NamedCall  # calls the method with fixtures
+    cleans_up: bool  # the method yields the value, and its rest runs when the stage ends
+    overrides: bool  # it replaces another provider of this name and stage
+    collective: bool  # all processes that train together compute the value at once
 
     @property
     def label(self) -> str:
@@ -59,10 +51,11 @@ def read_providers(holder: object, owner: str) -> list[Provider]:
     return [_read_provider(holder, name, owner) for name in names]
 
 
-def chosen(providers: list[Provider]) -> dict[str, dict[str, Provider]]:
+def choose_providers(providers: list[Provider]) -> dict[str, dict[str, Provider]]:
     """Return the provider of each name, by stage; of several, the one that overrides the others."""
     found: dict[str, dict[str, Provider]] = {}
-    for provider in sorted(providers, key=lambda provider: provider.overrides):  # last, those that replace others
+    # Sorted, so that an overriding provider finds the other one there, whatever the order of registration.
+    for provider in sorted(providers, key=lambda provider: provider.overrides):
         in_stage = found.setdefault(provider.stage, {})
         other = in_stage.get(provider.name)
         if other is not None and (other.overrides or not provider.overrides):
@@ -79,7 +72,7 @@ def chosen(providers: list[Provider]) -> dict[str, dict[str, Provider]]:
 
 
 def _cure_of_two(first: Provider, second: Provider) -> str:
-    if first.label == second.label:
+    if first.label == second.label:  # two extensions of one class
         return f"let one {first.label.partition('.')[0]} do what both do"
     return f'remove one, or let one replace the other: @fixture("{second.stage}", override=True)'
 
@@ -88,7 +81,7 @@ def _cure_of_two(first: Provider, second: Provider) -> str:
 class LazyFixture:
     """The lazy fixture of a provider, in any open stage that owns it: computed when it is first asked for.
 
-    One object serves all openings of its stage: it finds the owner by the cell.
+    One object serves all openings of its stage: the cell of the fixture knows the open stage that owns it.
     """
 
     __slots__ = ("_store", "provider")
@@ -104,35 +97,38 @@ class LazyFixture:
         if request in store.requests:
             raise self._cycle(request)
         scope: Scope = store.cells[provider.name].owner
+        # While the provider runs, errors about fixtures and stages name it, and not the hook that asks.
         before, depth = store.running, len(store.requests)
-        try:  # not a context manager: Ctrl-C could come on the way into it, or out of it
+        try:  # not a context manager: Ctrl-C could come between its entry and the block, or on the way out
+            # The chain in an error begins with the hook that has asked for the first of the lazy fixtures.
             store.requests += [_request(before)] if before is not None and not depth else []
             store.requests.append(request)
             store.running = provider
-            value = self._computed(scope)
+            value = self._compute_value(scope)
         except BaseException as error:
-            store.running = before
+            store.running = before  # first, since Ctrl-C may come at the call in the next line
             error.add_note(f"in fixture {request}")
             raise
         finally:
-            store.running = before  # first: the rest is only for messages
+            store.running = before  # first, since Ctrl-C may come again, and `requests` matters for messages only
             del store.requests[depth:]
         store.set_computed(provider.name, value, scope, provider)
         return value
 
-    def _computed(self, scope: Scope) -> Any:
+    def _compute_value(self, scope: Scope) -> Any:
         provider, store = self.provider, self._store
-        for name in provider.call.parameters:  # before the call, which would compute some of them
+        # Before the call, which would first compute other lazy fixtures, and then fail.
+        for name in provider.call.parameters:
             store.require_life(name, scope, provider)
         value = provider.call(store)
         return self._first(value, scope) if provider.cleans_up else value
 
     def _first(self, generator: Generator[Any, None, None], scope: Scope) -> Any:
         """Return the value that the provider yields; the rest of it runs when the stage ends."""
-        for value in generator:
+        for value in generator:  # the first round only; a loop, since `next` raises at a generator without a `yield`
             scope.add_extras().suspended.append((self.provider, generator))
             return value
-        raise _misused(self.provider, "did not yield a value")
+        raise _misuse_error(self.provider, "did not yield a value")
 
     def _cycle(self, request: str) -> OrderError:
         requests = self._store.requests
@@ -148,14 +144,15 @@ class LazyFixture:
 
 
 def _request(caller: Caller) -> str:
+    """Return a line of the chain of requests that an error shows."""
     return f"{caller.label} ({caller.call.defined_at})"
 
 
 def clean_up(provider: Provider, generator: Generator[Any, None, None]) -> None:
-    """Run the part of a provider after its ``yield``."""
-    for _ in generator:
+    """Run the rest of a provider after its ``yield``."""
+    for _ in generator:  # a second `yield`
         generator.close()
-        raise _misused(provider, "yields more than once")
+        raise _misuse_error(provider, "yields more than once")
 
 
 def _read_provider(holder: object, name: str, owner: str) -> Provider:
@@ -165,11 +162,12 @@ def _read_provider(holder: object, name: str, owner: str) -> Provider:
     if name in (*ALWAYS_THERE, "extensible"):
         refuse(holder, name, f"provides {name!r}, which is always there", "take another name")
     call = NamedCall(getattr(holder, name), f"{type(holder).__name__}.{name}")
-    if not owner:
+    if not owner:  # the Extensible holds its own providers: bound strongly, they would keep it alive until a collection
         call.function = weakly(call.function, holder)
-    return Provider(name, declarations.fixture_of, owner, call, is_generator(holder, name), declarations.overrides)
+    cleans_up, overrides, collective = is_generator(holder, name), declarations.overrides, declarations.collective
+    return Provider(name, declarations.fixture_of, owner, call, cleans_up, overrides, collective)
 
 
-def _misused(provider: Provider, wrong: str) -> HookError:
+def _misuse_error(provider: Provider, wrong: str) -> HookError:
     cure = "a fixture with clean-up must have one `yield value`; the rest runs when the stage ends"
     return provider.call.error(wrong, provider.name, cure)

@@ -1,7 +1,7 @@
 """The extensions of one Extensible, by name, and their hooks and providers.
 
-Also: the Extensibles that each extension serves, the class attributes ``extensions`` and ``strict``, and the extensions
-that installed packages offer.
+This file also has the Extensibles that each extension serves, the class attributes ``extensions`` and ``strict``, and
+the extensions that installed packages offer.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar, final
 
-from train_manager.core.extension import Extension, Extensions, checked
+from train_manager.core.extension import Extension, Extensions, require_extension
 from train_manager.core.hooks import Hook, read_hooks
 from train_manager.core.lookalikes import refuse_lookalikes, warn_if_idle
 from train_manager.core.plan import Plans
 from train_manager.core.providers import Provider, read_providers
 from train_manager.core.store import Store
 from train_manager.telling.errors import ExtensionNotFound, HookError, StageError, did_you_mean, near
-from train_manager.telling.showing import told
+from train_manager.telling.showing import safe_repr
 
 E = TypeVar("E", bound=Extension)
 
-GROUP: Final = "train_manager.extensions"
+GROUP: Final = "train_manager.extensions"  # of entry points in the metadata of packages
 
 Found = tuple[list[Hook], list[Provider]]
 """The hooks and providers of one object."""
 
 
 class Added(NamedTuple):
-    """An extension, and what was found in it."""
+    """An extension with the hooks and providers that were read from it."""
 
     extension: Extension
     hooks: Sequence[Hook]
@@ -37,7 +37,7 @@ class Added(NamedTuple):
 
 
 class Joining(Protocol):
-    """What an open stage does as extensions come and go."""
+    """Lets extensions join an open stage and leave it; a Protocol, since ``joining`` imports ``stage`` and so this."""
 
     def when_open(self, do: Callable[[], None]) -> None: ...
     def join(self, hooks: Sequence[Hook], providers: Sequence[Provider]) -> None: ...
@@ -50,50 +50,48 @@ class Joining(Protocol):
 class Registry:
     """The extensions of one Extensible; every change of them makes new plans.
 
-    Attributes:
-        extensions: by name, in the order of registration.
-        plans: what runs at each stage.
-
     Args:
         holder: the Extensible; its own methods are hooks and providers too.
-        store: its state.
-        approve: called after each change, which is taken back if it raises.
+        store: the state of the Extensible.
+        approve: called after each change; if it raises, the change is taken back.
         joining: lets extensions join a stage that is open.
     """
 
     def __init__(self, holder: object, store: Store, approve: Callable[[], None], joining: Joining) -> None:
-        self.extensions: dict[str, Extension] = {}
+        self.extensions: dict[str, Extension] = {}  # by name, in the order of registration, paused ones too
         self.plans: Plans = Plans(store)
         store.plan_of, store.extensions = self.plans.__getitem__, self.extensions
-        self._opener = type(holder)
+        self._opener = type(holder)  # the class only: the registry must not keep the object alive
         self._store = store
         self._approve = approve
         self._joining = joining
         self._own: Found = read_hooks(holder, owner=""), read_providers(holder, owner="")
         refuse_lookalikes(holder, self._opener, store.options.words)
-        self._added: dict[str, Added]
-        self._paused: frozenset[str]
+        self._added: dict[str, Added]  # by name; `_plan` sets this and the next one
+        self._paused: frozenset[str]  # the names of the extensions that pause
+        self._rank = 0  # of this process among those that train together
         self._plan({}, frozenset())
 
     @property
     def hooks(self) -> list[Hook]:
-        """All hooks, the Extensible's own first, then as registered; without those of paused extensions."""
-        return [*self._own[0], *_all_of(_without(self._added, self._paused))[0]]
+        """The hooks that are in use, the Extensible's own first, then as registered; paused extensions have none."""
+        return [*self._own[0], *self._all_of(_without(self._added, self._paused))[0]]
 
     @property
     def providers(self) -> list[Provider]:
-        """All providers, in the same order."""
-        return [*self._own[1], *_all_of(_without(self._added, self._paused))[1]]
+        """The providers that are in use, in the same order."""
+        return [*self._own[1], *self._all_of(_without(self._added, self._paused))[1]]
 
     def add(self, extensions: Mapping[str, Extension]) -> None:
-        """Add all of them or, on an error, none: the order of two may come from a third."""
+        """Add all extensions or, on an error, none."""
+        # All at once, because the order of the hooks of two extensions may come from a third one.
         found: dict[str, Added] = {}
         together = {**self.extensions, **extensions}
         for name, extension in extensions.items():
             _refuse_twice(extension, name, together)
             replacing = self._store.options.replacing
-            hooks = read_hooks(extension, name, extension.priority)
-            hooks = [hook for hook in hooks if hook.replaced_by not in replacing]
+            hooks = read_hooks(extension, name, extension.priority, extension.ranks)
+            hooks = [hook for hook in hooks if hook.replaced_by not in replacing]  # `@replaced_by`
             found[name] = Added(extension, hooks, read_providers(extension, name))
             refuse_lookalikes(extension, self._opener, self._store.options.words)
             warn_if_idle(*found[name])
@@ -101,7 +99,7 @@ class Registry:
 
     def remove(self, name: str) -> Extension:
         """Remove an extension, and return it."""
-        extension = self.named(name)
+        extension = self.find_extension(name)
         self._change({other: added for other, added in self._added.items() if other != name}, self._paused - {name})
         return extension
 
@@ -113,13 +111,13 @@ class Registry:
     def pause(self, names: Iterable[str]) -> None:
         """Leave the hooks and lazy fixtures of extensions out of the stages that open, until ``resume``.
 
-        They keep their names and their places in the order. A pause is neither a removal nor an addition: it runs no
-        post hooks of an open run, and its end no pre hooks. But their around-hooks of open stages end, so that they let
-        go of what they hold, and begin anew afterwards.
+        The extensions keep their names and their places in the order. A pause is neither a removal nor an addition: it
+        runs no post hooks of an open run, and its end no pre hooks. But the around-hooks of open stages end, so that
+        they release all that they hold, such as an open file, and begin anew afterwards.
         """
         names = list(names)
         for name in names:
-            self.named(name)
+            self.find_extension(name)  # raises for an unknown name
         self._change(self._added, self._paused.union(names))
         self._joining.when_open(partial(self._joining.let_go, self._holding(names)))
 
@@ -130,11 +128,17 @@ class Registry:
         self._joining.when_open(partial(self._joining.take_again, self._holding(names)))
 
     def _holding(self, names: Collection[str]) -> list[Hook]:
-        """Return the hooks of those of these extensions that let go of what they hold while they pause."""
+        """Return the hooks of the named extensions, without extensions that declare ``keeps_hold``."""
         found = [one for name, one in self._added.items() if name in names and not one.extension.keeps_hold]
         return [hook for one in found for hook in one.hooks]
 
-    def named(self, name: str) -> Extension:
+    def use_rank(self, rank: int) -> None:
+        """Leave out the hooks of extensions with ``ranks = 0``, unless this is process 0 of several."""
+        if rank != self._rank:
+            self._rank = rank
+            self._plan(self._added, self._paused)
+
+    def find_extension(self, name: str) -> Extension:
         """Return the extension of this name."""
         if name in self.extensions:
             return self.extensions[name]
@@ -157,58 +161,61 @@ class Registry:
         cure = f"add one with add_extension; its extensions: {there}"
         raise ExtensionNotFound(f"{opener} has no extension of class {wanted}", name=wanted, cure=cure)
 
+    def _all_of(self, added: Mapping[str, Added]) -> Found:
+        """Return the hooks that run in this process, and the providers of all these extensions."""
+        hooks = [hook for one in added.values() for hook in one.hooks if hook.ranks in (None, self._rank)]
+        return hooks, [provider for one in added.values() for provider in one.providers]
+
     # ---- changes -----------------------------------------------------------------------------------------------
 
     def _change(self, added: dict[str, Added], paused: frozenset[str]) -> None:
-        """Go on with these extensions, or with those before.
-
-        Three things can fail: the plans, before anything has changed; the approval, after which the plans before are
-        made again; and hooks of an open stage that extensions join, after which those that they replaced join again.
-        """
+        """Change to these extensions; on an error, the extensions from before stay."""
         before = self._added, self._paused
-        self._plan(added, paused)  # all that can fail comes before the first change
+        self._plan(added, paused)  # if it raises, nothing has changed yet
         try:
             self._approve()
         except BaseException:
             self._plan(*before)
             raise
+        # From here on, only hooks of an open stage can fail; `_switch` takes the change back then.
         left, joined = _other_than(added, before[0]), _other_than(before[0], added)
         self._serve(left, joined)
         self._joining.when_open(partial(self._switch, left, joined))
 
     def _plan(self, added: dict[str, Added], paused: frozenset[str]) -> None:
-        """Make plans; on an error, nothing is changed."""
-        hooks, providers = _all_of(_without(added, paused))
+        """Use the hooks and providers of these extensions for all new plans; on an error, nothing is changed."""
+        hooks, providers = self._all_of(_without(added, paused))
         self.plans.use([*self._own[0], *hooks], [*self._own[1], *providers])
         self._added, self._paused = added, paused
 
     def _serve(self, left: Mapping[str, Added], joined: Mapping[str, Added]) -> None:
-        """Show the extensions as they are now, and note which of them this Extensible has."""
+        """Note which extensions serve this Extensible from now on, and list them in ``extensions``."""
         for added in left.values():
             _release(added.extension, self._store)
         for added in joined.values():
             _serve(added.extension, self._store)
-        self.extensions.clear()
+        self.extensions.clear()  # the same dict: the store and views refer to it
         self.extensions.update({name: added.extension for name, added in self._added.items()})
 
     def _switch(self, left: Mapping[str, Added], joined: Mapping[str, Added]) -> None:
-        """Let extensions leave an open stage, and others join it; an error of those that join takes them back."""
+        """Let extensions leave an open stage, and others join it; if their hooks fail, take the joining back."""
         try:
-            self._joining.leave(*_all_of(left))  # an error comes out, but what has left stays away
-        finally:
+            # An error of a post hook comes out, but the extension stays removed.
+            self._joining.leave(*self._all_of(left))
+        finally:  # a post hook that fails does not keep the others from joining
             try:
-                self._joining.join(*_all_of(joined))
+                self._joining.join(*self._all_of(joined))
             except BaseException:
                 self._take_back(left, joined)
                 raise
 
     def _take_back(self, left: Mapping[str, Added], joined: Mapping[str, Added]) -> None:
-        """Put what was replaced back in its place; it joins again."""
+        """Remove extensions that have failed to join, and put back the extensions that they had replaced."""
         replaced = {name: added for name, added in left.items() if name in joined}
         kept = {name: replaced.get(name, added) for name, added in self._added.items()}
         self._plan({name: added for name, added in kept.items() if joined.get(name) is not added}, self._paused)
         self._serve(joined, replaced)
-        self._joining.join(*_all_of(replaced))
+        self._joining.join(*self._all_of(replaced))
 
 
 def _without(added: Mapping[str, Added], names: Collection[str]) -> dict[str, Added]:
@@ -216,14 +223,8 @@ def _without(added: Mapping[str, Added], names: Collection[str]) -> dict[str, Ad
 
 
 def _other_than(these: Mapping[str, Added], added: Mapping[str, Added]) -> dict[str, Added]:
-    """Return what was added beside, or in place of, these."""
+    """Return the extensions of ``added`` that are new beside ``these``, or that replace one of them."""
     return {name: one for name, one in added.items() if these.get(name) is not one}
-
-
-def _all_of(added: Mapping[str, Added]) -> Found:
-    """Return all their hooks, and all their providers."""
-    hooks = [hook for one in added.values() for hook in one.hooks]
-    return hooks, [provider for one in added.values() for provider in one.providers]
 
 
 def _refuse_twice(extension: Extension, name: str, extensions: Mapping[str, Extension]) -> None:
@@ -245,7 +246,9 @@ def _not_found(what: str, name: str, offered: Iterable[str], listed: str) -> Ext
 
 # ---- the Extensibles that an extension serves ----------------------------------------------------------------------
 
-_served: dict[int, weakref.WeakSet[Store]] = {}  # by id: an extension need not be hashable
+# The states of the Extensibles that have each extension. By id, since an extension need not be hashable; a finalizer
+# drops the entry, before another object can have the id.
+_served: dict[int, weakref.WeakSet[Store]] = {}
 
 
 def _serve(extension: Extension, store: Store) -> None:
@@ -255,13 +258,13 @@ def _serve(extension: Extension, store: Store) -> None:
         weakref.finalize(extension, _served.pop, id(extension), None)
     serves = _served[id(extension)]
     serves.add(store)
-    if len(serves) > 1:  # the check costs time at each outermost stage, and most need none
+    if len(serves) > 1:  # only then does `refuse_if_busy` run at each outermost stage: it costs time
         for other in serves:
             other.shares = True
 
 
 def _release(extension: Extension, store: Store) -> None:
-    """Note that it was removed."""
+    """Note that an extension was removed from the Extensible of this store."""
     _served.get(id(extension), weakref.WeakSet()).discard(store)
 
 
@@ -306,10 +309,10 @@ class ExtensionsView(Mapping[str, Extension]):
         return len(self._extensions)
 
     def __repr__(self) -> str:
-        return f"{{{', '.join(f'{name!r}: {told(one)}' for name, one in self._extensions.items())}}}"
+        return f"{{{', '.join(f'{name!r}: {safe_repr(one)}' for name, one in self._extensions.items())}}}"
 
     def _ipython_key_completions_(self) -> list[str]:
-        """Return what ``extensions["<TAB>`` offers."""
+        """Return the names that IPython offers after ``extensions["<TAB>``."""
         return [*self._extensions]
 
 
@@ -343,7 +346,7 @@ class Switch:
 
     def __set__(self, holder: Any, value: bool) -> None:
         holder._store.strict = value
-        holder._checked = {}  # the checks were made without it
+        holder._checked = {}  # the checks so far were made with the other value: check again
 
 
 # ---- installed packages ----------------------------------------------------------------------------------------------
@@ -363,4 +366,4 @@ def load(name: str) -> Extension:
     if name not in offered:
         raise _not_found(f"no installed package offers an extension {name!r}", name, sorted(offered), "offered are")
     found = offered[name].load()
-    return checked(found() if callable(found) else found)
+    return require_extension(found() if callable(found) else found)

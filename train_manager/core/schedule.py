@@ -37,13 +37,13 @@ class Schedule:
     """
 
     remembers: ClassVar[tuple[str, ...]] = ()
-    """Attributes that belong to a checkpoint: numbers and strings. Arguments do not, for the code may change."""
+    """Attributes that belong to a checkpoint: numbers and strings. Arguments do not: the code of today decides them."""
 
     of: str | None = None
-    """Another stage whose ends it is told through ``ended``; None stands for no stage."""
+    """Another stage at whose ends ``ended`` is called; None stands for no stage."""
 
     def __call__(self, hook: Function) -> Function:
-        if inspect.ismethod(hook):
+        if inspect.ismethod(hook):  # of one object: declarations on its function would hold for all objects
             cure = f'to schedule a hook of one object, write scheduled(extension, "{hook.__name__}", {self})'
         elif isinstance(hook, staticmethod | classmethod) or (callable(hook) and not isinstance(hook, type | Schedule)):
             return with_schedule(hook, self)
@@ -67,18 +67,21 @@ class Schedule:
             alive: all fixtures but the lazy ones.
         """
 
-    should_run: Callable[..., bool]
-    """Return whether the hook runs now; may name fixtures. Not called if another schedule has said no already."""
+    by_clock: bool = False
+    """Whether a clock decides: then the answer is another one in each of several processes that train together."""
+
+    should_run: Callable[..., bool]  # not a method: each override has its own parameters
+    """Return whether the hook runs now; may name fixtures. Not called if another schedule has refused already."""
 
     def finished(self) -> None:
         """Take note that the hook has run, perhaps into an error."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it remembers."""
+        """Return the attributes that ``remembers`` names."""
         return {name: getattr(self, name) for name in self.remembers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take that back."""
+        """Resume from what ``state_dict`` returned; attributes that it lacks stay as they are."""
         vars(self).update({name: state[name] for name in self.remembers if name in state})
 
     def copy(self) -> Self:
@@ -87,11 +90,9 @@ class Schedule:
 
 
 def schedules_of(holder: object, hook: str) -> list[Schedule]:
-    """Return an object's own schedules of one hook, as read from above.
-
-    They are made once, so that they go on if the object is added again.
-    """
+    """Return an object's own schedules of one hook, in the order of the decorators from above."""
     by_hook = _by_hook(holder)
+    # Copied once for each object: a schedule counts, and continues its count if the object is added again.
     if hook not in by_hook:
         declared = [schedule.copy() for schedule in declarations_of(unbound(holder, hook)).schedules]
         if not declared:
@@ -102,26 +103,27 @@ def schedules_of(holder: object, hook: str) -> list[Schedule]:
 
 
 def add_schedules(holder: object, hook: str, schedules: Sequence[Schedule]) -> None:
-    """Give one object's hook more schedules, above those that it has."""
+    """Give one object's hook more schedules, above its present ones."""
     own = [*(schedule.copy() for schedule in schedules), *schedules_of(holder, hook)]
     _keep(holder, {**_by_hook(holder), hook: own})
 
 
 def states_of(holder: object) -> dict[str, list[dict[str, Any]]]:
-    """Return what the schedules of an object remember, by hook."""
+    """Return the states of an object's schedules, by hook."""
     return {hook: [schedule.state_dict() for schedule in schedules] for hook, schedules in _by_hook(holder).items()}
 
 
 def load_states(holder: object, states: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Take that back, also before the object is added to an Extensible."""
+    """Set an object's schedules to what ``states_of`` returned, also before the object is added to an Extensible."""
     for hook, of_hook in states.items():
-        if hasattr(holder, hook):  # the code may have changed since
+        # The code may have changed since: hooks that are gone, and schedules beyond the present ones, are passed over.
+        if hasattr(holder, hook):
             for schedule, state in zip(schedules_of(holder, hook), of_hook, strict=False):
                 schedule.load_state_dict(state)
 
 
 def _keep(holder: object, by_hook: dict[str, list[Schedule]]) -> None:
-    object.__setattr__(holder, SCHEDULES, by_hook)  # also in a frozen dataclass
+    object.__setattr__(holder, SCHEDULES, by_hook)  # a frozen dataclass refuses a plain assignment
 
 
 def _by_hook(holder: object) -> dict[str, list[Schedule]]:

@@ -6,9 +6,9 @@ A cell is made when the name of a fixture is first met, and is found again by ev
     cells["norm"]   no value, owner <stage run>, compute <...>      alive and lazy: computed when it is first read
     cells["batch"]  no value, owner None, stage "train_step_batch"  dead: its stage has ended
 
-A function that has kept the cell reads ``cell.value``, without a lookup by name, at a third of its price; if the
-fixture is not alive, there is no such attribute. A scope empties its cells as it closes, so no value outlives its stage
-here.
+A function that has kept the cell reads ``cell.value`` at a third of the price of a lookup by name; if the fixture is
+not alive, the cell has no such attribute. A scope empties its cells as it closes, so that no cell keeps a value longer
+than its stage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from train_manager.telling.source_locations import Site
 
 
 class Caller(Protocol):
-    """A hook or a provider, as fixtures know the code that is being called."""
+    """A hook or a provider that is being called; a Protocol, because both files import this one."""
 
     @property
     def label(self) -> str: ...
@@ -38,41 +38,31 @@ Definer = Site | Caller
 
 
 class Content(NamedTuple):
-    """The content of a cell, which can be put back."""
+    """A copy of the attributes of a cell, for a recursion that puts the fixture aside."""
 
     owner: Any
     definer: Any
     stage: str | None
     compute: Any
     next: Cell | None
-    values: tuple[Any, ...]
+    values: tuple[Any, ...]  # the value; empty if the cell has none
 
 
 @final
 class Cell:
-    """One fixture: its value, and the scope that owns it.
-
-    Attributes:
-        name: the fixture's name.
-        value: the fixture's value; reading it is an AttributeError unless the fixture is alive and computed.
-        owner: the scope that the fixture dies with; None if it is not alive.
-        definer: the line or hook that has defined the fixture; None stands for the line that opened the stage.
-        stage: the name of the owner, or of the last one.
-        compute: computes the value of a lazy fixture; None if it is computed, or if the fixture is dead.
-        next: the cell that the same owner got before this one.
-    """
+    """One fixture: its value, and the scope that owns it."""
 
     __slots__ = ("compute", "definer", "name", "next", "owner", "stage", "value")
 
-    value: Any
+    value: Any  # there only while the fixture is alive and computed: reading it is an AttributeError otherwise
 
     def __init__(self, name: str) -> None:
         self.name: str = name
-        self.owner: Any = None
-        self.definer: Any = None
-        self.stage: str | None = None
-        self.compute: Any = None
-        self.next: Cell | None = None
+        self.owner: Any = None  # the scope that the fixture dies with; None if it is not alive
+        self.definer: Any = None  # the line or hook that has defined it; None: the line that opened the stage
+        self.stage: str | None = None  # the name of the owner or, after its end, of the last owner
+        self.compute: Any = None  # computes the value of a lazy fixture; None once it is computed, or if it is dead
+        self.next: Cell | None = None  # the cell that the same owner got before this one
 
     def empty(self) -> None:
         """Let the fixture die."""
@@ -81,12 +71,12 @@ class Cell:
             del self.value
 
     def content(self) -> Content:
-        """Return the content of the cell."""
+        """Return a copy of the attributes of the cell."""
         values = (self.value,) if hasattr(self, "value") else ()
         return Content(self.owner, self.definer, self.stage, self.compute, self.next, values)
 
     def restore(self, content: Content) -> None:
-        """Put a content back."""
+        """Set the attributes of the cell to a copy."""
         self.owner, self.definer, self.stage, self.compute, self.next, values = content
         for value in values:
             self.value = value
@@ -96,48 +86,37 @@ class Hidden(NamedTuple):
     """The fixtures of the outer stage of a recursion, put aside until the inner stage ends."""
 
     outer: Scope
-    first: Cell | None
+    first: Cell | None  # the newest cell of the outer stage, at which its list of cells begins
     contents: tuple[tuple[Cell, Content], ...]
 
     def content_of(self, name: str) -> Content | None:
-        """Return what was put aside under a name, or None."""
+        """Return the copy of the cell of this name, or None."""
         return {cell.name: content for cell, content in self.contents}.get(name)
 
 
 @final
 class Extras:
-    """What few scopes have beside their fixtures, and the end must see to.
-
-    Attributes:
-        hidden: what an outer stage of the same name owns, put aside until this scope closes.
-        suspended: hooks and providers that go on at the end, with their generators, the last one first.
-        kept: the fixtures that outlive the stage, since ``Stage.keep`` was called.
-        is_joinable: extensions may come and go: its pre hooks have run, and it is not ending.
-        is_ending: its post hooks run.
-        waiting: to be done as soon as its pre hooks have run.
-        left: hooks and providers of extensions that have left while it is open.
-        resting: around-hooks of extensions that pause, which were left and are entered again.
-    """
+    """The state of a scope beside its fixtures that the end of the stage must see to; few scopes have any."""
 
     __slots__ = ("hidden", "is_ending", "is_joinable", "kept", "left", "resting", "suspended", "waiting")
 
     def __init__(self) -> None:
-        self.hidden: Hidden | None = None
-        self.suspended: list[tuple[Any, Any]] = []
-        self.kept: dict[str, Any] = {}
-        self.is_joinable: bool = False
-        self.is_ending: bool = False
-        self.waiting: list[Callable[[], None]] = []
-        self.left: list[Any] = []
-        self.resting: list[Any] = []
+        self.hidden: Hidden | None = None  # the fixtures of an outer stage of the same name, until this scope closes
+        self.suspended: list[tuple[Any, Any]] = []  # hooks and providers to resume at the end, with their generators
+        self.kept: dict[str, Any] = {}  # the fixtures that outlive the stage, by `Stage.keep`; with values at the end
+        self.is_joinable: bool = False  # extensions may come and go: the pre hooks have run, the post hooks have not
+        self.is_ending: bool = False  # the post hooks run
+        self.waiting: list[Callable[[], None]] = []  # functions to call as soon as the pre hooks have run
+        self.left: list[Any] = []  # hooks and providers of extensions that were removed while the stage is open
+        self.resting: list[Any] = []  # around-hooks of extensions that pause: entered again when these resume
 
 
 NEW, OPEN, CLOSED = range(3)
-"""The life of a scope."""
+"""The phases in the life of a scope."""
 
 
 class Scope:
-    """What one open stage owns, and the scope around it.
+    """One open stage as the owner of fixtures, and the scope around it.
 
     During one training batch the scopes of a TrainManager form this stack, innermost at the bottom::
 
@@ -146,12 +125,6 @@ class Scope:
            └─ train_step_epoch
               └─ train_step_batch       owns batch, prediction, loss, ...
                  └─ train_backward      <- innermost: `fixtures["x"] = 1` would be its own
-
-    Attributes:
-        name: the stage's name.
-        path: names of the open stages, outermost first, this one last.
-        part: the stage inside it that runs without being opened, a part of the path; None if there is none.
-        seldom: its fixtures whose cells are written when something asks for them.
     """
 
     __slots__ = (
@@ -159,10 +132,10 @@ class Scope:
         "code",
         "extras",
         "first",
+        "inner_stage",
         "instruction",
         "name",
         "parent",
-        "part",
         "phase",
         "seldom",
     )
@@ -175,13 +148,14 @@ class Scope:
         self.name: str = name
         self.phase: int = NEW
         self.parent: Scope | None = None
-        self.first: Cell | None = None  # the newest of its fixtures, which are linked by `next`
-        self.extras: Extras | None = None
-        self.part: str | None = None
-        self.seldom: Mapping[str, Any] | None = None
+        # A list of cells, linked by `next`, the newest first: adding a cell to it costs two assignments and no call.
+        self.first: Cell | None = None
+        self.extras: Extras | None = None  # made when the scope needs one
+        self.inner_stage: str | None = None  # a stage inside this one that runs without being opened; ends the path
+        self.seldom: Mapping[str, Any] | None = None  # fixtures that wait: a cell is written when something asks for it
 
     def own(self, cell: Cell, definer: Definer | None) -> None:
-        """Make a fixture this scope's own; the value is still to be written."""
+        """Make a fixture this scope's own; the caller writes the value."""
         cell.next = self.first
         self.first = cell
         cell.definer = definer
@@ -189,17 +163,18 @@ class Scope:
         cell.owner = self
 
     def bring(self, cell: Cell) -> bool:
-        """Write the cell of a fixture that waits in this scope; return whether it does."""
+        """Write the cell of a fixture if it waits in this scope; return whether it does."""
         return False
 
     def add_extras(self) -> Extras:
-        """Return its extras, made if it has none."""
+        """Return the extras of the scope, which are made at the first time."""
         if self.extras is None:
             self.extras = Extras()
         return self.extras
 
     def may_renew(self, cell: Cell, definer: Definer | None) -> bool:
-        """Return whether a fixture may be defined anew: by its definer or its extension, or after that one has left."""
+        """Return whether a definer may define a fixture of this scope anew."""
+        # The definer itself may, a hook of the same extension, and any definer if the extension has left.
         left = () if self.extras is None else self.extras.left
         owner = getattr(definer, "owner", "")
         is_its_extensions = owner != "" and owner == getattr(cell.definer, "owner", "")
@@ -207,11 +182,11 @@ class Scope:
 
     @property
     def hidden(self) -> Hidden | None:
-        """What an outer stage of the same name owns, put aside until this scope closes."""
+        """The fixtures of an outer stage of the same name, put aside until this scope closes."""
         return None if self.extras is None else self.extras.hidden
 
     def cells(self) -> list[Cell]:
-        """Return the cells of its fixtures, the newest first."""
+        """Return the cells of this scope's fixtures, the newest first."""
         found, cell = [], self.first
         while cell is not None:
             found.append(cell)
@@ -220,24 +195,24 @@ class Scope:
 
     @property
     def owned(self) -> tuple[str, ...]:
-        """The names of its fixtures, oldest first; a lazy fixture counts once it is computed."""
+        """The names of this scope's fixtures, oldest first; a lazy fixture counts once it is computed."""
         written = [cell.name for cell in self.cells()][::-1]
         computed = [cell.name for cell in self.cells() if cell.compute is None][::-1]
         return (*computed, *(name for name in self.seldom or () if name not in written))
 
     @property
     def is_open(self) -> bool:
-        """Whether its block is running."""
+        """Whether the block of the stage is running."""
         return self.phase == OPEN
 
     @property
     def is_ending(self) -> bool:
-        """Whether its post hooks run; known of the stage that extensions may join, else False."""
+        """Whether the post hooks run; always False of a stage that extensions cannot join."""
         return self.extras is not None and self.extras.is_ending
 
     @property
     def opened_at(self) -> Site:
-        """The line that opened it."""
+        """The line that opened the stage."""
         return self.code, self.instruction
 
     @property
@@ -249,7 +224,7 @@ class Scope:
     def path(self) -> tuple[str, ...]:
         """Names of the open stages, outermost first, this one last."""
         path = (*self.parent.path, self.name) if self.parent else (self.name,)
-        return path if self.part is None else (*path, self.part)
+        return path if self.inner_stage is None else (*path, self.inner_stage)
 
     def __repr__(self) -> str:
         return f"<stage {' > '.join(self.path)}>"

@@ -1,6 +1,6 @@
-"""The fixtures that a function names as its parameters, and the call that hands them over.
+"""The fixtures that a function names as its parameters, and the call of the function with these fixtures.
 
-A signature is read once, when the function is handed in; a call then only looks names up.
+A signature is read once, as a ``NamedCall`` is made; each call then only looks names up.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from train_manager.telling.source_locations import line_of_function
 
 
 class _Absent(Enum):
-    """The default of a parameter whose fixture may be absent; an Enum, for a copy must be the same object."""
+    """The default of a parameter of ``with_parameters`` whose fixture may be absent.
 
-    OPTIONAL = "... or never"
-    SELDOM = "..."
+    It is an Enum, so that a copy or a pickle of a hook still has the same object as its default.
+    """
+
+    OPTIONAL = "... or never"  # the fixture may never be alive
+    SELDOM = "..."  # the fixture must be alive at some time, or the check refuses the name
 
     def __repr__(self) -> str:
         return self.value
@@ -44,16 +47,6 @@ class NamedCall:
         function: the function to call.
         label: its name in messages.
         reads: the function whose signature is read, if it is another one.
-
-    Attributes:
-        required: names that must be alive.
-        optional: names with a default, which is used if they are absent.
-        expected: names that must be alive at some time, or else the check refuses them: the required ones, and those
-            that ``with_parameters`` was given under ``seldom``.
-        defaults: those of its optional parameters; None if it cannot be called with required parameters by position
-            and others by name, as with ``*, name`` without a default.
-        by_position: all its parameters are required and can be given in their order.
-        takes_rest: it has ``**kwargs`` and gets every live fixture.
     """
 
     __slots__ = (
@@ -65,21 +58,28 @@ class NamedCall:
         self.function: Callable[..., Any] = function
         self.label: str = label or getattr(function, "__qualname__", repr(function))
         self.defined_at: str = line_of_function(reads or function)
-        parameters = self._parameters_of(reads or function)
+        parameters = self._parameters_of(reads or function)  # may raise an error with the label and the line above
         for parameter in parameters:
             self._refuse_nameless(parameter)
         named = [p for p in parameters if p.kind is not Parameter.VAR_KEYWORD]
+        # Names that must be alive at the call.
         self.required: tuple[str, ...] = tuple(p.name for p in named if p.default is Parameter.empty)
+        # Names with a default, which is used if they are not alive.
         self.optional: tuple[str, ...] = tuple(p.name for p in named if p.default is not Parameter.empty)
+        # Names that the check refuses if they are never alive: the required ones, and `seldom` of `with_parameters`.
         self.expected: tuple[str, ...] = tuple(
             p.name for p in named if p.default is Parameter.empty or p.default is _SELDOM
         )
+        # Whether the function has `**kwargs`, and so gets every live fixture.
         self.takes_rest: bool = len(named) < len(parameters)
+        # The defaults by name; None if the call cannot give all required parameters by position and the others by
+        # name, as with `*, name` without a default. The function that calls the hooks of a stage needs that form.
         is_usual = all(map(_is_usual, parameters)) and reads is None
         self.defaults: dict[str, Any] | None = (
             {p.name: p.default for p in parameters if p.default is not Parameter.empty} if is_usual else None
         )
-        self.by_position: bool = self.defaults == {}  # such a call takes half the time
+        # Whether all parameters are required, and can be given in their order: such a call takes half the time.
+        self.by_position: bool = self.defaults == {}
 
     def __call__(self, store: Store) -> Any:
         """Call the function with the fixtures that its parameters name.
@@ -89,18 +89,20 @@ class NamedCall:
         if self.by_position:
             names, cells = self.required, store.cells
             try:
+                # Most functions name one fixture: no comprehension, which costs a call (CPython 3.11).
                 if len(names) > 1:
                     values = [cells[name].value for name in names]
-                else:  # without a comprehension, which costs a call: most functions name one fixture
+                else:
                     values = [cells[names[0]].value] if names else []
-            except (KeyError, AttributeError):  # not alive, or to be computed
+            except (KeyError, AttributeError):  # no cell, or one without a value: dead, lazy, or still waiting
                 pass
-            else:
+            else:  # not inside `try`: an AttributeError of the function is its own
                 return self.function(*values)
         return self.function(**self._by_name(store))
 
     def _by_name(self, store: Store) -> dict[str, Any]:
-        for name in self.missing(store):  # before a lazy fixture is computed
+        """Return the arguments by name; lazy fixtures are computed."""
+        for name in self.missing(store):  # the first missing name is refused before any lazy fixture is computed
             raise self.not_found(store, name)
         found = {name: store.value(name) for name in self.required}
         found.update((name, store.value(name)) for name in self.optional if store.has(name))
@@ -110,6 +112,7 @@ class NamedCall:
 
     def of(self, function: Callable[..., Any]) -> NamedCall:
         """Return the call of another function with the same signature, which is not read again."""
+        # A shallow copy, slot by slot: `__init__` would read the signature again.
         made = NamedCall.__new__(NamedCall)
         for name in NamedCall.__slots__:
             setattr(made, name, getattr(self, name))
@@ -118,7 +121,7 @@ class NamedCall:
 
     def not_found(self, store: Store, name: str) -> FixtureNotFound:
         """Make the error for a required name that is not alive."""
-        return messages.not_found(store, name, f"{self.label} wants", self.defined_at)
+        return messages.not_found_error(store, name, f"{self.label} wants", self.defined_at)
 
     def error(self, wrong: str, name: str, cure: str) -> HookError:
         """Make the error for a function that cannot be used as it is written."""
@@ -134,7 +137,7 @@ class NamedCall:
         return (*self.required, *self.optional)
 
     def _parameters_of(self, function: Callable[..., Any]) -> list[Parameter]:
-        """Return the parameters without those that a ``partial`` has given a value."""
+        """Return the parameters, without those to which a ``partial`` has given a value by name."""
         try:
             parameters = inspect.signature(function).parameters.values()
         except (ValueError, TypeError):
@@ -144,6 +147,7 @@ class NamedCall:
         return [parameter for parameter in parameters if parameter.name not in bound]
 
     def _refuse_nameless(self, parameter: Parameter) -> None:
+        """Refuse ``*args`` and ``name, /``, which no name can be given to."""
         if parameter.kind is Parameter.VAR_POSITIONAL:
             wrong, cure = f"*{parameter.name}", f"name what it wants, or take all with **{parameter.name}"
         elif parameter.kind is Parameter.POSITIONAL_ONLY:
@@ -154,7 +158,7 @@ class NamedCall:
 
 
 def _is_usual(parameter: Parameter) -> bool:
-    """Return whether a parameter is given by position if it is required, or else by name."""
+    """Return whether a parameter can be given by position if it is required, or by name if it has a default."""
     is_named = parameter.kind is Parameter.KEYWORD_ONLY and parameter.default is not Parameter.empty
     return is_named or parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
 
@@ -171,7 +175,8 @@ def with_parameters(
     ['batch', 'loss']
 
     Args:
-        parameters: names, or parameters, which may have a default. A name that comes twice is required if one is.
+        parameters: names, or parameters, which may have a default. A name that comes twice is required if one of the
+            two is.
         function: called with a mapping of names to values.
         seldom: names that are left out of the mapping while they are not alive; a name that is never alive is refused
             by the check all the same.
@@ -180,11 +185,11 @@ def with_parameters(
     absent = [Parameter(name, Parameter.KEYWORD_ONLY, default=_SELDOM) for name in seldom]
     for given in (*parameters, *absent):
         parameter = Parameter(given, Parameter.POSITIONAL_OR_KEYWORD) if isinstance(given, str) else given
-        if parameter.name not in by_name or parameter.default is Parameter.empty:
+        if parameter.name not in by_name or parameter.default is Parameter.empty:  # a required one wins
             by_name[parameter.name] = parameter
     ordered = in_signature_order([_of_a_mapping(parameter) for parameter in by_name.values()])
 
-    # Not a closure: the hook of an extension that was copied must call the copy.
+    # A `partial` and not a closure: `copy` copies its arguments, so that the hook of a copied extension calls the copy.
     hook = partial(_call_with_mapping, function, tuple(parameter.name for parameter in ordered))
     hook.__signature__ = Signature(ordered)  # type: ignore[attr-defined]
     return hook
@@ -193,10 +198,8 @@ def with_parameters(
 def _call_with_mapping(
     function: Callable[[Mapping[str, Any]], Any], names: tuple[str, ...], /, *given: Any, **named: Any
 ) -> Any:
-    """Hand the values over, without those that are not alive.
-
-    The required ones may be given by position, which is quicker, the others by name.
-    """
+    """Call a function with one mapping of values, without the names that are not alive."""
+    # Required values come by position where the caller can give them so, which is quicker; all others by name.
     values = dict(zip(names, given, strict=False)) if given else {}
     for name, value in named.items():
         if type(value) is not _Absent:
@@ -213,6 +216,6 @@ def in_signature_order(parameters: Collection[Parameter]) -> list[Parameter]:
 
 
 def _of_a_mapping(parameter: Parameter) -> Parameter:
-    """Return a parameter whose default says that the mapping has no such name."""
-    is_told = parameter.default is Parameter.empty or parameter.default is _SELDOM
-    return parameter if is_told else parameter.replace(default=_Absent.OPTIONAL)
+    """Return a parameter whose default stands for a name that is not in the mapping."""
+    is_settled = parameter.default is Parameter.empty or parameter.default is _SELDOM
+    return parameter if is_settled else parameter.replace(default=_Absent.OPTIONAL)

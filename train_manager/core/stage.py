@@ -32,15 +32,14 @@ owner_of: Final = attrgetter("owner")
 
 @final
 class Stage(Scope):
-    """What ``with self.staged(name, ...)`` opens and ends.
+    """The context manager of ``with self.staged(name, ...)``, and the scope that it opens."""
 
-    Not a generator-made context manager: one that is abandoned half-way would close the wrong scope when it is
-    collected, and costs six times as much.
-    """
+    # A class and not a generator with @contextmanager: a generator that is abandoned half-way is closed whenever it is
+    # collected, and would close the wrong scope then; it also costs six times as much.
 
     __slots__ = ("_given", "_opened_for", "_plan", "_store")
 
-    # ---- the path of every stage: written out, since a call costs more than most of what is done here --------------
+    # ---- the way of each stage that does not fail: without calls, since a call costs more than most of its lines ----
 
     def __init__(
         self,
@@ -53,12 +52,12 @@ class Stage(Scope):
     ) -> None:
         self.name = name
         self.phase = NEW
-        self.first = self.extras = self.part = None  # as in Scope
-        self.code = opener.f_code  # not the frame, which would keep the opener's variables alive
+        self.first = self.extras = self.inner_stage = None  # what `Scope.__init__` sets, without its call
+        self.code = opener.f_code  # not the frame, which would keep the variables of the opening method alive
         self.instruction = opener.f_lasti
-        self._opened_for = extensible  # `with Extensible().staged("work"):` has no other reference to it
+        self._opened_for = extensible  # `with Extensible().staged("work"):` has no other reference to the object
         self._store = store
-        self._given = given
+        self._given = given  # the fixtures that `__enter__` defines
         self.seldom = seldom
 
     def __enter__(self) -> Stage:
@@ -66,16 +65,20 @@ class Stage(Scope):
         if self.phase is not NEW or store.running is not None:
             raise self._not_to_be_opened()
         seldom = self.seldom
+        # Before the plan is looked up: new names of seldom fixtures make all plans anew.
         if seldom is not None and not store.late.keys() >= seldom.keys():
             store.meet(name, seldom)
         plan = store.plans.get(name)
         if plan is None:
-            plan = self._planned()
-        outer = store.open[name] if name in store.open else None  # noqa: SIM401  # a call less
+            plan = self._prepare_plan()
+        # The open stage of the same name, if this is a recursion. `store.open.get(name)` would be a call more.
+        outer = store.open[name] if name in store.open else None  # noqa: SIM401
         parent = store.innermost
+        # Three events need a longer look: another thread; a coroutine or generator; a shared extension.
         if store.thread != get_ident() or self.code.co_flags & SUSPENDABLE or (parent is None and store.shares):
             self._claim()
         self._plan, self.parent = plan, parent
+        # From here on the scope is open, so each error, and Ctrl-C, closes it again.
         try:
             store.innermost = store.open[name] = self
             self.phase = OPEN
@@ -83,9 +86,12 @@ class Stage(Scope):
                 store.hide(outer, self)
             given = self._given
             if given is not None:
-                self._given = None  # `with` keeps this object, and the values must not outlive the stage
+                # `with` keeps this object until its last line, but the values must die with the stage.
+                self._given = None
+                # One of the names may wait in a stage around this one. It is alive there, and must be refused below.
                 if store.late and not store.late.keys().isdisjoint(given):
                     store.bring_all()
+                # `store.define_all(given)`, written out.
                 cells = store.cells
                 for fixture in given:
                     try:
@@ -93,10 +99,10 @@ class Stage(Scope):
                     except KeyError:
                         cell = store.cell(fixture)
                     if cell.owner is not None:
-                        raise messages.exists(store, fixture, self.opened_at)
-                    cell.next = self.first  # what `own` does
+                        raise messages.exists_error(store, fixture, self.opened_at)
+                    cell.next = self.first
                     self.first = cell
-                    cell.definer = None
+                    cell.definer = None  # stands for the line that opens the stage
                     cell.stage = name
                     cell.owner = self
                     cell.value = given[fixture]
@@ -105,16 +111,20 @@ class Stage(Scope):
         except BaseException:
             store.close_scope(self)
             raise
+        # The around-hooks enter, and the pre hooks run. If one fails, or skips the stage, the stage ends here: `with`
+        # does not call `__exit__` after an error of `__enter__`.
         if plan.run_pre is not None:
             try:
                 plan.run_pre(self, store)
             except BaseException as error:
-                failures = self._failed(error)
+                failures = self._failures_from(error)
                 if isinstance(error, SkipStage):
                     error.path = self.path
             else:
                 return self
-            self._end(failures, self._plan.post)  # not `plan`: extensions may have joined
+            # Outside of `except`, so that this error is not shown as the context of an error of an `@always` hook. Not
+            # `plan.post`: a pre hook may have let an extension join, whose hooks are in `self._plan` only.
+            self._end(failures, self._plan.post)
         return self
 
     def __exit__(
@@ -124,9 +134,11 @@ class Stage(Scope):
         traceback: TracebackType | None,
     ) -> None:
         store, plan = self._store, self._plan
+        # The body has failed; or a generator that the body has left half-way holds a stage inside this one open.
         if error is not None or store.innermost is not self:
             self._end_failed(error)
             return
+        # The post hooks run. If one fails, only the `@always` hooks after it are left to run.
         if plan.run_post is not None:
             if store.thread != get_ident():
                 store.require_own_thread()
@@ -135,21 +147,23 @@ class Stage(Scope):
                 plan.run_post(self, store)
             except BaseException as raised:
                 rest = _after(store.running, plan.post)
-                failures = self._failed(raised)
+                failures = self._failures_from(raised)
             if failures is not None:
                 self._end(failures, rest)
+        # Around-hooks or providers wait to be resumed, or `keep` has named fixtures.
         if self.extras is not None:
             self._end(Failures(self.name), ())
             return
+        # `store.close_scope(self)`, written out for the usual case: nothing is hidden, and each cell has a value.
         try:
-            cell = self.first  # what `close_scope` does
+            cell = self.first
             while cell is not None:
-                self.first = cell.next  # before the value goes, which may have a finalizer that writes fixtures
+                self.first = cell.next  # before the value goes: it may have a finalizer that writes fixtures
                 cell.owner = None
                 del cell.value
                 cell = self.first
         except AttributeError:  # a lazy fixture was not computed; or Ctrl-C has come between two lines of a write
-            assert cell is not None, "it has no value"
+            assert cell is not None, "only `del cell.value` raises this error"
             cell.compute = None
             store.close_scope(self)
             return
@@ -161,7 +175,7 @@ class Stage(Scope):
     # ---- for users -----------------------------------------------------------------------------------------------
 
     def keep(self, name: str) -> None:
-        """Hand a fixture out of the stage: ``kept[name]`` is, after the end, what the last hook has made of it.
+        """Hand a fixture out of the stage: after the end, ``kept[name]`` is the value that the last hook has left.
 
         >>> from train_manager import Extensible, Extension, modifies
         >>> class Rounded(Extension):
@@ -176,11 +190,12 @@ class Stage(Scope):
         >>> Meter([Rounded()]).measure()
         0.3
         """
-        self._store.has(name)  # a fixture that waits is written
+        self._store.has(name)  # writes the cell of a fixture that waits: at the end, `_close` reads cells
         self.add_extras().kept[name] = None
 
     def end_if_open(self) -> None:
-        """End the stage if Ctrl-C has come at the first or last lines of its end, of which ``with`` knows nothing."""
+        """End the stage if it is still open after its ``with`` block."""
+        # Ctrl-C at the first or last lines of `__exit__` comes out of the `with` statement, which calls it only once.
         self._end_failed(sys.exc_info()[1])
 
     @property
@@ -191,11 +206,13 @@ class Stage(Scope):
     # ---- the beginning -------------------------------------------------------------------------------------------
 
     def _refuse_live(self, plan: Plan, seldom: Mapping[str, Any] | None) -> None:
-        """Refuse fixtures that wait in this stage, and live in one around it."""
+        """Refuse a fixture that will wait in this stage, but is alive in a stage around it."""
         store = self._store
+        # A lazy fixture of this name may wait in a stage around this one: once its cell is written, it shows below.
         for name in plan.contested:
-            store.bring_from(self.parent, name)  # it may wait there
+            store.bring_from(self.parent, name)
         if seldom is not None:
+            # So may a seldom fixture; but first a look whether any stage around this one was given such fixtures.
             around = self.parent
             while around is not None and around.seldom is None:
                 around = around.parent
@@ -204,13 +221,13 @@ class Stage(Scope):
                     store.bring_from(self.parent, name)
             for name in seldom:
                 if store.late[name].owner is not None:
-                    raise messages.exists(store, name, self.opened_at)
-        if any(map(owner_of, plan.own_cells)):  # without a line of Python for each, in every step
+                    raise messages.exists_error(store, name, self.opened_at)
+        if any(map(owner_of, plan.own_cells)):  # in C: this runs in every step, for each lazy fixture
             cell = next(cell for cell in plan.own_cells if cell.owner is not None)
-            raise messages.exists(store, cell.name, plan.own_lazy[cell.name].provider)
+            raise messages.exists_error(store, cell.name, plan.own_lazy[cell.name].provider)
 
     def _claim(self) -> None:
-        """Refuse the stages of another thread or task, and extensions that serve another stage at the moment."""
+        """Refuse the stages of another thread or task, and extensions that serve another Extensible at the moment."""
         store = self._store
         if store.thread != get_ident() or self.code.co_flags & SUSPENDABLE:
             store.claim(awaits=bool(self.code.co_flags & AWAITING))
@@ -229,8 +246,8 @@ class Stage(Scope):
             return False
         return True
 
-    def _planned(self) -> Plan:
-        """Return the plan, which is made at the first opening."""
+    def _prepare_plan(self) -> Plan:
+        """Make the plan, as the stage opens for the first time or after a change of the extensions."""
         if self._store.innermost is None:
             self._store.before_outermost()
         plan: Plan = self._store.plan_of(self.name)
@@ -239,18 +256,22 @@ class Stage(Scope):
     def _enter(self, hook: Hook) -> None:
         """Run an around-hook to its yield."""
         generator = self._call(hook)
-        if generator is not None:  # None: its schedule says no, or a hook of every stage names what is not alive here
-            self.add_extras().suspended.append((hook, generator))  # before it runs: Ctrl-C may come as it returns
+        # None: a schedule has refused, or a hook of every stage names a fixture that is not alive here.
+        if generator is not None:
+            # Before it runs: if Ctrl-C comes as it reaches its `yield`, the rest of the hook must still run at the end.
+            self.add_extras().suspended.append((hook, generator))
             hook_calls.enter(hook, generator)
 
-    def _opened(self) -> None:
-        """Let extensions come and go from now on, those first that came while the pre hooks ran."""
+    def _let_extensions_join(self) -> None:
+        """Let extensions come and go from now on; the function that runs the pre hooks calls this at its end."""
         extras = self.add_extras()
         extras.is_joinable = True
+        # First the extensions that came while the pre hooks ran, in their order.
         while extras.waiting:
             extras.waiting.pop(0)()
 
     def _not_to_be_opened(self) -> StageError:
+        """Make the error for a stage that a hook opens, or that is opened a second time."""
         if self._store.running is not None:
             what = f"{self._store.running.label} opens stage {self.name!r} of the extensible that is calling it"
             cure = "hooks run around stages and open none; open the stage in a method of the extensible"
@@ -263,7 +284,7 @@ class Stage(Scope):
 
     def _end_failed(self, error: BaseException | None) -> None:
         """End after an error in the body, or while stages inside this one are open."""
-        if self.phase == CLOSED:  # an outer stage has unwound this one, and said so
+        if self.phase == CLOSED:  # an outer stage has closed this one, by `_unwind_inner`, and raised the error
             return
         self._store.require_own_thread()
         if self._store.options.notes_errors and isinstance(error, Exception):
@@ -274,67 +295,77 @@ class Stage(Scope):
         self._end(failures, self._plan.post, error)
 
     def _ends(self) -> None:
-        """Let no extension come or go any more: the post hooks of this stage are decided."""
+        """Let no extension come or go any more; called before the first post hook, whose list is fixed by then."""
         extras = self.add_extras()
         extras.is_joinable, extras.is_ending = False, True
 
     def _end(self, failures: Failures, hooks: Iterable[Hook], error: BaseException | None = None) -> None:
-        """End the stage, and raise what comes out of it; if that is the error of its body, ``with`` does it."""
+        """End the stage, and raise the exception that comes out of it.
+
+        Args:
+            failures: the exceptions so far.
+            hooks: the post hooks that have not run; the ``@always`` hooks of them run now.
+            error: the error of the body, which ``with`` itself raises again if it comes out.
+        """
         self._close(failures, hooks)
         outcome = failures.outcome()
-        if outcome is not None and self.parent is None:
+        if outcome is not None and self.parent is None:  # the error leaves the library here
             hide_own_frames(outcome)
         if outcome is not None and outcome is not error:
             try:
                 raise outcome
             finally:
-                del outcome  # its traceback knows this frame, and would keep it and all that it saw alive
+                del outcome  # its traceback refers to this frame: the cycle would keep the values of the stage alive
 
     def _close(self, failures: Failures, hooks: Iterable[Hook]) -> None:
         """Run the ``@always`` hooks, leave the around-hooks in reverse and, whatever they did, close the scope."""
-        left = [hook for hook in hooks if hook.always][::-1]
+        left = [hook for hook in hooks if hook.always][::-1]  # reversed: `_leave` takes hooks off the end
         try:
             if self.name == self._store.options.joined:
                 self._ends()
             self._leave(failures, left)
-        except BaseException as interrupt:  # Ctrl-C has come between two hooks, and the others still run
+        except BaseException as interrupt:  # Ctrl-C between two hooks (`_run_guarded` catches it inside of one)
             failures.add(interrupt)
-            self._leave(failures, left)
+            self._leave(failures, left)  # the hooks that are still in the list
         finally:
+            # The values of `keep` are read after the last hook, and before the fixtures die.
             if self.extras is not None:
                 kept = self.extras.kept
                 kept.update({name: getattr(self._store.cells.get(name), "value", None) for name in kept})
             self._store.close_scope(self)
 
     def _leave(self, failures: Failures, left: list[Hook]) -> None:
-        """Run hooks, from the last of the list on, and leave the around-hooks; each is taken off when it is done."""
+        """Run the hooks of a list from its end, then the rest of the around-hooks; take each off when it is done."""
         while left:
-            self._guarded(failures, left[-1], self._call, left[-1])
+            self._run_guarded(failures, left[-1], self._call, left[-1])
             left.pop()
         while self.extras is not None and self.extras.suspended:
             caller, generator = self.extras.suspended[-1]
-            for is_first in (True, False):  # a second time if Ctrl-C has come before the hook went on
-                if hook_calls.is_waiting(generator, is_known=is_first):
-                    self._guarded(failures, caller, self._resume, caller, generator, failures.first())
-            self.extras.suspended.remove((caller, generator))  # not the last one: a hook may have asked for a fixture
+            # A second time if Ctrl-C has come before the generator was resumed, so that it still waits.
+            for is_first in (True, False):
+                if hook_calls.is_waiting(generator, is_first=is_first):
+                    self._run_guarded(failures, caller, self._resume, caller, generator, failures.first())
+            # Not `pop()`: the hook may have asked for a lazy fixture, whose generator is now the last one.
+            self.extras.suspended.remove((caller, generator))
 
-    def _guarded(self, failures: Failures, caller: Hook | Provider, do: Callable[..., None], *args: Any) -> None:
-        """Do one thing at the end, which is told what has failed so far, and note if it fails itself."""
+    def _run_guarded(self, failures: Failures, caller: Hook | Provider, do: Callable[..., None], *args: Any) -> None:
+        """Call a function for a hook or provider at the end of the stage, and note its error among the failures."""
         store, error = self._store, failures.first()
         store.running = caller
         try:
+            # The hook may name `exc_type`, `exc_value` and `traceback`, which are None at all other times.
             if error is not None:
-                store.tell_failure(type(error), error, error.__traceback__)
+                store.set_failure(type(error), error, error.__traceback__)
             do(*args)
             store.running = None
         except BaseException as raised:
-            failures.add(self._told(raised))
+            failures.add(self._annotate(raised))
         finally:
             if error is not None:
-                store.tell_failure(None, None, None)
+                store.set_failure(None, None, None)
 
     def _unwind_inner(self, failures: Failures) -> None:
-        """End the innermost stage by force: its block goes on, in a generator that was not finished."""
+        """End the innermost stage by force: its ``with`` block is in a generator that was not finished."""
         inner = self._store.innermost
         assert isinstance(inner, Stage), "this stage is open, so the innermost one is a stage"
         error = StageError(
@@ -351,7 +382,7 @@ class Stage(Scope):
     # ---- hooks -------------------------------------------------------------------------------------------------
 
     def _call(self, hook: Hook) -> Any:
-        """Call a hook, known to be running, with the fixtures it names, and write what it returns."""
+        """Call a hook with the fixtures that it names, and write its return value; the caller has set ``running``."""
         store = self._store
         if hook.everywhere and not self._is_alive(hook):
             return None
@@ -361,8 +392,8 @@ class Stage(Scope):
         try:
             returned = hook.call(store)
         finally:
-            if hook.schedules and hook.kind != "around":
-                _finished(hook)
+            if hook.schedules and hook.kind != "around":  # an around-hook finishes at its end, in `_resume`
+                _finish_schedules(hook)
         if hook.writes:
             hook_calls.write(store, hook, self, returned)
         elif returned is not None and hook.returns_nothing:
@@ -373,50 +404,52 @@ class Stage(Scope):
         hook_calls.refuse_return(hook)
 
     def _is_alive(self, hook: Hook) -> bool:
-        """Return whether all fixtures that a hook and its schedules name or modify are alive."""
+        """Return whether all fixtures are alive that a hook of every stage and its schedules name or modify."""
         names = [target.name for target in hook.writes if not target.defines]
         names += [name for _, should_run in hook.schedules for name in should_run.required]
         return not hook.call.missing(self._store) and all(map(self._store.has, names))
 
     def _resume(self, suspended: Hook | Provider, generator: Any, error: BaseException | None) -> None:
-        """Run the part of a hook or a provider after its yield."""
+        """Run the rest of an around-hook or a provider after its ``yield``."""
         if isinstance(suspended, Hook):
             try:
                 hook_calls.leave(suspended, generator, error)
             finally:
-                _finished(suspended)
+                _finish_schedules(suspended)
         else:
             clean_up(suspended, generator)
 
-    def _failed(self, error: BaseException) -> Failures:
-        """Return the failures of this stage, of which the error of a hook is the first."""
+    def _failures_from(self, error: BaseException) -> Failures:
+        """Return the failures of this stage, with the error of a hook as the first."""
         failures = Failures(self.name)
-        failures.add(self._told(error))
+        failures.add(self._annotate(error))
         return failures
 
-    def _told(self, error: BaseException) -> BaseException:
-        """Return the error of the running hook with a note that says which hook, and where."""
+    def _annotate(self, error: BaseException) -> BaseException:
+        """Return the error of the running hook with a note that names the hook and the stage."""
         store = self._store
-        caller, store.running = store.running, None
+        caller, store.running = store.running, None  # hooks that run at the end of the stage come next
         if caller is None:
             return error
         kind = "hook" if isinstance(caller, Hook) else "fixture"
         if isinstance(error, AttributeError) and isinstance(caller, Hook) and caller.is_plain:
+            # The generated function reads cells without a look at what is alive. If a fixture is missing, its read of
+            # the cell has failed, and the hook was not called.
             missing = caller.call.missing(store)
-            if missing:  # then it was not called: the generated function found no value in a cell
+            if missing:
                 error = caller.call.not_found(store, missing[0])
         error.add_note(f"in {kind} {caller.label} of {caller.whose}, at stage {' > '.join(self.path)}")
         return error
 
 
 def note_place(error: Exception, path: Iterable[str]) -> None:
-    """Note at which stage the body has failed, unless the error says so already, as those of this library do."""
+    """Add a note with the path of the stage whose body has failed, unless the error names a stage already."""
     known = isinstance(error, Skip | TrainManagerError)
     if not known and not any("at stage " in note for note in getattr(error, "__notes__", ())):
         error.add_note(f"at stage {' > '.join(path)}")
 
 
-def _finished(hook: Hook) -> None:
+def _finish_schedules(hook: Hook) -> None:
     for schedule, _ in hook.schedules:
         schedule.finished()
 

@@ -3,7 +3,7 @@
 run                   owns epoch_num                    each name has one cell, found in one flat dict
 └─ train_step_batch   owns batch, loss   <- innermost   a scope that closes empties its own cells
 
-Only reading is here: stages and fixtures change in ``store.py``.
+This file only reads the state; ``store.py`` changes it.
 """
 
 from __future__ import annotations
@@ -18,36 +18,26 @@ from train_manager.core.thread_affinity import NO_THREAD
 from train_manager.telling.words import NO_WORDS, Words
 
 FAILURE = ("exc_type", "exc_value", "traceback")
-"""For ``@always`` hooks: why the stage ends; None as long as nothing has failed."""
+"""Fixtures for ``@always`` hooks: the error that ends the stage; None as long as nothing has failed."""
 
 ALWAYS_THERE = ("fixtures", "stage", *FAILURE)
-"""Names that cannot be defined; an Extensible adds its own."""
+"""Names that are alive without a stage, and cannot be defined; an Extensible adds its own."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a class of Extensibles asks of its stages, beside the stages themselves.
+    """The settings of a class of Extensibles: the same for all its objects, and never changed."""
 
-    Attributes:
-        own_name: a second fixture name of the object, beside ``extensible``.
-        times_hooks: the time that hooks take is added up in ``hook_seconds``.
-        notes_errors: an error in the body of a stage gets a note that says at which stage.
-        joined: the stage whose pre hooks an extension gets that is added while it is open; empty if there is none.
-        words: what other tools call its fixtures, stages and hooks.
-        too_late: where hooks may not modify a fixture, for the checker.
-        replacing: fixtures of its outermost stage that take the place of the hooks that say so, with ``replaced_by``.
-        checks: what refuses a value that a fixture is modified to, by its stage and name; given the value and who
-            modifies it.
-    """
-
-    own_name: str = "extensible"
-    times_hooks: bool = False
-    notes_errors: bool = False
-    joined: str = ""
-    words: Words = NO_WORDS
-    too_late: tuple[Any, ...] = ()
-    replacing: frozenset[str] = frozenset()
+    own_name: str = "extensible"  # a second fixture name of the object, beside `extensible`
+    times_hooks: bool = False  # the time that hooks take is added to `State.hook_seconds`
+    notes_errors: bool = False  # an error in the body of a stage gets a note with the path of the stage
+    joined: str = ""  # the stage that extensions may join while it is open; empty if there is none
+    words: Words = NO_WORDS  # the names that its fixtures, stages and hooks have in other tools
+    too_late: tuple[Any, ...] = ()  # points at which hooks may not modify a fixture any more; for the checker
+    replacing: frozenset[str] = frozenset()  # fixtures of its loop for which `@replaced_by` leaves hooks out
+    # By stage and name of a fixture: called with a value that the fixture is modified to, and with the name of the hook
+    # or function that modifies it; raises to refuse the value.
     checks: Mapping[tuple[str | None, str], Callable[[Any, str], object]] = field(default_factory=dict)
 
 
@@ -55,7 +45,7 @@ def _nothing() -> None: ...
 
 
 class LazyFixture(Protocol):
-    """A provided fixture of an open stage, to be computed when it is first asked for; a call computes it."""
+    """The lazy fixture of a provider; a call computes the value."""
 
     @property
     def provider(self) -> Caller: ...
@@ -63,30 +53,7 @@ class LazyFixture(Protocol):
 
 
 class State:
-    """What is alive, and in which scopes.
-
-    Attributes:
-        cells: the cells of all fixtures that have been met, by name; a plain dict, since every lookup goes there.
-        always_there: names that need no stage and that cannot be written.
-        own_names: those of the Extensible, which the state refers to weakly: its cell computes it at each lookup.
-        innermost: the innermost open scope.
-        open: the innermost open scope of each stage name; looked up at each opening, however deep.
-        plans: what runs at each stage that was asked for, by name; None if extensions have changed since.
-        late: the cells of fixtures that are lazy or were given as seldom ones: such a fixture waits in its stage, and
-            its cell is written when something asks for it.
-        version: of the plans; each change of the extensions raises it.
-        plan_of: decides what runs at a stage, and keeps it in ``plans``.
-        extensions: the extensions that are served, by name.
-        running: the hook or provider that is being called.
-        requests: the providers that are being computed, the first asked for first.
-        options: what the class of the Extensible asks for.
-        strict: hooks may write only what they declare.
-        hook_seconds: the time that hooks have taken, if the options ask for it.
-        before_outermost: called as a stage opens that is inside no other and has no plan yet.
-        shares: another Extensible has, or had, an extension of this one.
-        thread: the thread that opened the outermost stage the last time; ``NO_THREAD`` if a task did.
-        task: a weak reference to that task.
-    """
+    """The fixtures that are alive and the scopes that are open; each attribute is described in ``__init__``."""
 
     __slots__ = (
         "__weakref__",
@@ -109,50 +76,56 @@ class State:
         "task",
         "thread",
         "version",
-    )  # not for space: attributes of a fixed layout are read fastest, and every stage reads a dozen
+    )  # for speed, not for space: each stage reads a dozen of these attributes, and slots are read fastest
 
     def __init__(self, always: Mapping[str, Any], options: Options | None = None, owner: object = None) -> None:
-        self.cells: dict[str, Cell] = {}
+        self.cells: dict[str, Cell] = {}  # of all fixtures met so far; a plain dict, since each lookup reads it
         self.options: Options = options or Options()
         own = {"extensible", self.options.own_name} if owner is not None else {*()}
-        self.own_names: frozenset[str] = frozenset(own)
-        self.always_there: frozenset[str] = frozenset({*always, *ALWAYS_THERE, *own})
+        self.own_names: frozenset[str] = frozenset(own)  # fixture names of the Extensible
+        self.always_there: frozenset[str] = frozenset({*always, *ALWAYS_THERE, *own})  # these cannot be written
         for name in self.always_there:
             self.cell(name).owner = ALWAYS
         for name in FAILURE:
             self.cells[name].value = None
         for name, value in always.items():
             self.cells[name].value = value
+        # Weakly, since the Extensible holds this state: a value in the cell would be a cycle, and keep both alive.
         for name in self.own_names:
             self.cells[name].compute = ref(owner)
-        # Computed at each lookup, since to write it would cost more, at each opening and each end.
+        # Computed at each lookup: writing the cell at each opening and each end of a stage would cost more.
         self.cells["stage"].compute = lambda: self.innermost
+        # The open stages.
         self.innermost: Scope | None = None
-        self.open: dict[str, Scope] = {}
+        self.open: dict[str, Scope] = {}  # the innermost open scope of each stage name, found without a walk outwards
+        # The plans of the stages that have opened, by name; None: make it anew, since extensions have changed.
         self.plans: dict[str, Any] = {}
-        self.version: int = 0
-        self.late: dict[str, Cell] = {}
-        self.plan_of: Callable[[str], Any] = self.plans.__getitem__
+        self.version: int = 0  # of the plans; each change of the extensions raises it
+        self.plan_of: Callable[[str], Any] = self.plans.__getitem__  # makes a plan, and keeps it in `plans`
+        # Called as an outermost stage opens that has no plan yet: the check of the hooks.
         self.before_outermost: Callable[[], None] = _nothing
+        # The cells of lazy and of seldom fixtures. Such a fixture waits in its stage: its cell is empty until something
+        # asks for it, and costs nothing in a step in which nothing does.
+        self.late: dict[str, Cell] = {}
+        # The extensions and their hooks.
         self.extensions: Mapping[str, Any] = {}
-        self.running: Caller | None = None
-        self.requests: list[str] = []
-        self.strict: bool = False
-        self.shares: bool = False
-        self.hook_seconds: float = 0.0
-        self.thread: int = NO_THREAD
-        self.task: Callable[[], object] | None = None
+        self.running: Caller | None = None  # the hook or provider that is being called
+        self.requests: list[str] = []  # the chain of providers that are being computed, outermost first; for errors
+        self.strict: bool = False  # hooks may write only what they declare
+        self.shares: bool = False  # another Extensible has, or had, an extension of this one
+        self.hook_seconds: float = 0.0  # the time that hooks have taken, with `Options.times_hooks`
+        # The owner of the open stages: a thread or an asyncio task.
+        self.thread: int = NO_THREAD  # that opened the last outermost stage; NO_THREAD if a task did
+        self.task: Callable[[], object] | None = None  # a weak reference to the task; None if a thread did
 
     def forget_plans(self) -> None:
-        """Make each plan again at the next opening of its stage."""
+        """Let each plan be made anew at the next opening of its stage."""
         self.version += 1
         for stage in self.plans:
             self.plans[stage] = None
 
-    # ---- names -------------------------------------------------------------------------------------------------
-
     def cell(self, name: str) -> Cell:
-        """Return the cell of a fixture; it is made at the first time."""
+        """Return the cell of a fixture; it is made the first time that the name is met."""
         try:
             return self.cells[name]
         except KeyError:
@@ -166,27 +139,27 @@ class State:
                 cell.definer = None
 
     def has(self, name: object) -> bool:
-        """Return whether a name is alive, also if it is still to be computed."""
+        """Return whether a name is alive, also if its value was not computed yet."""
         cell = self.cells.get(name)  # type: ignore[call-overload]
         return cell is not None and (cell.owner is not None or self.bring(cell.name))
 
     def bring(self, name: str) -> bool:
-        """Write the cell of a fixture that waits in an open stage, the innermost one; return whether there is one."""
+        """Write the cell of a fixture that waits in an open stage; return whether such a stage is found."""
         return name in self.late and self.bring_from(self.innermost, name)
 
     def bring_from(self, scope: Scope | None, name: str) -> bool:
-        """Do so for a fixture that waits in this scope, or in one around it, unless it is written."""
+        """Write the cell of a fixture that waits in a scope, or in a scope around it, unless it is written already."""
         if self.late[name].owner is not None:
             return True
         while scope is not None:
-            is_hidden = self.open.get(scope.name) is not scope  # by a recursion
+            is_hidden = self.open.get(scope.name) is not scope  # an inner stage of the same name hides its fixtures
             if not is_hidden and scope.bring(self.late[name]):
                 return True
             scope = scope.parent
         return False
 
     def bring_all(self) -> None:
-        """Write the cells of all that wait."""
+        """Write the cells of all fixtures that wait."""
         for name in self.late:
             self.has(name)
 
@@ -196,18 +169,19 @@ class State:
         return cell.value if cell.compute is None else cell.compute()
 
     def names(self) -> list[str]:
-        """Return the names of the live fixtures, lazy ones too, without those that are always there."""
+        """Return the names of the live fixtures, lazy ones too, without the names that are always there."""
         self.bring_all()
+        # Outermost stage first, and in each stage the oldest fixture first: as they were defined.
         return [cell.name for scope in self.scopes()[::-1] for cell in scope.cells()[::-1]]
 
     @property
     def computed(self) -> dict[str, Any]:
-        """The values of the live fixtures, without lazy ones and those that are always there."""
+        """The values of the live fixtures, without lazy fixtures and the names that are always there."""
         return {name: self.cells[name].value for name in self.names() if self.cells[name].compute is None}
 
     @property
     def lazy(self) -> set[str]:
-        """The names of the live fixtures that are still to be computed."""
+        """The names of the live fixtures whose value was not computed yet."""
         return {name for name in self.names() if self.cells[name].compute is not None}
 
     @property
@@ -216,18 +190,16 @@ class State:
         self.bring_all()
         return {name for name, cell in self.cells.items() if cell.owner is None and cell.stage is not None}
 
-    def ended_with(self, name: str) -> str | None:
+    def former_stage(self, name: str) -> str | None:
         """Return the stage that a dead fixture ended with, or None."""
         return self.cells[name].stage if name in self.gone else None
 
     def absent(self, defaults: Mapping[str, Any], stage: str) -> dict[str, Any]:
-        """Return the values whose names will not be alive when a stage of this name opens."""
+        """Return the defaults whose names will not be alive when a stage of this name opens."""
         self.bring_all()
-        outer = self.scope_of(stage)  # its fixtures will be hidden
+        outer = self.scope_of(stage)  # a recursion: the fixtures of the outer stage will be put aside
         hidden = set() if outer is None else {cell.name for cell in outer.cells()}
         return {name: defaults[name] for name in defaults if not self.has(name) or name in hidden}
-
-    # ---- scopes ------------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -247,12 +219,12 @@ class State:
         return self.open.get(stage)
 
     def owner_of(self, name: str) -> Scope | None:
-        """Return the scope that owns a name, or None if it is not alive."""
+        """Return the scope that owns a name; None if it is not alive, or is always there."""
         owner: Scope | None = self.cells[name].owner if self.has(name) else None
         return None if owner is ALWAYS else owner
 
-    def hidden(self, name: str, owner: Scope | None = None) -> Content | None:
-        """Return what a recursion has put aside under this name, and will put back; None if there is nothing.
+    def find_hidden(self, name: str, owner: Scope | None = None) -> Content | None:
+        """Return the fixture of this name that a recursion has put aside, and will put back; None if there is none.
 
         Args:
             name: the fixture's name.
@@ -294,4 +266,4 @@ class Alive(Mapping[str, Any]):
 
 
 ALWAYS = Scope("always")
-"""The owner of the fixtures that are always there."""
+"""The owner of the fixtures that are always there; it is never open, and never closes."""

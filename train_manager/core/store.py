@@ -1,6 +1,6 @@
 """All changes of the state: scopes close; fixtures are defined, modified, computed.
 
-``Stage`` opens scopes, and closes them here; ``Fixtures`` is what users see.
+``Stage`` opens scopes itself, and closes them by ``Store.close_scope``; users write fixtures by ``Fixtures``.
 """
 
 from __future__ import annotations
@@ -18,26 +18,24 @@ from train_manager.core.thread_affinity import NO_THREAD, current_task
 
 @final
 class Store(State):
-    """The state, and what may be done to it."""
+    """The state with its changes; it adds no attribute."""
 
     __slots__ = ()
 
-    # ---- scopes ------------------------------------------------------------------------------------------------
-
     def close_scope(self, scope: Scope) -> None:
-        """End the innermost scope: its fixtures die, and what it hid is back.
-
-        Until the last steps it can be done again: Ctrl-C may have cut it short.
-        """
+        """End the innermost scope: its fixtures die, and the fixtures that it hid are alive again."""
+        # Ctrl-C may cut this short at any call, and the scope is then closed once more: each step leaves a state from
+        # which that works. So a cell leaves the list before it is emptied, and `cell.empty()` is not called.
         while scope.first is not None:
             cell = scope.first
-            scope.first = cell.next  # before the value goes, which may have a finalizer that writes fixtures
-            if cell.owner is scope or cell.owner is None:  # not if an `@always` hook has defined it anew
-                cell.owner = cell.compute = None  # not `cell.empty()`: Ctrl-C comes at calls
+            scope.first = cell.next  # before the value goes: it may have a finalizer that writes fixtures
+            if cell.owner is scope or cell.owner is None:  # another owner: an `@always` hook has defined it anew
+                cell.owner = cell.compute = None
                 try:  # noqa: SIM105
                     del cell.value
-                except AttributeError:  # it was not computed, or is gone already
+                except AttributeError:  # a lazy fixture was not computed, or the value is gone already
                     pass
+        # A recursion ends: the fixtures of the outer stage of the same name come back.
         if scope.extras is not None and scope.extras.hidden is not None:
             hidden = scope.extras.hidden
             for cell, content in hidden.contents:
@@ -47,10 +45,10 @@ class Store(State):
         self._note_end(scope)
         self.innermost = scope.parent
         scope.phase = CLOSED
-        scope.seldom = None
+        scope.seldom = None  # fixtures that nothing has asked for die here
 
     def _note_end(self, scope: Scope) -> None:
-        """Let an outer stage of the same name, if there is one, be the innermost of this name again."""
+        """Put the next outer stage of the same name, if there is one, back into ``open``."""
         outer = scope.parent
         while outer is not None and outer.name != scope.name:
             outer = outer.parent
@@ -67,19 +65,19 @@ class Store(State):
         for cell, _ in hidden.contents:
             cell.empty()
 
-    # ---- values ------------------------------------------------------------------------------------------------
-
     def define(self, name: str, value: Any, scope: Scope | None, definer: Definer) -> None:
         """Give a scope a fixture of its own."""
         if self.thread != get_ident():
             self.require_own_thread()
         if scope is None:
-            raise messages.no_stage(self, name, definer)
+            raise messages.no_stage_error(self, name, definer)
         cell = self.cells.get(name) or self.cell(name)
+        # A fixture that waits counts as alive, and so does one that a recursion inside of `scope` has put aside: it
+        # would come back, and overwrite this one.
         is_alive = cell.owner is not None or (name in self.late and self.bring(name))
-        if is_alive or (scope is not self.innermost and self.hidden(name, scope) is not None):
-            raise messages.exists(self, name, definer)
-        cell.next = scope.first  # what `own` does
+        if is_alive or (scope is not self.innermost and self.find_hidden(name, scope) is not None):
+            raise messages.exists_error(self, name, definer)
+        cell.next = scope.first  # `scope.own(cell, definer)`, written out to save a call
         scope.first = cell
         cell.definer = definer
         cell.stage = scope.name
@@ -92,15 +90,15 @@ class Store(State):
             self.require_own_thread()
         scope = self.innermost
         if scope is None:
-            raise messages.no_stage(self, next(iter(values), ""), definer)
-        if self.late and not self.late.keys().isdisjoint(values):
+            raise messages.no_stage_error(self, next(iter(values), ""), definer)
+        if self.late and not self.late.keys().isdisjoint(values):  # one of the names may be alive, and wait
             self.bring_all()
         cells, stage = self.cells, scope.name
         for name in values:
             cell = cells[name] if name in cells else self.cell(name)
             if cell.owner is not None:
-                raise messages.exists(self, name, definer)
-            cell.next = scope.first  # what `own` does
+                raise messages.exists_error(self, name, definer)
+            cell.next = scope.first  # `scope.own(cell, definer)`, written out to save a call
             scope.first = cell
             cell.definer = definer
             cell.stage = stage
@@ -108,99 +106,98 @@ class Store(State):
             cell.value = values[name]
 
     def define_seldom(self, values: Mapping[str, Any], definer: Definer) -> None:
-        """Give the innermost scope fixtures whose cells are written when something asks for them."""
+        """Give the innermost scope fixtures that wait: a cell is written when something asks for its fixture."""
         if self.thread != get_ident():
             self.require_own_thread()
         scope = self.innermost
         if scope is None:
-            raise messages.no_stage(self, next(iter(values), ""), definer)
+            raise messages.no_stage_error(self, next(iter(values), ""), definer)
         late, waiting = self.late, scope.seldom or {}
         if not late.keys() >= values.keys():
+            # New names: the functions that call the post hooks of open stages were made without them, and would read
+            # empty cells. This time the cells are written at once.
             self.meet(scope.name, values)
-            self.define_all(values, definer)  # the post hooks of open stages are called by functions made before
+            self.define_all(values, definer)
             return
         if not waiting.keys().isdisjoint(values):
             self.bring_all()
         for name in values:
             if late[name].owner is not None:
-                raise messages.exists(self, name, definer)
-        scope.seldom = {**waiting, **values}
+                raise messages.exists_error(self, name, definer)
+        scope.seldom = {**waiting, **values}  # a new dict: the old one may be the caller's argument of `staged`
 
     def define_waiting(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
-        """Give a scope one seldom fixture more, whose name was met."""
+        """Give a scope one more fixture that waits, whose name ``meet`` has noted."""
         waiting = scope.seldom or {}
         if self.late[name].owner is not None or name in waiting:
-            self.bring(name)
-            raise messages.exists(self, name, definer)
+            self.bring(name)  # the error reads the definer from the cell
+            raise messages.exists_error(self, name, definer)
         scope.seldom = {**waiting, name: value}
 
     def meet(self, stage: str, seldom: Collection[str]) -> None:
-        """Note names of seldom fixtures that are new here; the functions that call hooks look for them from now on."""
+        """Note new names of seldom fixtures; functions that call hooks, and are made later, bring them."""
         if self.late.keys() >= set(seldom):
             return
         for name in seldom:
             cell = self.late[name] = self.cell(name)
-            cell.stage = cell.stage or stage
+            cell.stage = cell.stage or stage  # so that an error names the stage of a fixture that was never brought
         self.forget_plans()
 
     def modify(self, name: str, value: Any, definer: Definer) -> None:
-        """Change a live fixture; its owner stays."""
+        """Change the value of a live fixture; its owner stays."""
         if self.thread != get_ident():
             self.require_own_thread()
         if self.innermost is None:
-            raise messages.no_stage(self, name, definer)
+            raise messages.no_stage_error(self, name, definer)
         cell = self.cells.get(name)
         if cell is None or (cell.owner is None and not self.bring(name)):
-            raise messages.not_found(self, name, f"{messages.who(definer)} modifies", messages.where(definer))
+            raise messages.not_found_error(self, name, f"{messages.who(definer)} modifies", messages.where(definer))
         if cell.owner is ALWAYS:
-            raise messages.reserved(self, name, definer)
+            raise messages.reserved_error(self, name, definer)
         check = self.options.checks.get((cell.stage, name))
         if check is not None:
             check(value, messages.who(self.running or definer))
-        if cell.compute is not None:  # then it need not be computed any more
+        if cell.compute is not None:  # a lazy fixture that was not computed: its provider is not called any more
             cell.compute = None
             cell.definer = definer
         cell.value = value
 
     def provide(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
-        """Define a fixture, or renew it if this hook, or one that has left, has defined it in the same open stage."""
+        """Define the return value of a hook as a fixture, or renew the fixture if ``Scope.may_renew`` allows it."""
         cell = self.cell(name)
         if self.has(name) and cell.owner is scope and scope.may_renew(cell, definer):
             cell.definer, cell.compute, cell.value = definer, None, value
         else:
             self.define(name, value, scope, definer)
 
-    def tell_failure(self, *failure: Any) -> None:
-        """Tell ``@always`` hooks why the stage ends: type, error and traceback, or None three times."""
+    def set_failure(self, *failure: Any) -> None:
+        """Set the fixtures that say why a stage ends: the type, the error and its traceback, or None three times."""
         for name, value in zip(FAILURE, failure, strict=True):
             self.cells[name].value = value
-
-    # ---- lazy fixtures -------------------------------------------------------------------------------------------
 
     def set_computed(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
         """Write the value of a lazy fixture: from now on it is a fixture as any other."""
         cell = self.cells[name]
-        if cell.owner is not scope:
+        if cell.owner is not scope:  # the cell has lost its owner while the provider ran
             scope.own(cell, definer)
         cell.definer = definer
         cell.compute = None
         cell.value = value
 
     def require_life(self, name: str, scope: Scope, caller: Caller) -> None:
-        """Refuse that a fixture of ``scope`` is made of a fixture that dies before it."""
+        """Refuse that a lazy fixture of ``scope`` is computed from a fixture that dies before it."""
         owner = self.owner_of(name)
         if owner is not None and owner.depth > scope.depth:
-            raise messages.shorter_lived(self, name, owner, scope, caller)
-
-    # ---- thread affinity -----------------------------------------------------------------------------------------
+            raise messages.shorter_lived_error(self, name, owner, scope, caller)
 
     def require_own_thread(self) -> None:
         """Refuse another thread or task than the one that opened the stages."""
-        if self.thread == get_ident() or self.innermost is None:
-            return  # as nearly always
+        if self.thread == get_ident() or self.innermost is None:  # the thread that opened them; or no stage is open
+            return
+        # Another thread runs, or a task owns the stages: only that task may pass.
         owner = None if self.task is None else self.task()
         if owner is None or owner is not current_task():
-            raise messages.other_thread(self)
+            raise messages.other_thread_error(self)
 
     def claim(self, *, awaits: bool) -> None:
         """Give the outermost stage to the thread or task that opens it; refuse another one for the stages inside.
@@ -211,20 +208,22 @@ class Store(State):
         task = current_task()
         if self.innermost is not None:
             self.require_own_thread()
-            if awaits and task is not None and self.task is None:  # other tasks may be inside a plain function's stage
-                raise messages.other_thread(self)
+            # A coroutine inside of a stage of a plain function, whose task is not known: while the coroutine awaits,
+            # other tasks run in the same thread, and could not be refused.
+            if awaits and task is not None and self.task is None:
+                raise messages.other_thread_error(self)
             return
-        self.thread = get_ident() if task is None else NO_THREAD
-        self.task = None if task is None else ref(task)
+        self.thread = get_ident() if task is None else NO_THREAD  # NO_THREAD: each check compares the task
+        self.task = None if task is None else ref(task)  # weakly: a task keeps its coroutine and all its values
 
     def require_open(self, stage: str, definer: Definer) -> Scope:
-        """Return the innermost open scope of this name."""
+        """Return the innermost open scope of this name; refuse a stage that is not open."""
         scope = self.scope_of(stage)
         if scope is None:
-            raise messages.not_open(self, stage, definer)
+            raise messages.not_open_error(self, stage, definer)
         return scope
 
     def require_declared(self, name: str, site: Definer) -> None:
-        """Refuse, with ``strict``, that a hook writes what it does not declare."""
+        """Refuse, if ``strict`` is set, that a hook writes a fixture that it does not declare."""
         if self.strict and self.running is not None and name not in self.running.written:
-            raise messages.undeclared(self, name, self.running, site)
+            raise messages.undeclared_error(self, name, self.running, site)

@@ -1,4 +1,4 @@
-"""What an object holds of itself: methods that do not keep it alive, so that ``del`` frees it at once."""
+"""Methods that an object may hold of itself: they do not keep it alive, so that ``del`` frees it at once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from weakref import ref
 class Weakly:
     """A bound method without a strong reference to its object; the object must be alive as it is called.
 
-    A cycle would keep a training with its model in memory until a garbage collection, which torch's tensors, few and
-    large as they are, do not bring about: in a sweep the models of many trials would lie there.
+    A bound method would be a cycle, which keeps a training with its model in memory until a garbage collection. Python
+    collects after many new objects, and tensors are few and large: in a sweep, the models of many trials would pile up.
 
     >>> class Meter:
     ...     def value(self):
@@ -24,7 +24,7 @@ class Weakly:
     (3, True)
     """
 
-    __slots__ = ("__func__", "_owner")
+    __slots__ = ("__func__", "_owner")  # `__func__` and `__self__`, as a bound method has them
 
     def __init__(self, method: MethodType) -> None:
         self.__func__ = method.__func__
@@ -39,6 +39,7 @@ class Weakly:
 
 
 def weakly(function: Callable[..., Any], owner: object) -> Callable[..., Any]:
-    """Return a method of the owner as it may hold it itself; any other function as it is."""
+    """Return a method of an object without a strong reference to it; any other function as it is."""
+    # A method of another object is held strongly: perhaps nothing else keeps that object alive.
     is_own = isinstance(function, MethodType) and function.__self__ is owner
     return Weakly(function) if is_own else function  # type: ignore[arg-type]

@@ -1,11 +1,12 @@
-"""The batches of a training: what they hold, how data is read, and data that makes batches of examples.
+"""The batches of a training: their content, how data is read, and data that makes batches of examples.
 
 Its files in reading order; each imports only those above it:
 
     randomness    seed and preserve the random states
-    batch         the parts of a batch, its device, and the check that its structure stays the same
+    batch         the inputs and targets of a batch, its device, and the check that its structure stays the same
     description   data in a few words
     iteration     reading data: which batch is the last, and where an epoch begins
+    shares        what one of several processes reads of each batch
     one_pass      a pass that moves nothing, for evaluations
     passes        passes over numbered examples, whose position is a few numbers
     row_batches   the base of InMemory and Rows: row numbers, in an order by seed and epoch
@@ -15,13 +16,14 @@ Its files in reading order; each imports only those above it:
     seeds         seeds by seed, epoch and example, and random states that are set to them
     seeded_dataset  random numbers by seed, epoch and example
     seeded_loader   a DataLoader with both, which knows its position
-    read_again    what a pass began with, of data without a position of their own
-    orders        what decides which batches a pass gives
+    read_again    the random states that a pass began with, for data without a position of their own
+    orders        the settings that decide which batches a pass gives
     reader        one set of data, read pass after pass
     endless       data without an end
     named_sets    the base of Interleaved and Together: sets by name, each read pass after pass
     interleaved   several sets of data in turns
     together      several sets of data at once
-    known_position  whether a training can go on where it was in its data
+    known_position  whether a training can resume where it was in its data
+    shared_data   which data several processes can share
     mixing        examples that are blended with one another
 """

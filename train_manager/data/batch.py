@@ -1,4 +1,4 @@
-"""The parts of a batch, whatever its type; and the check that batches keep their structure during a run."""
+"""The inputs and targets of a batch, whatever its type; the check that batches keep their structure during a run."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ def without_source(batch: Any) -> Any:
     return batch.batch if type(batch) is FromSource else batch
 
 
-class Parts(TypedDict, total=False):
-    """What of a batch is trained on."""
+class Unpacked(TypedDict, total=False):
+    """The inputs and the targets of a batch."""
 
     inputs: Any
     targets: Any
 
 
-def parts_of(batch: Any) -> Parts:
+def unpack(batch: Any) -> Unpacked:
     """Return the ``inputs`` and the ``targets`` of a batch.
 
     A list or tuple of two has both, and so does a dict with these keys. Any other batch is ``inputs`` as a whole.
 
-    >>> parts_of((1, 2)), parts_of({"inputs": 1}), parts_of({"pixels": 1})
+    >>> unpack((1, 2)), unpack({"inputs": 1}), unpack({"pixels": 1})
     ({'inputs': 1, 'targets': 2}, {'inputs': 1}, {'inputs': {'pixels': 1}})
     """
-    if isinstance(batch, (list, tuple)) and len(batch) == 2:  # in each step; `list | tuple` would build a new type
+    # This runs in each step, where `list | tuple` would build a new type object.
+    if isinstance(batch, (list, tuple)) and len(batch) == 2:
         return {"inputs": batch[0], "targets": batch[1]}
     if isinstance(batch, Mapping) and "inputs" in batch:
         return (
@@ -47,6 +48,7 @@ def parts_of(batch: Any) -> Parts:
             if "targets" in batch
             else {"inputs": batch["inputs"]}
         )
+    # A dict with other keys, such as the batch of a tokenizer, is the inputs as a whole.
     return {"inputs": batch}
 
 
@@ -71,12 +73,12 @@ def to_device(batch: Any, device: torch.device) -> Any:
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, MutableMapping):
-        moved = copy.copy(batch)  # the constructor of a subclass may take other arguments than dict
+        moved = copy.copy(batch)  # not type(batch)(...): a subclass of dict may take other arguments
         moved.update({key: to_device(value, device) for key, value in batch.items()})
         return moved
     if isinstance(batch, Mapping):
         return {key: to_device(value, device) for key, value in batch.items()}
-    if callable(getattr(batch, "to", None)):  # a graph, an encoding, a packed sequence
+    if callable(getattr(batch, "to", None)):  # a graph of PyTorch Geometric, an encoding, a PackedSequence
         return batch.to(device)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(to_device(value, device) for value in batch))
@@ -108,8 +110,8 @@ class SameStructure:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._first: str | None = None
-        self._flat: tuple[Any, ...] | None = None  # the types of a batch that has passed and is not nested
+        self._first: str | None = None  # the description of the first batch, for the error
+        self._flat: tuple[Any, ...] | None = None  # keys and types of a batch that has passed and is not nested
 
     def check(self, batch: Any, step: int) -> None:
         """Compare a batch with the first one.
@@ -117,8 +119,10 @@ class SameStructure:
         Raises:
             InputError: the structure is a different one.
         """
-        types = (*batch, *map(type, batch.values())) if type(batch) is dict else types_of_parts(batch)
-        if types == self._flat:  # describing a batch takes longer, so that a flat one is described only once
+        types = (*batch, *map(type, batch.values())) if type(batch) is dict else types_of_entries(batch)
+        # Nearly every batch of a training returns here: describing
+        # a batch takes longer, so a flat one is described once.
+        if types == self._flat:
             return
         structure = structure_of(batch)
         if self._first is None:
@@ -133,7 +137,8 @@ class SameStructure:
                 if has_lost_targets
                 else "the parts and keys of batches must stay the same in a run; shapes may differ",
             )
-        if all(issubclass(part, Tensor) for part in types if isinstance(part, type)):
+        # Only tensors are certain to have nothing inside that may change while their types stay.
+        if all(issubclass(entry, Tensor) for entry in types if isinstance(entry, type)):
             self._flat = types
 
 
@@ -149,11 +154,11 @@ class Structures(dict[str, SameStructure]):
         return check
 
 
-def types_of_parts(batch: Any) -> tuple[Any, ...]:
+def types_of_entries(batch: Any) -> tuple[Any, ...]:
     """Return the keys and the types of a batch, one level deep."""
     if isinstance(batch, dict):
         return (*batch, *map(type, batch.values()))
-    if isinstance(batch, (list, tuple)):  # in each step
+    if isinstance(batch, (list, tuple)):  # not `list | tuple`, which would build a new type object in each step
         return tuple(map(type, batch))
     return (type(batch),)
 
@@ -175,8 +180,8 @@ def structure_of(value: Any) -> str:
         return "tensor"
     if isinstance(value, Mapping):
         as_columns = are_columns(value.values())
-        parts = {str(key): f"{key!r}: {part_of(value[key], as_columns)}" for key in value}
-        return "{" + ", ".join(parts[key] for key in sorted(parts)) + "}"
+        entries = {str(key): f"{key!r}: {describe_entry(value[key], as_columns)}" for key in value}
+        return "{" + ", ".join(entries[key] for key in sorted(entries)) + "}"
     if isinstance(value, list | tuple):
         return sequence_of(value)
     return "None" if value is None else "..."
@@ -185,14 +190,14 @@ def structure_of(value: Any) -> str:
 def sequence_of(value: list[Any] | tuple[Any, ...]) -> str:
     """Describe a list or a tuple. Both look the same, because a loader may turn one into the other."""
     as_columns = are_columns(value)
-    parts = [part_of(part, as_columns) for part in value]
-    if len(set(parts)) == 1 and not isinstance(value[0], Tensor):
-        return list_of(parts[0])
-    return f"({', '.join(parts)})"
+    entries = [describe_entry(entry, as_columns) for entry in value]
+    if len(set(entries)) == 1 and not isinstance(value[0], Tensor):
+        return list_of(entries[0])
+    return f"({', '.join(entries)})"
 
 
-def part_of(value: Any, is_column: bool) -> str:
-    """Describe a part of a batch; a column of equal examples without its length."""
+def describe_entry(value: Any, is_column: bool) -> str:
+    """Describe an entry of a batch; a column of equal examples without its length."""
     examples = {structure_of(example) for example in value} if is_column else set()
     return list_of(examples.pop()) if len(examples) == 1 else structure_of(value)
 
@@ -202,6 +207,6 @@ def list_of(example: str) -> str:
     return "[...]" if example == "..." else f"[{example}, ...]"
 
 
-def are_columns(parts: Any) -> bool:
-    """Return whether all parts are lists of one length: one entry per example."""
-    return all(isinstance(part, list | tuple) for part in parts) and len({len(part) for part in parts}) == 1
+def are_columns(entries: Any) -> bool:
+    """Return whether all entries are lists of one length: one item for each example."""
+    return all(isinstance(entry, list | tuple) for entry in entries) and len({len(entry) for entry in entries}) == 1

@@ -15,6 +15,7 @@ def batches_text(data: Iterable[Any]) -> str:
     ('list(3 batches)', 'list_iterator')
     """
     kind = type(data)
+    # InMemory, Interleaved and the like describe themselves, with the sets in them.
     if kind.__module__.startswith("train_manager."):
         return cut(repr(data))
     try:

@@ -13,19 +13,19 @@ from train_manager.data.reader import Reader
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
-NEXT_EPOCH = 1 << 20  # the numbers of the passes in one epoch: no epoch has as many
+NEXT_EPOCH = 1 << 20  # numbers of passes that each epoch has for itself: pass 3 of epoch 2 is 2 * NEXT_EPOCH + 3
 
 
 @final
 class Endless:
-    """The batches of some data, pass after pass without an end; for trainings by steps.
+    """The batches of some data, pass after pass without an end; for training calls by steps.
 
     >>> from itertools import islice
     >>> from train_manager import Endless
     >>> list(islice(Endless(["first", "second"]), 5))
     ['first', 'second', 'first', 'second', 'first']
 
-    The attribute ``endless`` makes a TrainManager refuse a training by epochs, which would never end. Set
+    The attribute ``endless`` makes a TrainManager refuse a training call by epochs, which would never end. Set
     ``endless = True`` in a class of your own whose data never ends.
 
     Args:
@@ -46,11 +46,11 @@ class Endless:
             )
         self.data = data
         self._next_epoch = 0
-        self._loaded: Mapping[str, Any] | None = None  # where the coming pass begins
-        self._last: Reader | None = None  # of the training, not of an evaluation of the same data begun during it
+        self._loaded: Mapping[str, Any] | None = None  # the state that the coming pass begins with
+        self._last: Reader | None = None  # of the training, also while an evaluation reads the same data
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is copied or pickled: a pass over data cannot be."""
+        """Return the attributes of a copy; a pass over data cannot be copied."""
         return {**self.__dict__, "_last": None}
 
     def __repr__(self) -> str:
@@ -60,14 +60,14 @@ class Endless:
         epoch, loaded = self._next_epoch, self._loaded
         self._next_epoch, self._loaded = epoch + 1, None
         reader = Reader("Endless's data", self.data, epoch * NEXT_EPOCH, 1, loaded)
-        reader.has_ended = True  # the end of its first pass means nothing here
-        reader.open()  # before its first batch is read: Together opens all its sets before it reads one
+        reader.has_ended = True  # so that `read` never returns END: there is no end
+        reader.open()  # now and not with the first batch: Together opens all its sets before it reads one
         return self._batches(reader)
 
     @property
     def example_index(self) -> Any:
         """The numbers of the examples in the batch given last, if the data number them."""
-        return self.data.example_index  # type: ignore[attr-defined]  # if it is missing, so is this
+        return self.data.example_index  # type: ignore[attr-defined]  # the AttributeError of data without it is right here too
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that begins next; the data's passes in it have numbers of their own.
@@ -107,6 +107,7 @@ class Endless:
         self._next_epoch, self._loaded, self._last = state["epoch"], state["reader"], None
 
     def _batches(self, reader: Reader) -> Iterator[Any]:
+        # A second pass begun during the first is an evaluation: the state stays that of the first.
         if self._last is None or self._last.is_over:
             self._last = reader
         try:

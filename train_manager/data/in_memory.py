@@ -55,7 +55,7 @@ class InMemory(RowBatches):
         device: torch.device | str | None = None,
     ) -> None:
         named = arrays[0] if len(arrays) == 1 and isinstance(arrays[0], Mapping) else None
-        self._names = None if named is None else tuple(named)
+        self._names = None if named is None else tuple(named)  # None: batches are tensors or tuples, not dicts
         labelled: Iterable[tuple[object, Any]] = enumerate(arrays, start=1) if named is None else named.items()
         self._arrays = tuple(as_rows(array, f"array {label!r}", device) for label, array in labelled)
         super().__init__(common_length(self._arrays), batch_size, shuffle, seed, drop_last)
@@ -70,22 +70,23 @@ class InMemory(RowBatches):
         return self._arrays[0].device
 
     def _batch(self, rows: Tensor | slice) -> Any:
-        parts = [copied_rows(array, rows) for array in self._arrays]
+        copies = [copy_rows(array, rows) for array in self._arrays]
         if self._names is not None:
-            return dict(zip(self._names, parts, strict=True))
-        return parts[0] if len(parts) == 1 else tuple(parts)
+            return dict(zip(self._names, copies, strict=True))
+        return copies[0] if len(copies) == 1 else tuple(copies)
 
 
-def copied_rows(array: Tensor, rows: Tensor | slice) -> Tensor:
+def copy_rows(array: Tensor, rows: Tensor | slice) -> Tensor:
     """Return a copy of some rows."""
     if isinstance(rows, slice):
-        return array[rows].clone()  # a view is faster, but changing the batch would change the data
-    return array.index_select(0, rows)  # takes half the time of array[rows]
+        return array[rows].clone()  # a copy: changing a batch in place must not change the data
+    return array.index_select(0, rows)  # a copy too; takes half the time of array[rows]
 
 
 def as_rows(array: Any, label: str, device: torch.device | str | None) -> Tensor:
     """Return a tensor that has rows. It shares the memory of a numpy array if torch can."""
     tensor = array if isinstance(array, Tensor) else from_numpy(array, label)
+    # len() of a single number would be an error without a cure.
     if tensor.dim() == 0:
         raise InputError(f"InMemory was given a single number as {label}, which has no rows", name="arrays")
     return tensor if device is None else tensor.to(device)

@@ -10,7 +10,7 @@ import numpy as np
 
 from train_manager.data.batch import FromSource, without_source
 from train_manager.data.description import sets_text
-from train_manager.data.named_sets import NamedSets, Progress, shown_names
+from train_manager.data.named_sets import NamedSets, Progress, join_names
 from train_manager.data.reader import END
 from train_manager.telling.errors import InputError
 from train_manager.telling.showing import short
@@ -51,7 +51,7 @@ class Interleaved(NamedSets):
     >>> next(lessons).batch
     10
 
-    In a training, ``train_manager.datasource_name`` is the name of the batch's set.
+    In a run, ``train_manager.datasource_name`` is the name of the batch's set.
 
     Args:
         data: iterables of batches, by name.
@@ -81,7 +81,7 @@ class Interleaved(NamedSets):
         self.ratios: dict[str, int] = require_ratios(self.data, ratios)
         self.seed: int | None = None if seed is None else require_count(seed, "Interleaved's seed", at_least=0)
         self.choose = choose
-        self._round = spread(self.ratios)
+        self._round = spread(self.ratios)  # the names of the sets whose turns a round has, in order
 
     def __repr__(self) -> str:
         order = f"ratios={short(self.ratios)}" if self.choose is None else f"choose={short(self.choose)}"
@@ -97,50 +97,56 @@ class Interleaved(NamedSets):
         """The numbers of the examples in the batch given last, if its set numbers them."""
         if self._present is None:
             raise AttributeError("Interleaved has given no batch, so there is no example_index")
-        return self.data[self._present].example_index  # type: ignore[attr-defined]  # if it is missing, so is this
+        return self.data[self._present].example_index  # type: ignore[attr-defined]  # the AttributeError of a set without it is right here too
 
     def __len__(self) -> int:
         if self.endless:
             raise TypeError("Interleaved has no length, because it has no end")
+        # -(-a // b) rounds up. An endless set has no length, and does not prolong the epoch.
         rounds = max(-(-(self._length_of(name) or 0) // ratio) for name, ratio in self.ratios.items())
         return rounds * len(self._round)
 
     def _batches(self, progress: Progress) -> Iterator[FromSource]:
         ends = not self.endless
+        # With `choose` each set is opened at its first turn, since perhaps it never has one.
         if self.choose is None:
             progress.open()
         for name, ends_round in self._turns(progress.epoch, progress.given):
             batch = progress.readers[name].read()
+            # Only reading has shown that the set had ended. Its turn gets
+            # the first batch of its next pass, unless the epoch ends here.
             if batch is END:
                 if ends and all(progress.finite()):
                     return
                 batch = progress.readers[name].read()
+            # Counted before the batch is given: a checkpoint that is written during a batch counts this batch.
             progress.given += 1
             progress.is_complete = ends and ends_round and all(progress.finite())
             self._present = name
             yield FromSource(name, without_source(batch))
-            del batch  # before the next one is read
+            del batch  # else two batches would be in memory while the next one is read
             if progress.is_complete:
                 return
 
     def _turns(self, epoch: int, first: int) -> Iterator[tuple[str, bool]]:
         """Yield the name of each set whose turn it is, from turn number ``first`` on, and whether it ends a round."""
-        while self.choose is not None:
-            yield self._chosen(self.choose), False
+        while self.choose is not None:  # without an end: `choose` is called for each batch
+            yield self._choose_set(self.choose), False
         size = len(self._round)
+        # A pass may resume within a round: the order of this round is computed, and the turns before are left out.
         order = self._order(epoch, first // size)
         for turn in count(first):
             if turn % size == 0:
                 order = self._order(epoch, turn // size)
             yield order[turn % size], turn % size == size - 1
 
-    def _chosen(self, choose: Callable[[], str]) -> str:
+    def _choose_set(self, choose: Callable[[], str]) -> str:
         name = choose()
         if name not in self.data:
             raise InputError(
                 f"Interleaved's choose returned {name!r:.60}, which is the name of no set",
                 name="choose",
-                cure=f"the sets are {shown_names(self.data)}",
+                cure=f"the sets are {join_names(self.data)}",
             )
         return name
 
@@ -148,6 +154,8 @@ class Interleaved(NamedSets):
         """Return the turns of one round."""
         if self.seed is None:
             return self._round
+        # A counter-based generator, seeded by all three numbers:
+        # any round can be computed without the rounds before it.
         bits = np.random.Philox(np.random.SeedSequence((self.seed, epoch, number)))
         order = np.random.Generator(bits).permutation(len(self._round))
         return [self._round[index] for index in order]
@@ -184,6 +192,6 @@ def require_ratios(data: Mapping[str, Any], ratios: Mapping[str, int] | None) ->
             raise InputError(
                 f"Interleaved has no {missing} for {name!r}",
                 name="ratios",
-                cure=f"the sets are {shown_names(data)}; the ratios {shown_names(ratios)}",
+                cure=f"the sets are {join_names(data)}; the ratios {join_names(ratios)}",
             )
     return {name: require_count(ratios[name], f"Interleaved's ratio of {name!r}", at_least=1) for name in data}

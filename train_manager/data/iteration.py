@@ -28,31 +28,33 @@ def unending(data: Iterable[Any]) -> Generator[Any, None, None]:
         iterator = iter(data)
         with contextlib.suppress(StopIteration):
             while True:
-                yield next(iterator)  # not bound to a name, which would keep the batch alive until the next epoch
+                # Not bound to a name here: it would keep the last batch alive until the next epoch.
+                yield next(iterator)
                 gave_any = True
         reset(data)
 
 
 def begin_epoch(data: object, epoch: int) -> None:
     """Call ``set_epoch`` of the data, and of what a loader reads with: its samplers and datasets, if they have it."""
-    for part in parts_of_data(data):
-        if callable(set_epoch := getattr(part, "set_epoch", None)):
+    for item in objects_in(data):
+        if callable(set_epoch := getattr(item, "set_epoch", None)):
             set_epoch(epoch)
 
 
-def parts_of_data(data: object) -> list[object]:
+def objects_in(data: object) -> list[object]:
     """Return the data itself, the samplers and the dataset of a loader, and the datasets that a dataset wraps.
 
     The sets of ``Interleaved``, ``Together`` and ``Endless`` are not among them: these pass everything on themselves.
     """
-    parts, known = [data], {id(data)}
-    for part in parts:  # which grows meanwhile
-        inner = [getattr(part, name, None) for name in ("sampler", "batch_sampler", "dataset")]
-        several = getattr(part, "datasets", None)  # of ConcatDataset, ChainDataset and StackDataset
+    objects, known = [data], {id(data)}
+    for item in objects:  # the list grows in the loop: what an object wraps may wrap others
+        inner = [getattr(item, name, None) for name in ("sampler", "batch_sampler", "dataset")]
+        several = getattr(item, "datasets", None)  # the attribute of ConcatDataset, ChainDataset and StackDataset
         inner += several.values() if isinstance(several, dict) else several if isinstance(several, list | tuple) else []
-        parts += {id(new): new for new in inner if new is not None and id(new) not in known}.values()
+        # By identity, each once: datasets may wrap each other in a circle, and need not be hashable.
+        objects += {id(new): new for new in inner if new is not None and id(new) not in known}.values()
         known.update(map(id, inner))
-    return parts
+    return objects
 
 
 def example_index_of(data: object, name: str) -> Any:
@@ -79,7 +81,7 @@ def reset(data: object) -> None:
 
 def is_endless(data: object) -> bool:
     """Return whether a pass is known never to end: the data, or the dataset of a loader, says ``endless = True``."""
-    declared = any(getattr(part, "endless", None) is True for part in (data, getattr(data, "dataset", None)))
+    declared = any(getattr(item, "endless", None) is True for item in (data, getattr(data, "dataset", None)))
     return declared or isinstance(data, count | cycle)
 
 
@@ -87,12 +89,13 @@ def length_of(data: object) -> int | None:
     """Return the number of batches, or None if it is unknown before they are read."""
     try:
         return len(data) if isinstance(data, Sized) else None
-    except TypeError:  # a DataLoader over a stream has a __len__ that raises
+    except TypeError:  # DataLoader has __len__, which raises for a stream without a length
         return None
 
 
 def is_read_once(data: object) -> bool:
     """Return whether a second pass would be empty: a generator, or the result of ``iter``, ``zip`` or ``map``."""
+    # Not every iterator: an object of the user's own may begin anew in __iter__, although it has __next__.
     known = type(data).__module__ in ("builtins", "itertools", "torch.utils.data.dataloader")
     return isinstance(data, GeneratorType) or (known and isinstance(data, Iterator))
 
@@ -118,7 +121,8 @@ def refuse_unusable(data: object, name: str) -> None:
         kind = "a dict, whose keys would be the batches"
         cure = "give the iterable of batches itself; several sets by name: Interleaved(sets), or Together(sets)"
     elif isinstance(data, str | os.PathLike):
-        kind, cure = f"a path or a text, {data!r:.60}", "load it: train_data=DataLoader(dataset, batch_size=64)"
+        kind = f"a path or a text, {data!r:.60}"
+        cure = f"load it: {name.partition('[')[0]}=DataLoader(dataset, batch_size=64)"
     elif isinstance(data, type) or not isinstance(data, Iterable):
         kind, cure = _of_type(data)
     else:
@@ -149,16 +153,17 @@ def _dimensions(value: object) -> int:
     return 1 if isinstance(value, list | tuple) else 0 if isinstance(value, int | float) else -1
 
 
+# The cure for (x, y), which is one pair and would be read as two batches.
 _PAIR = "cut it into batches: InMemory(x, y, batch_size=64); if it is one batch, a list of it: [(x, y)]"
 
 
 def _misread(data: Sequence[Any]) -> tuple[str, str] | None:
-    """Return what a list or a tuple is that is certain not to be meant as batches, and what to give instead."""
+    """Return the kind of a list or tuple that is certainly not meant as batches, and its cure; None for others."""
     if isinstance(data[0], DataLoader | Dataset) or callable(getattr(data[0], "set_epoch", None)):
         what = f"a {type(data).__name__} with a {type(data[0]).__name__}, which would be a batch"
         cure = 'give each its place: train_data=loader, eval_data={"valid": other}; to train on both: Interleaved'
         return what, cure
-    if 2 <= len(data) <= 3 and all(isinstance(part, Tensor | np.ndarray) for part in data) and _are_columns(data):
+    if 2 <= len(data) <= 3 and all(isinstance(item, Tensor | np.ndarray) for item in data) and _are_columns(data):
         kind = "tensors" if isinstance(data[0], Tensor) else "arrays"
         return f"a {type(data).__name__} of {len(data)} {kind}, which would be a batch each", _PAIR
     return None
@@ -169,8 +174,8 @@ def _are_columns(data: Sequence[Any]) -> bool:
 
     Batches in a list may be of sequences, which differ in length; so a list must differ in the types of its numbers.
     """
-    rows = {part.shape[:1] for part in data}
-    kinds = {part.dtype if isinstance(data, list) else (part.dtype, part.shape[1:]) for part in data}
+    rows = {item.shape[:1] for item in data}
+    kinds = {item.dtype if isinstance(data, list) else (item.dtype, item.shape[1:]) for item in data}
     return len(rows) == 1 and rows != {()} and len(kinds) > 1
 
 

@@ -1,4 +1,4 @@
-"""Whether a training can go on in the middle of a pass: which data know their position, or repeat their order."""
+"""Checks whether a training can resume in the middle of a pass: do data know their position, or repeat their order?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from train_manager.data.iteration import parts_of_data
+from train_manager.data.iteration import objects_in
 from train_manager.data.orders import draws
 from train_manager.data.read_again import stateful
 from train_manager.model.modules import has_state
@@ -25,11 +25,11 @@ DRAW_AS_THEY_BEGIN: Final = (SequentialSampler, RandomSampler, SubsetRandomSampl
 
 
 class Doubt(NamedTuple):
-    """Why a training that goes on may get other batches."""
+    """Why a training that resumes may get other batches."""
 
     what: str
     cure: str
-    is_at_ends: bool = False  # it is one also from a checkpoint at the end of an epoch
+    is_at_ends: bool = False  # whether it concerns checkpoints at the end of an epoch too
 
 
 def repeats_its_order(data: object) -> bool:
@@ -45,11 +45,13 @@ def repeats_its_order(data: object) -> bool:
         return True
     if not isinstance(data, DataLoader):
         return _has_epochs(data)
-    if not getattr(data, "in_order", True):
+    if not getattr(data, "in_order", True):  # batches come as workers finish them
         return False
+    # A stream decides its order itself: it is known only if it is a function of the epoch.
     if isinstance(data.dataset, IterableDataset):
-        return any(map(_has_epochs, parts_of_data(data)))
+        return any(map(_has_epochs, objects_in(data)))
     samplers = [one for one in (data.batch_sampler, data.sampler) if one is not None]
+    # `type` and not isinstance: a subclass of RandomSampler may draw from elsewhere.
     return _has_epochs(samplers[0]) or all(type(one) in DRAW_AS_THEY_BEGIN or _has_epochs(one) for one in samplers)
 
 
@@ -62,9 +64,9 @@ def draws_its_order(loader: DataLoader[Any]) -> bool:
 
 
 def doubts(data: Any) -> Iterator[Doubt]:
-    """Yield why a training on a DataLoader, or on data made of such, may not go on as if it had never ended."""
+    """Yield why a training on a DataLoader, or on data made of such, may not resume as if it had never ended."""
     if not isinstance(data, DataLoader):
-        inner = getattr(data, "data", None)  # of Endless; of Interleaved and Together by name; of these in one another
+        inner = getattr(data, "data", None)  # the data in Endless; in Interleaved and Together a dict of sets
         for one in inner.values() if isinstance(inner, dict) else (inner,):
             if isinstance(one, DataLoader) or has_state(one):
                 yield from doubts(one)
@@ -73,7 +75,7 @@ def doubts(data: Any) -> Iterator[Doubt]:
             what = (
                 "keeps its workers, whose random states are in no checkpoint: from any checkpoint, also at the end of "
             )
-            cure = "persistent_workers=False goes on exactly"
+            cure = "persistent_workers=False resumes exactly"
             yield Doubt(f"{what}an epoch, its dataset draws otherwise", cure, is_at_ends=True)
         if not repeats_its_order(data) and stateful(data) is None:
             what = (
@@ -83,7 +85,7 @@ def doubts(data: Any) -> Iterator[Doubt]:
 
 
 def cure_of_order(data: object) -> str:
-    """Return what lets data go on exactly that are neither a list nor torch's own."""
+    """Return what lets data resume exactly that are neither a list nor torch's own."""
     if not isinstance(data, DataLoader):
         return "give it state_dict() and load_state_dict(), or set_epoch() if its order depends on the epoch alone"
     if not getattr(data, "in_order", True):
@@ -94,5 +96,5 @@ def cure_of_order(data: object) -> str:
     return "give its sampler set_epoch(), if its order depends on the epoch alone"
 
 
-def _has_epochs(part: object) -> bool:
-    return callable(getattr(part, "set_epoch", None))
+def _has_epochs(item: object) -> bool:
+    return callable(getattr(item, "set_epoch", None))

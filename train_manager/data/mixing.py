@@ -38,6 +38,7 @@ def draw_box(height: int, width: int, share: float, source: random.Random) -> tu
     Returns:
         top, bottom, left and right: the rows from ``top`` up to ``bottom``, the columns from ``left`` up to ``right``.
     """
+    # The sides shrink with the root of the area.
     half_height = int(height * math.sqrt(1 - share)) // 2
     half_width = int(width * math.sqrt(1 - share)) // 2
     y, x = source.randrange(height), source.randrange(width)
@@ -63,6 +64,7 @@ def soft_targets(targets: Tensor, num_classes: int | None, dtype: torch.dtype = 
     Raises:
         InputError: the targets are class numbers, and ``num_classes`` is None.
     """
+    # Regression targets, or probabilities already.
     if targets.is_floating_point():
         return targets
     if num_classes is None:
@@ -121,7 +123,7 @@ class Draws:
         self.alpha = require_number(alpha, "alpha", above=0)
         self.probability = require_number(probability, "probability", at_least=0, at_most=1)
         self.source = random.Random(require_count(seed, "seed"))
-        self._permutations = torch.Generator()
+        self._permutations = torch.Generator()  # seeded anew for each batch, so that `source` is the only state
 
     def should_mix(self) -> bool:
         """Draw whether the next batch is mixed."""
@@ -134,6 +136,7 @@ class Draws:
     def partners(self, size: int, device: torch.device) -> Tensor:
         """Draw for each of ``size`` examples the index of the example that it is mixed with."""
         self._permutations.manual_seed(self.source.getrandbits(62))
+        # Drawn on the CPU, so that the partners are the same on every device.
         return torch.randperm(size, generator=self._permutations).to(device, non_blocking=True)
 
     def state_dict(self) -> dict[str, Any]:
@@ -148,6 +151,9 @@ class Draws:
 
 class MixingExtension(Extension):
     """The base of ``Mixup`` and ``CutMix``: their arguments, and draws that a checkpoint continues.
+
+    Processes that train together draw alike, one share for all rows of a step; each row is blended with a row of its
+    process. So the random state is the same in all of them.
 
     Args:
         alpha: the shares are drawn from Beta(alpha, alpha).

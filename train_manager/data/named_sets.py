@@ -14,22 +14,23 @@ from train_manager.data.reader import Reader
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
-NEXT_PASS = 1 << 20  # added to the epoch for each further pass within it: no training has as many epochs
+NEXT_PASS = 1 << 20  # added to the epoch of a set for each further pass within an epoch, so that no order comes twice
 
 
 @dataclass
 class Progress:
-    """The epoch of a pass, how many batches it has given, where each set is read, and whether it goes on."""
+    """The progress of one pass."""
 
     epoch: int
-    given: int = 0
-    loaded: Mapping[str, Any] = field(default_factory=dict)  # the states of the sets
-    readers: dict[str, Reader] = field(default_factory=dict)
-    is_complete: bool = False
+    given: int = 0  # batches, those before a resume included
+    loaded: Mapping[str, Any] = field(default_factory=dict)  # the saved states of the sets that it resumes from
+    readers: dict[str, Reader] = field(default_factory=dict)  # by set; empty until the pass begins
+    is_complete: bool = False  # whether the last batch was given
     is_over: bool = False  # complete, or abandoned
 
     def open(self) -> None:
-        """Open the sets in their order, before a batch is read, as ``zip`` does: loaders draw their seeds then."""
+        """Open the sets in their order, before a batch is read."""
+        # As zip() does: each loader draws its seed from torch as it is opened, so the order of the openings matters.
         for reader in self.readers.values():
             reader.open()
 
@@ -52,12 +53,12 @@ class NamedSets(ABC):
                 f"{kind} was given no set of data", name="data", cure=f'give sets by name: {kind}({{"a": data}})'
             )
         self.data: dict[str, Iterable[Any]] = dict(data)
-        self._next = Progress(epoch=0)
-        self._last: Progress | None = None  # of the training, not of an evaluation of the same data begun during it
-        self._present: str | None = None
+        self._next = Progress(epoch=0)  # of the coming pass
+        self._last: Progress | None = None  # of the training, also while an evaluation reads the same data
+        self._present: str | None = None  # the set of the batch given last
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is copied or pickled: a pass over data cannot be."""
+        """Return the attributes of a copy; a pass over data cannot be copied."""
         return {**self.__dict__, "_last": None}
 
     @property
@@ -94,6 +95,7 @@ class NamedSets(ABC):
 
         A set that is not endless and has no ``state_dict`` is read again up to its place when the state is loaded.
         """
+        # Between two passes the state is the beginning of the coming one.
         here = self._next if self._last is None or self._last.is_complete else self._last
         return {"epoch": here.epoch, "given": here.given, "sets": here.states()}
 
@@ -105,8 +107,8 @@ class NamedSets(ABC):
         """
         if state["sets"] and set(state["sets"]) != set(self.data):
             raise InputError(
-                f"{type(self).__name__} has the sets {shown_names(self.data)}, "
-                f"but its state was saved with {shown_names(state['sets'])}",
+                f"{type(self).__name__} has the sets {join_names(self.data)}, "
+                f"but its state was saved with {join_names(state['sets'])}",
                 name="data",
                 cure="give the data that the state was saved with, or leave the state out",
             )
@@ -137,6 +139,7 @@ class NamedSets(ABC):
         return length
 
     def _pass(self, progress: Progress) -> Iterator[Any]:
+        # A second pass begun during the first is an evaluation: the state stays that of the first.
         if self._last is None or self._last.is_over:
             self._last = progress
         kind = type(self).__name__
@@ -147,6 +150,7 @@ class NamedSets(ABC):
         try:
             yield from self._batches(progress)
             progress.is_complete = True
+            # Sets that have given their last batch are read past it, as a loop over each of them would do.
             for reader in progress.readers.values():
                 reader.end()
         finally:
@@ -159,6 +163,6 @@ class NamedSets(ABC):
         """Yield the batches of one epoch; note each in ``progress`` before it is given."""
 
 
-def shown_names(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Return names as error texts show them."""
     return ", ".join(map(repr, names))

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from torch import Generator
 from torch.utils.data import DataLoader
 
-from train_manager.data.iteration import parts_of_data
+from train_manager.data.iteration import objects_in
 
 
 @contextmanager
@@ -52,25 +52,26 @@ def left_as_found(data: object) -> AbstractContextManager[None]:
 @contextmanager
 def _loader_as_found(loader: DataLoader[Any]) -> Iterator[None]:
     with ExitStack() as stack:
-        for part in parts_of_data(loader):
-            if isinstance(generator := getattr(part, "generator", None), Generator):
+        for item in objects_in(loader):
+            # A generator of the loader, of a sampler or of a dataset,
+            # from which the next pass of the training draws its order.
+            if isinstance(generator := getattr(item, "generator", None), Generator):
                 stack.callback(generator.set_state, generator.get_state())
         if loader.persistent_workers:
             stack.enter_context(_other_workers(loader))
         yield
 
 
-# The workers of evaluations, for as long as the loader lives; an iterator does not refer to its loader.
+# The iterator of each loader whose workers read evaluations, for as long as the loader lives. Weak keys suffice,
+# because an iterator does not refer to its loader.
 _workers: WeakKeyDictionary[DataLoader[Any], Any] = WeakKeyDictionary()
 
 
 @contextmanager
 def _other_workers(loader: DataLoader[Any]) -> Iterator[None]:
-    """Give a loader with persistent workers a second set of them.
-
-    It has one iterator, in ``_iterator`` (torch 2.13), and ``iter(loader)`` winds it back: a training in the middle of
-    an epoch would lose batches without a word, and its workers' random states would go on.
-    """
+    """Give a loader with persistent workers a second set of workers for a ``with`` block."""
+    # A loader has one iterator, in `_iterator` (torch 2.13), and iter(loader) winds it back: a training in the middle
+    # of an epoch would lose batches without an error, and the random states of its workers would move.
     training, loader._iterator = loader._iterator, _workers.pop(loader, None)
     try:
         yield

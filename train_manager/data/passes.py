@@ -1,7 +1,7 @@
 """Passes over a fixed number of examples, whose position is a few numbers: the base of ``RowBatches`` and loaders.
 
-The order of an epoch is a function of its number, so that a pass can begin in its middle. A subclass says what the
-order is, and reads the batches.
+The order of an epoch is a function of its number, so that a pass can begin in its middle. A subclass computes the
+order, and reads the batches.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from train_manager.data.description import count_text
+from train_manager.data.shares import ALONE, Place, Share, count_of_rank, present_place, rows_of_rank, size_of
 from train_manager.telling.errors import InputError
 from train_manager.telling.showing import short
 from train_manager.validation import require_count
@@ -23,11 +24,11 @@ from train_manager.validation import require_count
 
 @dataclass
 class Position:
-    """The epoch of a pass, how many batches it has given, and whether it has ended or was abandoned."""
+    """The position of one pass."""
 
     epoch: int
-    batches: int
-    is_over: bool = False
+    batches: int  # the number of batches that were given, those before a resume included
+    is_over: bool = False  # ended, or abandoned
 
 
 class Passes(ABC):
@@ -53,13 +54,14 @@ class Passes(ABC):
         self.num_examples = examples
         if Passes.__len__(self) == 0:
             raise no_full_batch(name, examples, self._size)
-        self._next = Position(epoch=0, batches=0)  # where the next pass begins
-        # The state is that of the training's pass, not that of an evaluation of the same data begun during it.
+        self._next = Position(epoch=0, batches=0)  # of the coming pass
+        # Of the pass of the training, whose position is saved, also while an evaluation reads the same data.
         self._last: Position | None = None
         self._given: Tensor | slice | None = None  # the numbers of the examples in the batch that was given last
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is copied or pickled: a copy is where its original was, but its next pass is its own."""
+        """Return the attributes of a copy, which is where its original was."""
+        # A copied pass is over: nobody reads it, and the next pass of the copy must take its place.
         return {**self.__dict__, "_last": None if self._last is None else replace(self._last, is_over=True)}
 
     def __len__(self) -> int:
@@ -73,6 +75,7 @@ class Passes(ABC):
         return f"{type(self).__name__}({', '.join(given)})"
 
     def __iter__(self) -> Iterator[Any]:
+        # A copy, because copy.copy(data) shares the Position in `_next`, and `_pass` counts in it.
         position, self._next = replace(self._next), Position(self._next.epoch + 1, 0)
         return self._pass(position)
 
@@ -90,8 +93,8 @@ class Passes(ABC):
         if self._given is None:
             raise AttributeError(f"{type(self).__name__} has given no batch, so there is no example_index")
         if isinstance(self._given, slice):
-            return torch.arange(self._given.start, self._given.stop, device=self._device)
-        return self._given.clone()  # the order of the epoch is not to be changed
+            return torch.arange(self._given.start, self._given.stop, self._given.step or 1, device=self._device)
+        return self._given.clone()  # a copy: changing it must not change the order of the epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass, counted from 0. A pass of this epoch that was loaded keeps its position."""
@@ -101,8 +104,9 @@ class Passes(ABC):
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch, how many of its batches were given, and what determines which examples these were."""
         last = self._last
+        # After the last batch of a pass the state is the beginning of the next one.
         here = last if last is not None and last.batches < len(self) else self._next
-        return {"epoch": here.epoch, "batches": here.batches, "seed": self.seed, **self._fixed()}
+        return {"epoch": here.epoch, "batches": here.batches, "seed": self.seed, **self._fixed_arguments()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue with the next pass where ``state_dict`` was called, in the same order.
@@ -114,7 +118,7 @@ class Passes(ABC):
                 other examples, with another batch size or order; or it is not of such data.
         """
         name = type(self).__name__
-        here, there = self._fixed(), {key: state.get(key) for key in self._fixed()}
+        here, there = self._fixed_arguments(), {key: state.get(key) for key in self._fixed_arguments()}
         if not {"epoch", "batches", "seed", *here} <= set(state):
             raise InputError(
                 f"{name} was given the state of something else, with {short(list(state))}",
@@ -127,6 +131,7 @@ class Passes(ABC):
                 name="examples",
                 cure="give the data that the state was saved with, or leave the state out",
             )
+        # Within an epoch the rest of it would be other examples than those that were not given yet.
         for key in ("batch_size", "shuffle"):
             if state["batches"] and here[key] != there[key]:
                 raise InputError(
@@ -134,6 +139,7 @@ class Passes(ABC):
                     name=key,
                     cure=f"give {key}={there[key]}; it may be changed at the start of an epoch",
                 )
+        # The saved seed wins: with another one the rest of the epoch would have another order.
         self.seed = state["seed"]
         self._next = Position(state["epoch"], state["batches"])
         self._last = None
@@ -148,22 +154,49 @@ class Passes(ABC):
         finally:
             self._next, self._last, self._given = kept
 
-    def _fixed(self) -> dict[str, Any]:
+    def require_size_for(self, number: int, name: str) -> None:
+        """Refuse batches with fewer rows than processes that share them.
+
+        Args:
+            number: of processes.
+            name: the name of the data in the error.
+
+        Raises:
+            InputError: the batch size is smaller.
+        """
+        if self._size < number:
+            what = (
+                f"{name} ({type(self).__name__}) makes batches of {self._size}, which {number} processes cannot share"
+            )
+            cure = f"give a batch_size of at least {number}: all processes together make a step"
+            raise InputError(what, name="batch_size", asked_by="Distributed", cure=cure)
+
+    def _fixed_arguments(self) -> dict[str, Any]:
         return {"examples": self.num_examples, "batch_size": self._size, "shuffle": self.shuffle}
 
     def _pass(self, position: Position) -> Iterator[Any]:
+        # A second pass begun during the first is an evaluation: the state stays that of the first.
         if self._last is None or self._last.is_over:
             self._last = position
         try:
+            place = present_place()
             with self._reading(position) as read:
                 for rows in self._rows(position.epoch, position.batches):
-                    yield self._give(position, rows, read)
+                    is_whole = place is ALONE
+                    yield self._give(position, rows, read) if is_whole else self._share(position, rows, read, place)
         finally:
             position.is_over = True
 
+    def _share(
+        self, position: Position, rows: Tensor | slice, read: Callable[[Tensor | slice], Any], place: Place
+    ) -> Share:
+        """Return what one of several processes gets of the next batch."""
+        batch = self._give(position, rows_of_rank(rows, place), read)
+        return Share(batch, count_of_rank(rows, place), size_of(rows))
+
     def _give(self, position: Position, rows: Tensor | slice, read: Callable[[Tensor | slice], Any]) -> Any:
         """Return the next batch, which only counts if it could be read."""
-        batch = read(rows)  # a local of this function, so that the pass keeps no batch alive
+        batch = read(rows)  # a local of this method: in `_pass` it would stay alive while the next batch is read
         position.batches += 1  # before it is given: a checkpoint written during a batch counts that batch
         self._given = rows
         return batch

@@ -19,11 +19,10 @@ def seed_all(seed: int) -> None:
 
 
 @contextmanager
-def preserved_random_state() -> Iterator[None]:
-    """Restore the random states when the block ends, also after an error.
-
-    Evaluation uses it: even a DataLoader that does not shuffle draws a number from torch for each pass.
-    """
+def preserve_random_state() -> Iterator[None]:
+    """Restore the random states when the ``with`` block ends, also after an error."""
+    # Needed even around an evaluation without any random operation: a DataLoader that does not shuffle draws a number
+    # from torch for each pass.
     state = random_state()
     try:
         yield

@@ -1,7 +1,7 @@
-"""Data without a position of their own: what their pass began with, so that it can be read again up to its place.
+"""Data without a position of their own: their pass is begun again from the same state, and read up to its place.
 
 A DataLoader draws the order of a pass, and a seed for its workers, as the pass begins: from torch's random state, or
-from a generator of its own. Whoever restores these states gets the same batches.
+from a generator of its own. With these states restored it gives the same batches.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from typing import Any
 from torch import Generator
 from torch.utils.data import DataLoader, IterableDataset
 
-from train_manager.data.iteration import parts_of_data
-from train_manager.data.randomness import preserved_random_state, random_state, set_random_state
+from train_manager.data.iteration import objects_in
+from train_manager.data.randomness import preserve_random_state, random_state, set_random_state
 from train_manager.model.modules import has_state
 from train_manager.telling.errors import CheckpointError, TrainManagerError
 
 
 def stateful(data: Any) -> Any:
-    """Return what knows the place in a pass: the data, or the stream that a loader reads in this process; or None."""
+    """Return the object that knows the place in a pass: the data, or the stream of a loader; None if there is none."""
     if has_state(data):
         return data
+    # With workers the stream is read in copies, so that the one in this process stays at its start.
     is_stream = isinstance(data, DataLoader) and isinstance(data.dataset, IterableDataset) and not data.num_workers
     return data.dataset if is_stream and has_state(data.dataset) else None
 
 
 def tells_its_ends(data: Any) -> bool:
-    """Return whether the state of data is wanted also between two passes; that of a stream is its place in a pass."""
+    """Return whether the state of data is saved between two passes too."""
+    # Data with set_epoch begin each pass at the number of the epoch, whatever their state was.
     return has_state(data) and not hasattr(data, "set_epoch")
 
 
@@ -44,34 +46,36 @@ def loaders_in(data: Any) -> list[DataLoader[Any]]:
 
 def generators_of(data: object) -> list[Generator]:
     """Return the generators of loaders, and of their samplers and datasets."""
-    parts = [part for loader in loaders_in(data) for part in parts_of_data(loader)]
-    found = [getattr(part, "generator", None) for part in parts]
+    objects = [item for loader in loaders_in(data) for item in objects_in(loader)]
+    found = [getattr(item, "generator", None) for item in objects]
     return [*{id(one): one for one in found if isinstance(one, Generator)}.values()]
 
 
 def beginning_of(data: Any) -> dict[str, Any] | None:
-    """Return what the order of a pass is drawn from, to be asked right before it begins; None if it is not a loader.
+    """Return the states that a loader draws the order of a pass from, if called right before it; None for other data.
 
-    A loader without workers draws again as its first batch is asked for. If that is later, what it draws from then
-    belongs to it under the key "first".
+    A loader without workers draws again as its first batch is asked for. If that is later, the caller adds the states
+    of that moment under the key "first".
     """
     if not isinstance(data, DataLoader) or stateful(data) is not None:
         return None
-    return {"random": random_state(), **_drawn_from(data), "datasets": []}
+    return {"random": random_state(), **_generator_state(data), "datasets": []}
 
 
-def kept_of(data: Any) -> dict[str, Any]:
-    """Return what loaders keep from pass to pass: generators, datasets with a state, and whether workers run."""
-    return {**_drawn_from(data), "datasets": [dataset.state_dict() for dataset in _datasets_asked_by_number(data)]}
+def loader_state(data: Any) -> dict[str, Any]:
+    """Return the states that loaders keep from pass to pass: of generators and datasets, and whether workers run."""
+    return {**_generator_state(data), "datasets": [dataset.state_dict() for dataset in _datasets_asked_by_number(data)]}
 
 
 def put_back(data: Any, kept: Mapping[str, Any]) -> None:
-    """Restore what ``kept_of`` returned."""
+    """Restore what ``loader_state`` returned."""
     for loader, had_workers in zip(loaders_in(data), kept["has_workers"], strict=False):
         if had_workers and loader.persistent_workers and loader._iterator is None:
-            with preserved_random_state():  # the seed of the workers was drawn in an earlier pass, and is not again
+            # The workers of the saved training ran on from an earlier pass, so its next pass drew no seed for them:
+            # they are started here, and the draw is undone.
+            with preserve_random_state():
                 iter(loader)
-    with told_as_position():
+    with translate_position_errors():
         for generator, state in zip(generators_of(data), kept["generators"], strict=False):
             generator.set_state(state)
         for dataset, state in zip(_datasets_asked_by_number(data), kept["datasets"], strict=False):
@@ -84,12 +88,12 @@ def read_past(
     """Return a pass without its first batches; reading these leaves the random states as they are.
 
     Args:
-        data: what is read.
+        data: the data that are read.
         skipped: how many batches are left out.
-        beginning: what ``beginning_of`` returned before these were given; None if it is unknown.
-        kept: what ``kept_of`` returned after these were given.
+        beginning: the result of ``beginning_of`` before these batches were given; None if it is unknown.
+        kept: the result of ``loader_state`` after these batches were given.
     """
-    with preserved_random_state():  # that of after these batches was restored already
+    with preserve_random_state():  # the checkpoint has restored the states from after these batches
         if kept is not None:
             put_back(data, kept)
         if beginning is not None:
@@ -99,12 +103,12 @@ def read_past(
             _put_back_beginning(data, beginning["first"])
         for _ in islice(batches, skipped):
             pass
-        if kept is not None and skipped:  # which has moved the datasets
+        if kept is not None and skipped:  # reading the skipped batches has moved the states of the datasets
             put_back(data, {**kept, "generators": []})
     return batches
 
 
-def _drawn_from(data: object) -> dict[str, Any]:
+def _generator_state(data: object) -> dict[str, Any]:
     return {
         "generators": [generator.get_state() for generator in generators_of(data)],
         "has_workers": [loader._iterator is not None for loader in loaders_in(data)],
@@ -112,14 +116,14 @@ def _drawn_from(data: object) -> dict[str, Any]:
 
 
 def _put_back_beginning(data: object, state: Mapping[str, Any]) -> None:
-    with told_as_position():
+    with translate_position_errors():
         put_back(data, state)
         set_random_state(state["random"])
 
 
 @contextmanager
-def told_as_position() -> Iterator[None]:
-    """Let an error about a saved state say that it is one."""
+def translate_position_errors() -> Iterator[None]:
+    """Turn an error that a saved state causes into a CheckpointError that says so."""
     try:
         yield
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError, OverflowError) as error:
@@ -130,5 +134,6 @@ def told_as_position() -> Iterator[None]:
 
 
 def _datasets_asked_by_number(data: object) -> list[Any]:
+    # A stream with a state is left out: its state is a place in a pass, which `stateful` returns.
     datasets = [loader.dataset for loader in loaders_in(data)]
     return [one for one in datasets if has_state(one) and not isinstance(one, IterableDataset)]

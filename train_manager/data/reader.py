@@ -1,4 +1,4 @@
-"""One set of data, read pass after pass: what ``Endless``, ``Interleaved`` and ``Together`` are made of.
+"""One set of data, read pass after pass: ``Endless``, ``Interleaved`` and ``Together`` are made of such sets.
 
 The set is not read ahead. If its length is known, it has ended with its last batch; otherwise its end is found when the
 next batch is asked for, and `Reader.read` returns `END` once.
@@ -10,34 +10,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
-from train_manager.data.randomness import preserved_random_state
+from train_manager.data.randomness import preserve_random_state
 from train_manager.data.read_again import (
     beginning_of,
     generators_of,
-    kept_of,
+    loader_state,
     put_back,
     read_past,
     stateful,
 )
 
-END: Final[Any] = object()
+END: Final[Any] = object()  # compared with `is`, because a batch may be anything, also None
 
 
 class Reader:
     """One set of data, read pass after pass within an epoch.
 
     Args:
-        name: what errors call it.
+        name: the name of the set in errors.
         data: the set.
         epoch: the number of its first pass.
-        next_pass: what is added to that for each further pass.
-        state: where to continue, what `state` returned; None begins the first pass.
-
-    Attributes:
-        passes: how many passes have been read to their end.
-        given: how many batches of the present pass were given.
-        is_over: nobody reads on.
-        has_ended: the first pass has given its last batch, as far as that is known; always true of an endless set.
+        next_pass: the number that is added to ``epoch`` for each further pass.
+        state: the result of `state`, from which to continue; None begins the first pass.
     """
 
     def __init__(
@@ -46,16 +40,19 @@ class Reader:
         self.name, self.data, self.epoch, self.next_pass = name, data, epoch, next_pass
         self.is_endless = is_endless(data)
         self.length = None if self.is_endless else length_of(data)
+        # The passes that were read to their end, the batches of the present pass that were given, and whether the first
+        # pass has given its last batch, as far as that is known; has_ended is always True of an endless set.
         self.passes, self.given, self.has_ended = 0, 0, self.is_endless
         if state is not None:
             self.passes, self.given, self.has_ended = state["passes"], state["given"], state["has_ended"]
-        self.is_over = False
-        self._loaded = state
+        self.is_over = False  # whether the pass over all sets has ended
+        self._loaded = state  # until the first batch after loading is given
+        # The states of loaders from the last pass, and from the beginning of this one: see read_again.
         self._kept, self._beginning = (None, None) if state is None else (state.get("kept"), state.get("beginning"))
         self._iterator: Iterator[Any] | None = None
 
     def open(self) -> None:
-        """Begin the first pass, or go on with one that was left; a pass that was to begin again waits for its turn."""
+        """Begin the first pass, or continue one that was left; a pass that was to begin again waits for its turn."""
         if self.given or not self.passes:
             self._iterator = self._begin(was_open=self._loaded is not None)
 
@@ -63,7 +60,8 @@ class Reader:
         """Return the next batch; or `END`, if only this call has found the end of the first pass."""
         if self._iterator is None:
             self._iterator = self._begin(was_open=self.given > 0)
-        if not self.given and self._beginning is not None:  # other sets may have been opened since
+        # Opening other sets may have moved the random state since this set was opened, and its loader draws only now.
+        if not self.given and self._beginning is not None:
             self._beginning["first"] = beginning_of(self.data)
         batch = next(self._iterator, END)
         self._loaded = None
@@ -75,16 +73,18 @@ class Reader:
 
     def state(self) -> Mapping[str, Any]:
         """Return where the set is read, with its own state, if it has one."""
-        if self._loaded is not None:  # no batch was given since
+        if self._loaded is not None:  # no batch was given since, so the place is the same
             return self._loaded
-        kept = kept_of(self.data) if self._kept is None else self._kept
+        kept = loader_state(self.data) if self._kept is None else self._kept
         state = {"passes": self.passes, "given": self.given, "has_ended": self.has_ended, "kept": kept}
-        if self.given == self.length and not generators_of(self.data):  # which draw at its end
+        # After the last batch the place is the beginning of the next pass; not with
+        # a generator of a loader, which draws when the end of the pass is read.
+        if self.given == self.length and not generators_of(self.data):
             return {**state, "passes": self.passes + 1, "given": 0}
         if self._iterator is not None:
             state["beginning"] = self._beginning
         own = stateful(self.data)
-        if not self.given or own is None:  # before the first batch it is of an earlier pass
+        if not self.given or own is None:  # before the first batch the state of the data is of an earlier pass
             return state
         return {**state, "data": own.state_dict()}
 
@@ -105,13 +105,13 @@ class Reader:
                 self._kept = None
             self._beginning = beginning_of(self.data)
             return iter(self.data)
-        with preserved_random_state():  # that of after the opening was restored already
+        with preserve_random_state():  # the checkpoint has restored the states from after the opening
             state = None if self._loaded is None else self._loaded.get("data")
             if state and stateful(self.data) is not None:
-                stateful(self.data).load_state_dict(state)  # only now, so that no other pass begins there
+                stateful(self.data).load_state_dict(state)  # only now, so that no evaluation before has begun there
                 return iter(self.data)
             begin_epoch(self.data, self.epoch + self.passes * self.next_pass)
-            skipped = 0 if self.is_endless else self.given  # these batches were given before the state was loaded
+            skipped = 0 if self.is_endless else self.given  # batches that were given before the checkpoint
             batches = read_past(self.data, skipped, self._beginning, self._kept)
             self._kept = None
             return batches

@@ -26,6 +26,7 @@ def epoch_order(examples: int, seed: int, epoch: int) -> Tensor:
     >>> epoch_order(100, seed=0, epoch=0).equal(epoch_order(100, seed=0, epoch=1))
     False
     """
+    # A counter-based generator, seeded by both numbers: any epoch can be computed without the epochs before it.
     bits = np.random.Philox(np.random.SeedSequence((seed, epoch)))
     return torch.from_numpy(np.random.Generator(bits).permutation(examples))
 
@@ -35,13 +36,14 @@ class RowBatches(Passes):
 
     def __init__(self, examples: int, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
         super().__init__(examples, batch_size, shuffle, seed, drop_last)
-        self.batch_size = self._size
+        self.batch_size = self._size  # public, as that of a DataLoader
 
     def _order(self, epoch: int) -> Tensor:
         order = epoch_order(self.num_examples, self.seed, epoch)
         return order.to(self._device, non_blocking=True)  # one copy per epoch, which does not wait
 
     def _reading(self, position: Position) -> AbstractContextManager[Callable[[Tensor | slice], Any]]:
+        # A batch depends on its rows alone, so there is no reader to open or close.
         return nullcontext(self._batch)
 
     @abstractmethod

@@ -71,11 +71,12 @@ class Rows(RowBatches):
 
     @property
     def source(self) -> Any:
-        """What the batches are made of: columns by name, or the data that examples are fetched from."""
+        """The source of the batches: columns by name, or the data that examples are fetched from."""
         return self._source.data
 
     def _batch(self, rows: Tensor | slice) -> Any:
-        numbers = list(range(rows.start, rows.stop)) if isinstance(rows, slice) else rows.tolist()
+        # Plain ints, as a DataLoader gives them to a dataset.
+        numbers = list(range(rows.start, rows.stop, rows.step or 1)) if isinstance(rows, slice) else rows.tolist()
         return self._source.batch(numbers)
 
 
@@ -95,11 +96,12 @@ def source_of(data: Any, columns: list[str] | None, collate: Collate | None) -> 
     Raises:
         InputError: the data has no rows.
     """
+    # By attributes and not by class, so that pandas need not be installed.
     is_frame = hasattr(data, "iloc") and hasattr(data, "columns")
     if (is_frame or isinstance(data, Mapping)) and collate is None:
         names = list(data.columns if is_frame else data)
-        return Columns({name: data[name] for name in chosen(names, columns)})
-    rows = getattr(data, "iloc", data)  # data[i] of a data frame or of its column means a label
+        return Columns({name: data[name] for name in choose_columns(names, columns)})
+    rows = getattr(data, "iloc", data)  # in pandas data[i] is a label, data.iloc[i] a row
     if isinstance(data, type | Mapping) or not (hasattr(data, "__len__") and hasattr(rows, "__getitem__")):
         raise InputError(
             f"Rows was given a {type(data).__name__}, which has no rows: it lacks len(data) or data[i]",
@@ -146,6 +148,7 @@ class Examples:
         return self._length
 
     def batch(self, rows: list[int]) -> Any:
+        # torch and Hugging Face fetch several rows at once by this method, which is faster.
         fetch = getattr(self.data, "__getitems__", None)
         examples = fetch(rows) if callable(fetch) else [self.data[row] for row in rows]
         if self._columns is not None:
@@ -165,7 +168,7 @@ class Examples:
                 f"Rows was given columns={self._columns!r:.60}, but an example is not a dict: {type(example).__name__}",
                 name="columns",
             )
-        return {name: example[name] for name in chosen(list(example), self._columns)}
+        return {name: example[name] for name in choose_columns(list(example), self._columns)}
 
 
 def as_column(values: Any) -> Tensor | Sequence[Any]:
@@ -175,11 +178,11 @@ def as_column(values: Any) -> Tensor | Sequence[Any]:
     if isinstance(values, list | tuple) and not all(isinstance(value, int | float | complex) for value in values):
         return list(values)
     array = np.asarray(values)
-    # A copy, because torch takes neither read-only memory nor negative strides.
+    # A copy, because torch takes neither read-only memory nor negative strides, which slices of pandas have.
     return torch.from_numpy(np.array(array, order="C")) if array.dtype.kind in "biufc" else list(array)
 
 
-def chosen(names: list[Any], columns: list[str] | None) -> list[Any]:
+def choose_columns(names: list[Any], columns: list[str] | None) -> list[Any]:
     """Return the columns to keep.
 
     Raises:
@@ -195,8 +198,8 @@ def chosen(names: list[Any], columns: list[str] | None) -> list[Any]:
 
 def with_lists(batch: Any) -> Any:
     """Return the batch with its texts in lists, of which torch makes tuples if examples are tuples."""
-    if isinstance(batch, tuple) and all(isinstance(part, str) for part in batch):
+    if isinstance(batch, tuple) and all(isinstance(entry, str) for entry in batch):
         return list(batch)
-    if type(batch) is list:
-        return [with_lists(part) for part in batch]
+    if type(batch) is list:  # not isinstance: a subclass may be a container of the user's own
+        return [with_lists(entry) for entry in batch]
     return batch

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from train_manager.data.iteration import begin_epoch
 from train_manager.data.seeded_sampler import Index
-from train_manager.data.seeds import example_seed, mixed, random_states_kept, set_random_states
+from train_manager.data.seeds import example_seed, mix_bits, random_states_kept, set_random_states
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
@@ -63,14 +63,16 @@ class SeededDataset(Dataset[Any]):
             )
         self.dataset = dataset
         self.seed: int = require_count(seed, "SeededDataset's seed", at_least=0)
-        self.epoch = 0
-        self.last_seed = 0  # of the example that was fetched last
+        self.epoch = 0  # of examples whose index carries none
+        self.last_seed = 0  # of the example that was fetched last, for SeededCollate
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "dataset" or name.startswith("__"):  # a copy has no dataset yet when it is asked for its methods
+        # copy and pickle ask a new object for its methods before it has its attributes: looking up `dataset` here would
+        # call this method without an end.
+        if name == "dataset" or name.startswith("__"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.dataset, name)
 
@@ -96,12 +98,12 @@ class SeededDataset(Dataset[Any]):
     def _fetch(self, index: int) -> Any:
         self.last_seed = self._seed_of(index)
         set_random_states(self.last_seed)
-        return self.dataset[operator.index(index)]  # a plain int, which the dataset may put into the example
+        return self.dataset[operator.index(index)]  # a plain int, because the dataset may put it into the example
 
     def _seed_of(self, index: int) -> int:
         if type(index) is Index and index.epoch != self.epoch:
             self.set_epoch(index.epoch)
-            begin_epoch(self.dataset, index.epoch)  # which a TrainManager cannot tell a worker's copy
+            begin_epoch(self.dataset, index.epoch)  # in a worker: the TrainManager does not reach its copy
         return example_seed(self.seed, self.epoch, operator.index(index))
 
 
@@ -113,17 +115,19 @@ class SeededCollate:
     """
 
     def __init__(self, dataset: SeededDataset, collate: Callable[[Any], Any]) -> None:
-        self._dataset = dataset  # in a worker too it is the one that has fetched the examples
+        self._dataset = dataset  # also in a worker: the copy there that has fetched the examples
         self._collate = collate
 
     def __call__(self, examples: Any) -> Any:
         with random_states_kept():
-            set_random_states(mixed(self._dataset.last_seed))
+            # Mixed, or the draws here would be those of the last example again.
+            set_random_states(mix_bits(self._dataset.last_seed))
             return self._collate(examples)
 
 
 def draws_nothing(dataset: object) -> bool:
-    """Return whether fetching an example is known to draw no random number: seeding takes longer than fetching it."""
+    """Return whether fetching an example is known to draw no random number."""
+    # Worth knowing, because seeding takes longer than fetching a row of a tensor. `type`: a subclass may draw.
     if type(dataset) is Subset:
         return draws_nothing(dataset.dataset)
     return type(dataset) is TensorDataset

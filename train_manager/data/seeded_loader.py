@@ -14,9 +14,11 @@ from train_manager.data.passes import Passes, Position
 from train_manager.data.seeded_dataset import SeededCollate, SeededDataset
 from train_manager.data.seeded_sampler import SeededSampler
 from train_manager.data.seeds import example_seed
+from train_manager.data.shares import ALONE, present_place, rows_of_rank
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
 
+# Arguments of DataLoader that would determine the order otherwise, with the cure of the error.
 _REFUSED = {
     "sampler": "for an order of your own: DataLoader(SeededDataset(dataset), sampler=...)",
     "batch_sampler": "for an order of your own: DataLoader(SeededDataset(dataset), batch_sampler=...)",
@@ -28,7 +30,7 @@ _REFUSED = {
 @final
 @recorded
 class SeededDataLoader(Passes, DataLoader[Any]):  # type: ignore[misc]  # iter() gives an iterator, not torch's own
-    """torch's DataLoader, which goes on exactly where it was stopped, also in the middle of an epoch.
+    """torch's DataLoader, which resumes exactly where it was stopped, also in the middle of an epoch.
 
     It takes the arguments of DataLoader and a ``seed``:
 
@@ -89,7 +91,7 @@ class SeededDataLoader(Passes, DataLoader[Any]):  # type: ignore[misc]  # iter()
         refuse_other_orders(others)
         require_examples(dataset)
         Passes.__init__(self, len(dataset), 1 if batch_size is None else batch_size, bool(shuffle), seed, drop_last)
-        self._seeded = SeededDataset(dataset, seed)
+        self._seeded = SeededDataset(dataset, seed)  # knows seed and epoch in each worker
         self._sampler = SeededSampler(dataset, seed=seed, shuffle=bool(shuffle))
         if collate_fn not in (None, default_collate):
             collate_fn = SeededCollate(self._seeded, collate_fn)
@@ -103,9 +105,10 @@ class SeededDataLoader(Passes, DataLoader[Any]):  # type: ignore[misc]  # iter()
             generator=torch.Generator(),  # without one, each pass draws a number from torch's default generator
             **{name: value for name, value in others.items() if name not in _REFUSED},
         )
-        self._idle: list[Any] = []  # torch's iterators, whose workers are kept and no pass is reading
+        self._idle: list[Any] = []  # iterators of torch whose workers are kept, and which no pass is reading
 
     def __getstate__(self) -> dict[str, Any]:
+        # Iterators with worker processes cannot be copied.
         return {**super().__getstate__(), "_idle": [], "_iterator": None}
 
     def __repr__(self) -> str:
@@ -120,22 +123,29 @@ class SeededDataLoader(Passes, DataLoader[Any]):  # type: ignore[misc]  # iter()
         """
         super().load_state_dict(state)
         self._sampler.seed = self._seeded.seed = self.seed
-        self._idle.clear()  # their workers have a copy of the dataset with the old seed
+        self._idle.clear()  # their workers hold copies of the dataset with the old seed
 
     def _order(self, epoch: int) -> Tensor:
         return self._sampler.order(epoch)
 
+    @property
+    def _index_sampler(self) -> Any:
+        # torch (2.13) reads the numbers of the examples of each batch from here. A process among several reads fewer.
+        return self.sampler if self.batch_size is None else BatchesOfRank(self.batch_sampler)
+
     @contextmanager
     def _reading(self, position: Position) -> Iterator[Callable[[Tensor | slice], Any]]:
-        # torch asks the sampler when the first batch is asked for, which is next: no other pass comes between.
+        # torch reads the sampler when the iterator below is made or asked for its
+        # first batch, which is next: no other pass can set the epoch between.
         self._sampler.set_epoch(position.epoch, start=position.batches * self._size)
-        self.generator.manual_seed(example_seed(self.seed, position.epoch, 0))  # for worker_init_fn
-        # DataLoader keeps one iterator with its workers, and winds it back for each pass, also while another reads it.
+        self.generator.manual_seed(example_seed(self.seed, position.epoch, 0))  # the seeds of workers are drawn from it
+        # With persistent workers DataLoader.__iter__ winds back the iterator in `_iterator`, also while another pass
+        # reads it: so each pass gets an iterator that no other pass is reading.
         self._iterator = self._idle.pop() if self._idle else None
         batches = DataLoader.__iter__(self)
         try:
             yield lambda rows: next(batches)
-        except GeneratorExit:  # a pass that is left; after an error its workers may be broken
+        except GeneratorExit:  # the pass was left before its end: its workers are sound, unlike after an error
             self._keep(batches)
             raise
         self._keep(batches)
@@ -143,6 +153,27 @@ class SeededDataLoader(Passes, DataLoader[Any]):  # type: ignore[misc]  # iter()
     def _keep(self, batches: Any) -> None:
         if self.persistent_workers:
             self._idle.append(batches)
+
+
+@final
+class BatchesOfRank:
+    """The numbers of the examples that a process reads of each batch.
+
+    Args:
+        batches: the numbers of whole batches.
+    """
+
+    def __init__(self, batches: Any) -> None:
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        place = present_place()  # as the pass begins
+        if place is ALONE:
+            return iter(self._batches)
+        return (rows_of_rank(batch, place) for batch in self._batches)
 
 
 def refuse_other_orders(arguments: Mapping[str, Any]) -> None:

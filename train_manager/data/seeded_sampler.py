@@ -76,8 +76,8 @@ class SeededSampler(Sampler[int]):
             ) from error
         self.seed: int = require_count(seed, "SeededSampler's seed", at_least=0)
         self.shuffle = shuffle
-        self.epoch, self.start = 0, 0
-        self._known: tuple[tuple[int, int], Tensor] | None = None
+        self.epoch, self.start = 0, 0  # of the next pass: its epoch, and the examples that are left out
+        self._known: tuple[tuple[int, int], Tensor] | None = None  # (seed, epoch) and order that were computed last
 
     def __len__(self) -> int:
         return self.num_examples
@@ -89,6 +89,7 @@ class SeededSampler(Sampler[int]):
         return {**self.__dict__, "_known": None}
 
     def __iter__(self) -> Iterator[int]:
+        # Read as the pass begins: a later set_epoch is for the next pass.
         epoch, start = self.epoch, self.start
         rows = self.order(epoch)[start:].tolist() if self.shuffle else range(start, self.num_examples)
         for row in rows:
@@ -100,7 +101,8 @@ class SeededSampler(Sampler[int]):
         self.start = require_count(start, "start", at_least=0)
 
     def order(self, epoch: int) -> Tensor:
-        """Return the order of a shuffled epoch; that of the last one asked for is kept."""
+        """Return the order of a shuffled epoch."""
+        # Kept, because the sampler and the loader ask for the same one.
         key = self.seed, epoch
         if self._known is None or self._known[0] != key:
             self._known = key, epoch_order(self.num_examples, self.seed, epoch)

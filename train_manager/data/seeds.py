@@ -11,16 +11,19 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
+from train_manager.data.randomness import seed_all
+
 _64_BITS = (1 << 64) - 1
 _32_BITS = (1 << 32) - 1
 
 
-def mixed(number: int) -> int:
+def mix_bits(number: int) -> int:
     """Return 64 bits that all depend on all bits of a number: one step of SplitMix64.
 
     Steele, Lea and Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014. It takes 0.4 us;
     ``np.random.SeedSequence`` takes 6.
     """
+    # The constants are those of the paper; the mask keeps Python's integers at 64 bits.
     number = (number + 0x9E3779B97F4A7C15) & _64_BITS
     number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
     number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _64_BITS
@@ -33,21 +36,25 @@ def example_seed(seed: int, epoch: int, row: int) -> int:
     >>> example_seed(0, 0, 1) == example_seed(0, 0, 1), example_seed(0, 0, 1) == example_seed(0, 1, 0)
     (True, False)
     """
-    return mixed(epoch_seed(seed, epoch) + row)
+    return mix_bits(epoch_seed(seed, epoch) + row)
 
 
 @lru_cache
 def epoch_seed(seed: int, epoch: int) -> int:
     """Return the number that the seeds of an epoch's examples are made of."""
-    return mixed(mixed(seed) + epoch)
+    return mix_bits(mix_bits(seed) + epoch)
+
+
+def seed_rank(rank: int) -> None:
+    """Seed a process that has the random states of rank 0, else all would draw the same masks of dropout."""
+    if rank:
+        seed_all(mix_bits(int(torch.randint(2**62, ())) + rank) >> 1)
 
 
 def set_random_states(seed: int) -> None:
-    """Seed python, numpy and torch with 64 bits.
-
-    numpy and torch use 32 bits of a seed, and the same generator: they are given different halves, without which both
-    would draw the same bits. ``torch.manual_seed`` visits all devices and takes 70 times as long as its CPU generator.
-    """
+    """Seed python, numpy and torch with 64 bits."""
+    # numpy and torch use 32 bits of a seed and the same kind of generator (Mersenne Twister): with the same half of the
+    # bits both would draw the same numbers. torch.manual_seed would visit all devices, which takes 70 times as long.
     random.seed(seed)
     np.random.seed(seed & _32_BITS)
     torch.default_generator.manual_seed(seed >> 32)
@@ -55,7 +62,8 @@ def set_random_states(seed: int) -> None:
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Put the random states back after the ``with`` block; in a worker nobody else needs them."""
+    """Put the random states back after the ``with`` block; in a worker process leave them."""
+    # A worker only fetches examples, each of which is seeded anew.
     if get_worker_info() is not None:
         yield
         return

@@ -9,6 +9,7 @@ from train_manager.data.batch import without_source
 from train_manager.data.description import sets_text
 from train_manager.data.named_sets import NamedSets, Progress
 from train_manager.data.reader import END
+from train_manager.data.shares import Share, join_shares
 from train_manager.validation import require_one_of
 
 
@@ -34,7 +35,7 @@ class Together(NamedSets):
     No set is read ahead, but where an end is found only by reading on (the length is unknown, and
     ``until="shortest"``), the batches of other sets that were read with it are lost, as in ``zip``.
 
-    In a training the dict as a whole is ``inputs``, so that a model with ``forward(self, labeled, unlabeled)`` is
+    In a run the dict as a whole is ``inputs``, so that a model with ``forward(self, labeled, unlabeled)`` is
     called by these names, and the true batch size is that of the first set: the weight of a mean, and what
     ``samples_seen`` counts. Give the set first that your loss is a mean over, or override ``get_true_batch_size``.
 
@@ -64,27 +65,30 @@ class Together(NamedSets):
             raise TypeError("Together has no length, because it has no end")
         return max(lengths) if self.until == "longest" else min(lengths)
 
-    def _batches(self, progress: Progress) -> Iterator[dict[str, Any]]:
+    def _batches(self, progress: Progress) -> Iterator[dict[str, Any] | Share]:
         progress.open()
         while not progress.is_complete and (batches := self._round(progress)):
             progress.given += 1
             progress.is_complete = self._is_end(progress.finite())
             yield batches
-            del batches  # before the next ones are read
+            del batches  # else two rounds would be in memory while the next one is read
 
-    def _round(self, progress: Progress) -> dict[str, Any]:
-        """Return a batch of each set; none at all, if only reading has found that the epoch has ended."""
+    def _round(self, progress: Progress) -> dict[str, Any] | Share:
+        """Return a batch of each set; an empty dict if only reading has found that the epoch has ended."""
         readers = progress.readers
+        # The sets that decide the end of the epoch, and whether their ends are known from their lengths.
         unended = [name for name, reader in readers.items() if not reader.has_ended]
         knows_end = all(readers[name].length is not None for name in unended)
-        # Where reading may find that the epoch has ended, a set that would begin again is not read in vain.
+        # If only reading can find that the epoch has ended, these sets are read first: a set that would begin its next
+        # pass for this round must not lose a batch to an epoch that is over.
         batches = {name: readers[name].read() for name in (readers if knows_end else unended)}
         if self._is_end([batches[name] is END for name in unended]):
             return {}
-        return {
+        found = {
             name: without_source(reader.read() if batches.get(name, END) is END else batches[name])
             for name, reader in readers.items()
         }
+        return join_shares(found)
 
     def _is_end(self, ended: list[bool]) -> bool:
         return bool(ended) and (all(ended) if self.until == "longest" else any(ended))

@@ -1,27 +1,27 @@
-"""What is wrong with a model or its training: each check is a function of what it needs, and none is an extension.
+"""Checks that find faults of a model or its training: each is a function, and none is an extension.
 
 Its files in reading order; each imports only those above it:
 
     batch_leaves      a batch taken apart into its leaves, and put together again
-    examples          which leaves hold the examples, and where
-    output_places     where the examples lie in what a model returns
-    changes           the examples split by the bits of their numbers, and those of one side changed
-    kept_state        what a run may change, put back before the next one
-    differences       whether two tensors differ by more than rounding, and a few numbers that stand for one
+    examples          the leaves of a batch that hold its examples, and the axes along which they lie
+    output_places     where the examples lie in the outputs of a model
+    changes           the examples split in two halves by a bit of their numbers, and one half changed
+    kept_state        the state that a run may change, put back before the next one
+    differences       whether two tensors differ by more than rounding, and a digest of a tensor
     allowed_modules   modules that may mix examples, held
     runs              a run that starts from the same state each time
     judge             whether anything of the kept examples has changed with the others
     recorded_calls    the calls of the modules in one run
     culprit           the module that lets examples leak into each other
-    leak_findings     what is said about a leak
+    leak_findings     the findings about leaks, in words
     batch_leak        the check of a model: check_batch_leak
     loss_leak         the check of a loss: check_loss_leak
-    replay            where nan and infinities come from: the batch of a training, run again
+    replay            where nan and infinities come from: the batch of a run, repeated
     parameters        parameters that a training leaves out, and layers in the wrong mode
     overfit           whether one batch can be learned: check_overfit
     loss_calls        the calls of torch's own losses in a step
     initial_loss      whether the first loss is that of a model that knows nothing: check_initial_loss
-    inputs            what is wrong with the data: their numbers, their labels, rows that are in two sets
+    inputs            faults of the data: their numbers, their labels, rows that are in two sets
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Modules that may mix examples, held so that what comes before and after them can still be judged."""
+"""Modules that may mix examples, held so that the modules before and after them can still be judged."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ def norms_over_the_batch(model: nn.Module) -> dict[str, nn.Module]:
 
 @final
 class AllowedModules:
-    """Holds the outputs of allowed modules: a row whose inputs are as in the first run has its output of that run.
+    """Holds the outputs of allowed modules: a row with the inputs of the first run gets the output of the first run.
 
-    On the way back such a row has a gradient of its own: that of its inputs, added up where the shapes differ.
+    In the backward pass such a row passes its gradient to its own inputs alone, summed up where the shapes differ.
 
     Args:
-        modules: those that may mix examples.
+        modules: the modules that may mix examples.
     """
 
     def __init__(self, modules: Collection[nn.Module]) -> None:
         self._modules = list(dict.fromkeys(modules))
-        self._first: dict[tuple[int, int], list[Tensor]] = {}
+        self._first: dict[tuple[int, int], list[Tensor]] = {}  # the inputs and outputs of each call in the first run
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the modules for a run."""
+        # A module may be called several times in a run, so each call is held apart.
         counts: Counter[int] = Counter()
 
         def hold(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
@@ -60,7 +61,7 @@ class AllowedModules:
         tensors = [*inputs, *outputs.values()]
         first = self._first.setdefault(call, [one.detach().clone() for one in tensors])
         if [one.shape for one in first] != [one.shape for one in tensors]:
-            return output  # a batch of another size, as when the places are looked for
+            return output  # a batch of another size, from the search for the places of the examples
         pairs = list(zip(inputs, first, strict=False))
         befores = zip(outputs.items(), first[len(inputs) :], strict=True)
         return put_together((output,), {path: _row_by_row(one, before, pairs) for (path, one), before in befores})[0]
@@ -68,10 +69,12 @@ class AllowedModules:
 
 def _row_by_row(output: Tensor, before: Tensor, inputs: list[tuple[Tensor, Tensor]]) -> Tensor:
     pairs = [(one, other) for one, other in inputs if one.shape[:1] == output.shape[:1]]
+    # Without rows of examples, or with outputs of integers, the output is held as a whole or not at all.
     if not output.dim() or not pairs or not output.is_floating_point():
         return before if all(torch.equal(*pair) for pair in inputs) else output
     changed = torch.stack([_any_of_rows(differ(one.detach(), other, tolerance_of(one.dtype))) for one, other in pairs])
     values = torch.where(_as_rows(changed.any(0), output), output.detach(), before)
+    # The values have no graph. The sum adds zeros that carry the gradients of each row.
     return values + sum(_way_back(one, output) for one, _ in pairs if one.requires_grad)
 
 

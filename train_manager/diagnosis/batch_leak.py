@@ -1,4 +1,4 @@
-"""Whether what a model returns for an example, or learns from it, depends on the other examples of its batch."""
+"""Whether the outputs of a model for an example, or their gradients, depend on the other examples of its batch."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from train_manager.diagnosis.judge import Judge, Leak, MixedJudge
 from train_manager.diagnosis.leak_findings import CHECK, finding_of, note_of
 from train_manager.diagnosis.output_places import Outputs, Places, places_of, smaller_sizes
 from train_manager.diagnosis.runs import CallModel, Run, Runner, plain, uncompiled
-from train_manager.model.modules import Chosen, chosen
+from train_manager.model.modules import Chosen, choose_modules
 from train_manager.telling.errors import InputError
 from train_manager.telling.findings import Coverage, Finding, Findings
 
 SEEDS: Final = (1, 2)
-"""A leak must show with each of them too."""
+"""Seeds with which a leak must show as well, so that it is not an effect of other random numbers."""
 
 
 def check_batch_leak(
@@ -47,16 +47,15 @@ def check_batch_leak(
     ('error', '1 (Centred)')
 
     Args:
-        model: the model, in the mode in which it is looked at; of a compiled or distributed one what is inside of it.
-        batch: what it is called with: a tuple or a list are its arguments, a dict those by name, else it is the only
-            one.
+        model: the model, in the mode in which it is checked; of a compiled or distributed model its inner module.
+        batch: the arguments of its call: a tuple or a list of them, a dict with their names, or the only one.
         allow: modules that may mix the examples, or their names.
         batch_axis: the axis along which the examples lie in the batch.
-        shared: names, or positions, of parts of the batch that belong to no example, as a mask of attention.
-        call: calls the model with the batch, ``call(model, batch)``, if it is called otherwise.
+        shared: names, or positions, of tensors in the batch that belong to no example, as a mask of attention.
+        call: calls the model with the batch, ``call(model, batch)``, if the call has another form.
 
     Raises:
-        InputError: ``model`` is not a module, ``allow`` names no module of it, or ``shared`` no part of the batch.
+        InputError: ``model`` is not a module, ``allow`` names no module of it, or ``shared`` nothing in the batch.
     """
     if not isinstance(model, nn.Module):
         what = f"check_batch_leak takes a model, but was given a {type(model).__name__}"
@@ -67,7 +66,7 @@ def check_batch_leak(
     if reason:
         return could_not_look(reason)
     norms = norms_over_the_batch(model)
-    allowed = list(chosen(model, allow, "check_batch_leak").values()) if allow else []
+    allowed = list(choose_modules(model, allow, "check_batch_leak").values()) if allow else []
     runner = Runner(model, call or usual_call, examples, allowed)
     try:
         with uncompiled():
@@ -78,14 +77,14 @@ def check_batch_leak(
 
 
 def usual_call(model: nn.Module, batch: Any) -> Any:
-    """Call a model with the parts of a batch."""
+    """Call a model with the values of a batch as its arguments."""
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if is_plain_list(batch) else model(batch)
 
 
 def could_not_look(reason: str) -> Findings:
-    """Return that nothing could be looked at, which is never clean."""
+    """Return findings without a result, which do not count as clean."""
     return Findings(covered=[Coverage(CHECK, reason, could_look=False)])
 
 
@@ -97,30 +96,30 @@ def _why_not(model: nn.Module, examples: Examples) -> str:
     return "the batch has one example only" if examples.size < 2 else ""
 
 
-# ---- the look --------------------------------------------------------------------------------------------------------
-
-
 def _look(runner: Runner) -> Findings:
-    """Return what was found, and how far was looked."""
+    """Return the findings and the coverage."""
     first = runner.base()
-    if not first.is_finite():  # nan differs from nan, which is not a leak
+    if not first.is_finite():  # nan differs from nan, so every comparison would show a leak
         return could_not_look("the model gives nan for the batch as it is: NonFiniteFinder says where it comes from")
+    # Copies without the graph, so that the memory of the first run is free before the next one.
     first = first._replace(outputs={path: output.detach().clone() for path, output in first.outputs.items()}, roots={})
     places = _places(runner, first.outputs)
     if not places.known and not places.mixed:
         return could_not_look("no output of the model has a part for each example")
+    # Noise that keeps masks and lengths leaves outputs of unknown places in their shape, where they can be compared.
     changes = Changes(runner.examples, keep_layout=bool(places.mixed))
     judge = Judge(runner, first, places, changes.splits)
     look = _Look(runner, changes, first, judge, is_steady=True)
     leak = look.leak()
     if leak is not None and leak.compares_runs and not judge.gives_the_same(runner.base(), leak.change):
-        look = _Look(runner, changes, first, judge, is_steady=False)  # what it holds elsewhere looked like a leak
+        # The same batch gives other values each time, from a state that could not be put back: this looked like a leak.
+        look = _Look(runner, changes, first, judge, is_steady=False)
         leak = look.leak()
     return Findings([] if leak is None else [look.finding(leak)], [look.coverage(is_clean=leak is None)])
 
 
 def _places(runner: Runner, outputs: Outputs) -> Places:
-    """Return where the examples lie, by a run with fewer of them."""
+    """Return where the examples lie in the outputs: the axes that shrink in a run with fewer examples."""
     examples = runner.examples
     for count in smaller_sizes(examples.size):
         try:
@@ -135,27 +134,28 @@ def _places(runner: Runner, outputs: Outputs) -> Places:
 
 @final
 class _Look:
-    """One look at a model by all changes.
+    """One look at a model with all changes of its batch.
 
     Args:
         runner: runs the model.
-        changes: of its batch.
-        first: a run of the batch as it is.
-        judge: compares others with it.
-        is_steady: whether the model gives the same each time, so that runs can be compared.
+        changes: the changes of the batch.
+        first: a run of the unchanged batch.
+        judge: compares other runs with the first one.
+        is_steady: whether the model gives the same outputs each time, so that runs can be compared.
     """
 
     def __init__(self, runner: Runner, changes: Changes, first: Run, judge: Judge, *, is_steady: bool) -> None:
         self._runner, self._changes, self._drawn, self._judge = runner, changes, first.drawn, judge
         self._is_steady = is_steady
         self._mixed = MixedJudge(first, judge.places.mixed, judge.tolerance)
-        self._left_out: Counter[str] = Counter()
-        self._ran: Counter[tuple[int, int]] = Counter()
+        self._left_out: Counter[str] = Counter()  # changes that showed nothing, by the reason
+        self._ran: Counter[tuple[int, int]] = Counter()  # changes that ran, by their bit and side
 
     def leak(self) -> Leak | None:
-        """Return a leak of the outputs; else one of the gradients."""
+        """Return a leak of the outputs; if there is none, a leak of the gradients."""
         backward = self._judge.base_leak()
         for change in self._changes.made():
+            # A leak of the outputs ends the search, because it names the module better than one of the gradients.
             leak = None if change is None else self._shown_by(change, asks_gradients=backward is None)
             if change is None:
                 self._left_out["changed nothing"] += 1
@@ -165,12 +165,13 @@ class _Look:
         return (self._mixed.leak() if self._is_steady else None) or backward
 
     def _shown_by(self, change: Change, *, asks_gradients: bool) -> Leak | None:
-        """Return what a change shows in the outputs, or else in the gradients; keep no graph."""
+        """Return the leak that a change shows in the outputs, or otherwise in the gradients; keep no graph."""
         run = self._run(change.values)
         if isinstance(run, str):
             self._left_out[run] += 1
             return None
         leak = self._judge.output_leak(run, change) if self._is_steady else None
+        # Other random numbers, as of a sampling whose shape depends on the values, change outputs without a leak.
         has_drawn_others = self._is_steady and run.drawn != self._drawn
         if has_drawn_others or (leak is not None and not self._shows_with_seeds(change)):
             self._left_out["drew other random numbers"] += 1
@@ -183,7 +184,7 @@ class _Look:
         return leak
 
     def _run(self, values: Values) -> Run | str:
-        """Run a changed batch; return why that shows nothing, if so."""
+        """Run a changed batch; return the reason if the run shows nothing."""
         try:
             run = self._runner.run(values)
         except Exception as error:
@@ -191,7 +192,8 @@ class _Look:
         return run if run.is_finite() else "gave nan"
 
     def _shows_with_seeds(self, change: Change) -> bool:
-        """Return whether a leak shows whatever is drawn: as many numbers may have been drawn for other rows."""
+        """Return whether a leak shows with other seeds too."""
+        # The same count of random numbers may have been drawn for other rows, which looks like a leak with one seed.
         for seed in SEEDS:
             base, new = (self._runner.run(of, seed=seed) for of in (self._runner.examples.values, change.values))
             if base.drawn != new.drawn or self._judge.output_leak(new, change, base) is None:
@@ -199,7 +201,7 @@ class _Look:
         return True
 
     def finding(self, leak: Leak) -> Finding:
-        """Return the finding about a leak, with the module that is to blame."""
+        """Return the finding about a leak, with the module that causes it."""
         model = self._runner.model
         if not leak.is_forward:
             search = BackwardSearch(self._runner, self._changes, leak, self._judge, is_steady=self._is_steady)
@@ -211,7 +213,7 @@ class _Look:
     def _source(self, leak: Leak) -> tuple[Leak, int | None]:
         """Halve the changed examples until one of them alone shows the leak; None if only several together do.
 
-        The leak is that of the last half, so that both examples of the pair are of the same run.
+        The returned leak is the one of the last half, so that both examples of the pair are of the same run.
         """
         left = leak.change.changed.nonzero().flatten()
         while len(left) > 1:
@@ -232,7 +234,7 @@ class _Look:
         return None if isinstance(run, str) else self._judge.output_leak(run, leak.change)
 
     def coverage(self, *, is_clean: bool) -> Coverage:
-        """Return how far was looked."""
+        """Return how much of the batch and of its changes could be judged."""
         judge, unjudged = self._judge, self._mixed.unjudged
         text = f"{self._ran.total()} of {len(self._changes)} changes ran, "
         text += "train mode" if self._runner.model.training else "eval mode"
@@ -250,6 +252,7 @@ class _Look:
         has_judged = bool(judge.places.known) or unjudged != set(judge.places.mixed)
         has_judged = has_judged and (self._is_steady or (judge.has_gradients and not failure))
         has_all = has_judged and len(self._ran) == len(self._changes.splits)
+        # A leak that was found counts, even if not all changes ran; without one, only a complete look is clean.
         return Coverage(CHECK, text, could_look=has_all or not is_clean)
 
 

@@ -14,7 +14,7 @@ Path = tuple[Any, ...]
 """The keys, positions and attributes that lead to a leaf."""
 
 ENTRIES = (str, int, float, bytes)
-"""What a list with an entry for each example may hold beside tensors."""
+"""The types that a list with an entry for each example may hold beside tensors."""
 
 
 def leaves_of(
@@ -22,12 +22,13 @@ def leaves_of(
 ) -> Iterator[tuple[Path, Any]]:
     """Yield the leaves of a value with their paths: tensors, packed sequences, and lists of numbers or words.
 
-    What ``is_leaf`` says of a part of the value is a leaf too.
+    Values inside it for which ``is_leaf`` returns True are leaves too.
 
     >>> import torch
     >>> [name_of(path) for path, _ in leaves_of({"x": torch.ones(2), "pair": (torch.ones(2), [3, 4])})]
     ['x', 'pair.0', 'pair.1']
     """
+    # `path and`: the batch itself may be a list as long as it has examples, and is not a leaf.
     if isinstance(value, Tensor | PackedSequence) or _is_column(value) or (path and is_leaf(value)):
         yield path, value
     else:
@@ -58,7 +59,7 @@ def copied(value: Any) -> Any:
 
 
 def name_of(path: Path) -> str:
-    """Return a path as it is shown."""
+    """Return a path as messages show it."""
     return ".".join(map(str, path))
 
 
@@ -67,7 +68,7 @@ def _is_column(value: Any) -> bool:
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:
-    """Return what a container holds: nothing if it is none, or if it is a part of a model."""
+    """Return the keys and values of a container; empty for any other object, and for a module."""
     if isinstance(value, Mapping):
         return list(value.items())
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -77,13 +78,14 @@ def _parts(value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, type | nn.Module) or callable(value):
         return []
     attributes = getattr(value, "__dict__", {})
+    # An object of another class is a container only if there is a tensor or a list in it.
     holds = is_dataclass(value) or any(True for inner in attributes.values() if next(leaves_of(inner), None))
     return list(attributes.items()) if holds else []
 
 
 def _with_parts(value: Any, parts: Mapping[Any, Any]) -> Any:
     if isinstance(value, MutableMapping):
-        new = copy.copy(value)  # the constructor of a subclass may take other arguments than dict
+        new = copy.copy(value)  # not by the constructor, which in a subclass may take other arguments than dict's
         new.update(parts)
         return new
     if isinstance(value, Mapping):
@@ -94,5 +96,5 @@ def _with_parts(value: Any, parts: Mapping[Any, Any]) -> Any:
         return type(value)(parts.values())
     new = copy.copy(value)
     for name, inner in parts.items():
-        object.__setattr__(new, name, inner)  # also in a frozen dataclass
+        object.__setattr__(new, name, inner)  # setattr() fails on a frozen dataclass
     return new

@@ -12,39 +12,31 @@ from train_manager.diagnosis.batch_leaves import ENTRIES, Path, name_of
 from train_manager.diagnosis.examples import Examples, Leaf, Values
 
 SEED: Final = 20_011
-"""Of the generator that all changes are drawn from; the global random states stay as they are."""
+"""The seed of the generator from which all changes are drawn; the global random states stay as they are."""
 
 SCALES: Final = (1.0, 4.0)
-"""How large the noise on an example is, in spreads of the leaf."""
+"""The sizes of the noise on an example, in standard deviations of the leaf: one of them is drawn for each example."""
 
 MASK_VALUES: Final = 2
-"""A tensor of floats with so many values, or less, is a mask, if there is another one beside it."""
+"""The most distinct values of a float tensor that counts as a mask, if the batch has another tensor."""
 
 
 class Change(NamedTuple):
-    """A change of one half of the examples, while the others are kept.
+    """A change of one half of the examples, while the others are kept."""
 
-    Attributes:
-        bit: which bit of an example's number decides.
-        side: what it is in those that are changed.
-        changed: for each example whether it is changed.
-        kind: what is done: "noise", "copies", or copies of one leaf; empty if that is not decided.
-        values: the new values of all leaves.
-    """
-
-    bit: int
-    side: int
-    changed: Tensor
-    kind: str = ""
-    values: Values = {}
+    bit: int  # the bit of an example's number that decides whether the example is changed
+    side: int  # the value of that bit in the changed examples
+    changed: Tensor  # for each example whether it is changed
+    kind: str = ""  # "noise", "copies", or copies of one leaf; empty if that is not decided yet
+    values: Values = {}  # the new values of all leaves
 
     def other(self) -> Change:
-        """Return the other side, with nothing done to it yet."""
+        """Return the change of the other half, without a kind yet."""
         return Change(self.bit, 1 - self.side, ~self.changed)
 
 
 def splits_of(size: int) -> list[Change]:
-    """Return both sides of each bit: of any two examples each is changed in one that keeps the other.
+    """Return both halves by each bit, such that of any two examples each is changed in a split that keeps the other.
 
     >>> for split in splits_of(3):
     ...     print(split.bit, split.side, split.changed.int().tolist())
@@ -54,22 +46,18 @@ def splits_of(size: int) -> list[Change]:
     1 1 [0, 0, 1]
     """
     numbers = torch.arange(size)
+    # Two different numbers differ in at least one bit, so log2(size) splits separate every pair of examples.
     bits = range(max(size - 1, 0).bit_length())
     return [Change(bit, side, (numbers >> bit) & 1 == side) for bit in bits for side in (0, 1)]
 
 
 @final
 class Changes:
-    """All changes of a batch; each is made when it is asked for.
+    """All changes of a batch; each is made when it is requested.
 
     Args:
         examples: the batch.
         keep_layout: put noise on floats alone, if there are any, which keeps lengths, masks and padding.
-
-    Attributes:
-        kinds: which leaves each kind of change is of.
-        splits: which examples are changed together.
-        keeps_layout: whether noise is on floats alone.
     """
 
     def __init__(self, examples: Examples, *, keep_layout: bool = False) -> None:
@@ -78,10 +66,12 @@ class Changes:
         leaves = examples.leaves
         floats = [path for path, leaf in leaves.items() if any(map(self._takes_noise, leaf.entries))]
         self.keeps_layout = keep_layout and bool(floats)
+        # The leaves that each kind of change is made to.
         self.kinds: dict[str, list[Path]] = {"noise": floats if self.keeps_layout else [*leaves], "copies": [*leaves]}
+        # Copies of one leaf alone find a leak that appears only if leaves of different examples meet.
         if len(leaves) > 1:
             self.kinds |= {f"copies of {name_of(path)}": [path] for path in leaves}
-        self.splits = splits_of(examples.size)
+        self.splits = splits_of(examples.size)  # the examples that are changed together
 
     def __len__(self) -> int:
         return len(self.kinds) * len(self.splits)
@@ -101,12 +91,12 @@ class Changes:
         return split._replace(kind=kind, values=values) if is_another else None
 
     def make_any(self, split: Change, kind: str = "noise") -> Change | None:
-        """Return a change of one kind, or of another one if that changes nothing."""
+        """Return a change of the given kind, or of another kind if the given one changes nothing."""
         made = (self.make(one, split) for one in [kind, *self.kinds])
         return next((change for change in made if change is not None), None)
 
     def of_others_too(self, change: Change, split: Change) -> Change | None:
-        """Return a change of the same kind of other examples; those of both are changed as they were."""
+        """Return a change of the same kind by another split; examples in both get the values of the first change."""
         made = self.make(change.kind, split)
         if made is None:
             return None
@@ -114,7 +104,7 @@ class Changes:
         return made._replace(values=self._examples.mixed(change.values, made.values, both))
 
     def _source(self, split: Change) -> Tensor:
-        """Return for each example the one whose content it gets: a kept one has its own."""
+        """Return for each example the number of the one whose content it gets; a kept example keeps its own."""
         numbers = torch.arange(len(split.changed))
         kept = numbers[~split.changed]
         drawn = kept[torch.randint(len(kept), (len(numbers),), generator=self._generator)]
@@ -129,7 +119,7 @@ class Changes:
         return leaf.mixed(noisy, leaf.value, changed)
 
     def _takes_noise(self, value: Any) -> bool:
-        """Return whether noise leaves what kind of tensor it is; what is alone in a batch is not a mask."""
+        """Return whether a tensor may get noise: a mask must not, as it would be a mask no longer."""
         if not isinstance(value, Tensor) or not value.numel():
             return False
         if value.is_complex():
@@ -139,7 +129,8 @@ class Changes:
 
     def _noisy(self, value: Any, scale: Tensor) -> Any:
         if isinstance(value, Tensor) and _are_tokens(value):
-            tokens = value[value != 0]  # zeros stay, since they pad
+            tokens = value[value != 0]  # zeros stay, because they are usually padding
+            # Tokens are replaced by tokens of the same batch, which are in the vocabulary of the model.
             drawn = torch.randint(len(tokens), tuple(value.shape), generator=self._generator)
             return torch.where(value != 0, tokens[drawn.to(value.device)], value)
         if not self._takes_noise(value):
@@ -148,6 +139,7 @@ class Changes:
         if value.is_complex():
             drawn = torch.complex(drawn, torch.randn(value.shape, generator=self._generator))
         spread = value.abs().float().std() if value.numel() > 1 else value.abs().float().mean()
+        # 1e-3: a tensor of equal numbers has no spread, and must change all the same.
         return value + (drawn.to(value.device) * scale * (spread + 1e-3)).to(value.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Which module lets examples leak into each other, on the way forward or back."""
+"""The search for the module that lets examples leak into each other, in its forward or its backward."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ SHARE: Final = 1e-4
 """A gradient below this share of the usual one is rounding."""
 
 PLACES: Final = 256
-"""So many places of a gradient are compared, beside its sum."""
+"""Elements of a gradient that are compared, beside its sum."""
 
 
 Search = Callable[[nn.Module], str | None]
 
 
 def innermost(model: nn.Module, search: Search) -> str | None:
-    """Return the name of the module that a search finds, level by level; None if it finds none.
-
-    The values of all calls of a large model would take too much room.
+    """Return the name of the innermost module that a search finds; None if it finds none.
 
     Args:
         model: the model.
-        search: returns the name of the module that is to blame, of a module itself and those that it calls.
+        search: returns the name of the module with the fault: a module itself, or one that it calls.
     """
+    # Level by level, because the values of all calls of a large model would take too much memory.
     modules, searched = dict(model.named_modules()), set()
     found, name = None, ""
     while name not in searched and next(modules[name].children(), None) is not None:
@@ -49,16 +48,13 @@ def innermost(model: nn.Module, search: Search) -> str | None:
     return found
 
 
-# ---- forward ---------------------------------------------------------------------------------------------------------
-
-
 @final
 class ForwardSearch:
-    """Looks for the first call whose outputs no longer tell two sides apart.
+    """Finds the first call that mixes two sides, which change separate places of its inputs, but not of its outputs.
 
     Args:
         runner: runs the model.
-        sides: two changes, one of each side; None is left out.
+        sides: two changes, one of each half of the examples; None is left out.
     """
 
     def __init__(self, runner: Runner, sides: Sequence[Change | None]) -> None:
@@ -66,6 +62,7 @@ class ForwardSearch:
 
     def __call__(self, module: nn.Module) -> str | None:
         """Return the name of the module that was called."""
+        # The values of the unchanged batch, then the marks of the places that each of the two changes has changed.
         base = RecordedCalls(module)
         self._runner.base(base.recording(self._runner.model))
         sides: dict[Key, dict[str, dict[Path, Sides]]] = {key: {"in": {}, "out": {}} for key in base.completed}
@@ -84,9 +81,10 @@ class ForwardSearch:
 
 
 def sides_of(changes: Changes, leak: Leak, source: int | None) -> Iterator[Sequence[Change | None]]:
-    """Yield changes of two sides that show a leak: the first are in no order, as bits are, if a pair is known."""
+    """Yield pairs of changes of both halves that show a leak; first a random split, if a pair of examples is known."""
     change = leak.change
     if source is not None and leak.example is not None:
+        # Halves by a bit lie in regular patterns, which a reshape may keep separate by chance; random halves do not.
         changed = torch.rand(len(change.changed), generator=torch.Generator().manual_seed(SEED)) < 0.5
         changed[source], changed[leak.example] = True, False
         split = Change(-1, 0, changed)
@@ -95,13 +93,13 @@ def sides_of(changes: Changes, leak: Leak, source: int | None) -> Iterator[Seque
 
 
 Sides = list[Marks]
-"""Where each of two sides has changed a tensor; less than two if that is not known."""
+"""The marks of the places where each of the two sides has changed a tensor; fewer than two if not both are known."""
 
 
 def _mixes(inputs: Mapping[Path, Sides], outputs: Mapping[Path, Sides], *, with_numbers: bool = False) -> bool:
-    """Return whether the sides are apart in each tensor that went in, and no longer in one that came out.
+    """Return whether the sides are separate in all inputs, but not in an output.
 
-    No two arguments may have different sides at the same index either.
+    Inputs whose sides are exchanged between two arguments count as mixed already: then an earlier module is at fault.
     """
     slots = [(path[:2], _slots(one)) for path, one in inputs.items()]
     return (
@@ -112,7 +110,7 @@ def _mixes(inputs: Mapping[Path, Sides], outputs: Mapping[Path, Sides], *, with_
 
 
 def _moves(inputs: Mapping[Path, Sides], outputs: Mapping[Path, Sides]) -> bool:
-    """Return whether rows come out in other slots than they went in."""
+    """Return whether rows leave at other indexes than those at which they went in."""
     return any(_are_moved(_slots(one), _slots(other)) for one in inputs.values() for other in outputs.values())
 
 
@@ -121,12 +119,13 @@ def _is_number(sides: Sides) -> bool:
 
 
 def _are_apart(sides: Sides) -> bool:
-    """Return whether there is an axis of which no index is changed by both sides."""
+    """Return whether the sides are separate: there is an axis of which no index is changed by both."""
+    # One axis is enough: along it each index belongs to one side.
     return len(sides) < 2 or any(not bool((one & other).any()) for one, other in zip(*sides, strict=True))
 
 
 def _slots(sides: Sides) -> dict[int, Tensor]:
-    """Return, for each axis that tells the sides apart, which side changes each index: 1, -1, or 0 for none."""
+    """Return, for each axis that separates the sides, the side that changes each index: 1, -1, or 0 for none."""
     axes = enumerate(zip(*sides, strict=True)) if len(sides) == 2 else ()
     return {axis: one.int() - other.int() for axis, (one, other) in axes if not bool((one & other).any())}
 
@@ -138,7 +137,7 @@ def _contradict(one: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> bool:
 
 
 def _are_moved(inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]) -> bool:
-    """Return whether rows of both sides are along no two axes where they were."""
+    """Return whether the rows of both sides are at other indexes along every pair of axes of the same length."""
     ins, outs = ([one for one in part.values() if (one > 0).any() and (one < 0).any()] for part in (inputs, outputs))
     same = [(one, other) for one in ins for other in outs if len(one) == len(other)]
     return bool(same) and all(map(_have_different_sides, same))
@@ -148,18 +147,15 @@ def _have_different_sides(pair: tuple[Tensor, Tensor]) -> bool:
     return bool((pair[0] * pair[1] < 0).any())
 
 
-# ---- backward --------------------------------------------------------------------------------------------------------
-
-
 class Trace(NamedTuple):
-    """What is kept of a gradient: a few of its numbers, and where it is not zero."""
+    """A digest of a gradient, which takes little memory."""
 
-    numbers: Tensor
-    marks: Marks
+    numbers: Tensor  # a few of its numbers, and their sum
+    marks: Marks  # the indexes at which it is not zero
 
     @classmethod
     def of(cls, gradient: Tensor) -> Trace:
-        """Return that of a gradient."""
+        """Return the trace of a gradient."""
         return cls(digest(gradient[None], PLACES), marks_of(gradient.abs() > SHARE * usual_size(gradient)))
 
 
@@ -168,13 +164,13 @@ Traces = dict[Spot, Trace]
 
 @final
 class BackwardSearch:
-    """Looks for the last call with clean gradients at its outputs and others at its inputs or parameters.
+    """Finds the last call with clean gradients at its outputs, but not at its inputs or parameters.
 
     Args:
         runner: runs the model.
         changes: makes a change, if the leak was seen in the batch as it is.
-        leak: what was found.
-        judge: has found it.
+        leak: the leak whose module is searched.
+        judge: the judge that has found the leak.
         is_steady: whether two runs of the same batch are equal.
     """
 
@@ -190,36 +186,41 @@ class BackwardSearch:
         """Return the name of the module that was called."""
         calls = RecordedCalls(module, has_graph=True)
         run = self._runner.base(calls.recording(self._runner.model))
+        # Without a change, the gradients of the two halves of one run are compared; with one, those of two runs.
         if self._change is None:
             sides = self._kept, ~self._kept, torch.ones_like(self._kept)
             dirty = self._not_clean_alone(*(self._traces(run, calls, of) for of in sides))
         else:
             base = self._traces(run, calls, self._kept)
             calls.forget()
-            del run  # and the graph, before values are kept
+            del run  # frees the graph before the values of a second run are kept
             values = RecordedCalls(module)
             self._runner.base(values.recording(self._runner.model))
             changed = RecordedCalls(module, values, has_graph=True)
             run = self._runner.run(self._change.values, changed.recording(self._runner.model))
             values.forget()
             dirty = self._not_as_before(base, self._traces(run, changed, self._kept), changed.seen)
+        # From the last call to the first: a gradient flows through the later calls first.
         for key, called in reversed(calls.modules.items()):
             if (key, "out") in dirty:
-                if called._backward_pre_hooks:  # such a hook lies outside of what a call has returned
+                # The gradients at the outputs are not clean: usually a later call is at fault, but a backward pre-hook
+                # of this module changes them too.
+                if called._backward_pre_hooks:
                     return key[0]
             elif (key, "in") in dirty or (key, "own") in dirty:
                 return key[0]
         return None
 
     def _traces(self, run: Run, calls: RecordedCalls, of: Tensor) -> Traces:
-        """Walk back from some examples."""
+        """Run a backward pass from the outputs of some examples, and return the traces of all gradients."""
         spots = {spot: one for spot, one in calls.tensors.items() if one.requires_grad}
-        for key in calls.completed if self._is_steady else ():  # else each parameter has gradients of both sides
+        # Gradients of parameters are sums over both sides, so they can only be compared between two runs.
+        for key in calls.completed if self._is_steady else ():
             own = enumerate(calls.modules[key].parameters())
             spots |= {(key, "own", (place,)): one for place, one in own if one.requires_grad}
         traces: dict[int, Trace] = {}
 
-        def look(at: int, gradient: Tensor) -> None:  # all gradients at once would take much room
+        def look(at: int, gradient: Tensor) -> None:  # keeps a trace only: all gradients would take much memory
             traces[at] = Trace.of(gradient)
 
         handles = [one.register_hook(partial(look, at)) for at, one in {id(one): one for one in spots.values()}.items()]
@@ -229,7 +230,7 @@ class BackwardSearch:
         return {spot: traces.get(id(one)) or Trace.of(torch.zeros_like(one)) for spot, one in spots.items()}
 
     def _not_as_before(self, base: Traces, new: Traces, moved: Mapping[Spot, Marks]) -> set[tuple[Key, str]]:
-        """Return where a gradient is another one than before, or is not zero where the change has changed the value."""
+        """Return the spots whose gradient has changed, or is not zero where the change has changed the value."""
         return {
             spot[:2]
             for spot in base.keys() & new.keys()
@@ -241,7 +242,7 @@ class BackwardSearch:
         }
 
     def _not_clean_alone(self, kept: Traces, others: Traces, everything: Traces) -> set[tuple[Key, str]]:
-        """Return where the gradients of both sides do not add up; or, if that was not it, are in the same places."""
+        """Return the spots where the gradients of both sides do not add up, or, for another rule, overlap."""
         if self._rule == "sum":
             sums = {spot: one.numbers + others[spot].numbers for spot, one in kept.items()}
             return {spot[:2] for spot, both in sums.items() if self._differ(both, everything[spot].numbers)}

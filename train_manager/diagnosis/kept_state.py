@@ -1,4 +1,4 @@
-"""What a run of a model may change beside its outputs, kept and put back before the next one."""
+"""The state of a model that a run may change, kept and put back before the next run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from train_manager.data.randomness import random_state, set_random_state
 
 OTHERS: Final = ("torch", "train_manager", "logging", "threading")
-"""Packages whose objects a model may hold, but whose state is not its own, as that of an optimizer."""
+"""Packages of objects that a model may refer to, but whose state is not its own, such as an optimizer."""
 
 
 @final
@@ -35,7 +35,7 @@ class KeptState:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._seen: set[int] = set()
+        self._seen: set[int] = set()  # ids of values that are kept already, as values may refer to each other
         self._put_back: list[Callable[[], object]] = []
         for module in model.modules():
             for held in (vars(module), *module.parameters(recurse=False), *module.buffers(recurse=False)):
@@ -43,14 +43,15 @@ class KeptState:
         self._random = random_state()
 
     def put_back(self) -> None:
-        """Put all back in place, so that every other holder of it has it back too."""
+        """Put all values back in place, so that other objects that refer to them have them back too."""
         with torch.no_grad():
             for one in self._put_back:
                 one()
         set_random_state(self._random)
 
     def _keep(self, held: Any) -> None:
-        """Keep the contents of a value, and of what it holds."""
+        """Keep the contents of a value, and of all values inside it."""
+        # Submodules come by themselves in model.modules(); functions have no state that could be put back.
         if id(held) in self._seen or isinstance(held, nn.Module | type) or callable(held):
             return
         self._seen.add(id(held))
@@ -73,14 +74,15 @@ def _of_tensor(held: Tensor) -> Taken:
 
 
 def _fill_tensor(held: Tensor, before: Tensor) -> None:
+    # A buffer that grows, as a cache, cannot get its old values in place.
     if held.shape != before.shape:
         held.data = before.clone()
-    elif not torch.equal(held, before):  # the elements of an expanded one cannot be written
+    elif not torch.equal(held, before):  # written only if changed: an expanded one cannot be
         held.data.copy_(before)
 
 
 def _fill(held: Any, before: Any) -> None:
-    if _ids(held) != _ids(before):  # a frozen dict, as a configuration, refuses to be written
+    if _ids(held) != _ids(before):  # written only if changed: a frozen dict, as a configuration, cannot be
         held.clear()
         (held.update if isinstance(held, dict | set) else held.extend)(before)
 
@@ -89,6 +91,7 @@ def _ids(held: Any) -> list[int]:
     return [*map(id, held), *map(id, held.values() if isinstance(held, dict) else ())]
 
 
+# Of each type a function that takes the contents of a value, and returns functions that put them back.
 KINDS: Final[dict[type, Callable[[Any], Taken]]] = {
     Tensor: _of_tensor,
     dict: lambda held: [partial(_fill, held, dict(held))],

@@ -1,4 +1,4 @@
-"""What is said about a leak that was found, and about norms that mix the batch on purpose."""
+"""The findings about a leak, and about norms that mix the batch on purpose."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ from train_manager.telling.findings import Finding
 CHECK: Final = "batch leak"
 
 NORMS: Final = 4
-"""So many norms are named."""
+"""The most norms that a note names."""
 
-FORWARD: Final = "look in its forward for a view, a reduction, an index or a state that goes over the batch"
+FORWARD: Final = "look in its forward for a view, a reduction, an index or a state that mixes examples"
 
 RULES: Final = {
     "value": ("what the model returns for example {example}{of} depends on {others}", FORWARD),
     "mixed": ("what the model returns{of} depends in one place on examples of both halves of the batch", FORWARD),
     "reaches": (
         "the gradient of other examples' outputs reaches example {example}{of}",
-        "look in it for a detached path, a backward of its own or a hook that goes over the batch",
+        "look in it for a detached path, a backward of its own or a hook that mixes examples",
     ),
     "depends": (
         "the gradient{of} that some examples give depends on the others, though the outputs do not",
-        "look in it for a backward of its own, a hook or a detached path that goes over the batch",
+        "look in it for a backward of its own, a hook or a detached path that mixes examples",
     ),
     "sum": (
         "the gradients{of} of two halves of the batch do not add up to those of the whole batch",
         "look in it for a backward of its own or a hook that scales by all gradients together",
     ),
 }
-"""What is wrong where a rule does not hold, and what to do about it."""
+"""The text of the finding if a rule does not hold, and its cure."""
 
 
 def finding_of(leak: Leak, source: int | None, name: str | None, model: nn.Module) -> Finding:
-    """Return the finding about a leak in the module of a name; without one it is the model itself."""
+    """Return the finding about a leak in the named module; without a name in the model itself."""
     module = dict(model.named_modules())[name or ""]
     where = f"{name or 'the model itself'} ({type(module).__name__})"
-    allowed = f"; if it is meant to, allow=[{name!r}]" if name else ""
+    # The model itself cannot be allowed: then nothing would be checked.
+    allowed = f"; if that is intended, pass allow=[{name!r}]" if name else ""
     numbers: dict[str, float | int | str] = {"way": "forward" if leak.is_forward else "backward", "change": leak.size}
     numbers |= {key: one for key, one in (("example", leak.example), ("depends on", source)) if one is not None}
     what, cure = RULES[leak.rule]

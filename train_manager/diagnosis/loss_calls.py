@@ -22,35 +22,28 @@ LOSSES: Final[Mapping[Callable[..., Any], str]] = {
 }
 
 VIEWS: Final = ("View", "UnsafeView", "Squeeze", "Unsqueeze", "Transpose", "Permute", "TBackward", "Clone", "Alias")
-"""Functions of autograd that only give a tensor another shape."""
+"""Prefixes of autograd functions that only give a tensor another shape."""
 
 
 class LabelsOutOfRange(InputError):
-    """There is a label that the outputs have no class for; a GPU would end the process in the loss."""
+    """A label is not a class of the outputs; on a GPU the loss would end the process."""
 
 
 class LossCall(NamedTuple):
-    """One call.
+    """One call of a loss function."""
 
-    Attributes:
-        name: of the function.
-        output: the first argument, without its graph.
-        target: the second one.
-        made_by: the function of autograd that has made the output, as "Softmax"; past those that only shape it.
-        options: the other arguments by name.
-        is_first: no backward pass came before it.
-    """
-
-    name: str
-    output: Tensor
-    target: Tensor
-    made_by: str
-    options: Mapping[str, Any]
-    is_first: bool = True
+    name: str  # of the function
+    output: Tensor  # the first argument, without its graph
+    target: Tensor  # the second argument
+    made_by: str  # the autograd function that has made the output, as "Softmax", apart from views
+    options: Mapping[str, Any]  # the other arguments by name
+    is_first: bool = True  # no backward pass came before the call
 
     @classmethod
     def usual(cls, prediction: Any, targets: Any, loss: Any) -> LossCall | None:
-        """Return the call that would give the same loss, for one that is written out: ``(x - y).square().mean()``."""
+        """Return the call of a torch function that gives the same loss; None if there is none."""
+        # A loss may be written out, as (x - y).square().mean(): if mse_loss or cross_entropy gives the same number, it
+        # is taken for that.
         tensors = [one for one in (prediction, targets, loss) if isinstance(one, Tensor)]
         if len(tensors) < 3 or not prediction.is_floating_point():
             return None
@@ -63,7 +56,7 @@ class LossCall(NamedTuple):
 
 @final
 class LossCalls(TorchFunctionMode):
-    """A ``with`` block that notes them; targets that are not a class are refused before the loss is computed.
+    """A ``with`` block that notes the calls of losses; labels without a class are refused before the loss is computed.
 
     >>> with LossCalls() as calls:
     ...     loss = torch.nn.CrossEntropyLoss()(torch.zeros(2, 3), torch.tensor([0, 2]))
@@ -77,7 +70,7 @@ class LossCalls(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.noted: list[LossCall] = []
-        self._has_walked_back = False
+        self._has_walked_back = False  # whether a backward pass was run in the block
 
     def __enter__(self) -> Self:
         super().__enter__()  # type: ignore[no-untyped-call]
@@ -88,6 +81,7 @@ class LossCalls(TorchFunctionMode):
         self._has_walked_back |= func is Tensor.backward
         name = LOSSES.get(func)
         if name is not None:
+            # Modules such as nn.CrossEntropyLoss call the same functions, with keywords or without.
             given = inspect.signature(func).bind(*args, **kwargs).arguments
             output, target = given.pop("input"), given.pop("target")
             if isinstance(output, Tensor) and isinstance(target, Tensor):
@@ -104,7 +98,7 @@ def classes_of(output: Tensor) -> int:
 
 
 def labels_in(call: LossCall) -> Tensor:
-    """Return the labels that count, in a row; none if the targets are shares of the classes."""
+    """Return the labels in one row, without ignored ones; empty if the targets are probabilities of the classes."""
     if call.target.is_floating_point() or call.name not in ("cross_entropy", "nll_loss"):
         return torch.empty(0, dtype=torch.long)
     return call.target[call.target != call.options.get("ignore_index", -100)].flatten()

@@ -1,9 +1,10 @@
-"""Whether what a loss teaches about an example depends on the other examples of its batch."""
+"""Whether the gradient of a loss for an example depends on the other examples of its batch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from itertools import product
+from itertools import product, zip_longest
 from typing import Any, Final, final
 
 import torch
@@ -20,7 +21,7 @@ from train_manager.telling.findings import Coverage, Finding, Findings
 CHECK: Final = "loss leak"
 
 FACTOR: Final = 100.0
-"""Rounding in gradients that nearly cancel: so many times what it may change in a number."""
+"""Times the tolerance of numbers: gradients that nearly cancel have more rounding."""
 
 
 def check_loss_leak(loss: Callable[..., Any], predictions: Any, targets: Any, *, batch_axis: int = 0) -> Findings:
@@ -37,14 +38,15 @@ def check_loss_leak(loss: Callable[..., Any], predictions: Any, targets: Any, *,
     Losses that compare the examples with each other on purpose, as contrastive ones do, give a note.
 
     Args:
-        loss: called with the predictions and the targets.
-        predictions: what the model returned for a batch.
-        targets: those of the batch.
+        loss: the loss function, called with the predictions and the targets.
+        predictions: the outputs of the model for a batch.
+        targets: the targets of the batch.
         batch_axis: the axis along which the examples lie.
     """
     examples = Examples((predictions, targets), batch_axis)
     if examples.size < 2:
         return Findings(covered=[Coverage(CHECK, "there are less than two examples", could_look=False)])
+    # The loss is checked like a model: it gets changed batches of predictions and targets.
     runner = Runner(_Loss(loss), lambda model, pair: model(*pair), examples, [])
     try:
         base = _gradients(runner.base(), examples)
@@ -57,7 +59,7 @@ def check_loss_leak(loss: Callable[..., Any], predictions: Any, targets: Any, *,
     finally:
         runner.put_back()
     covered = Coverage(CHECK, f"{len(turned)} of {len(changes)} changes ran", could_look=bool(turned))
-    return Findings([_finding(_stretched(predictions, targets))] if any(turned) else [], [covered])
+    return Findings([_finding(stretched_shapes(predictions, targets))] if any(turned) else [], [covered])
 
 
 @final
@@ -78,13 +80,14 @@ def _gradients(run: Run, examples: Examples) -> dict[Path, Tensor]:
     roots = {path: root for path, root in run.roots.items() if path[0] == 0}
     if not loss.requires_grad or not roots:
         return {}
+    # The mean makes one number of a loss that has one for each example.
     gradients = torch.autograd.grad(loss.mean(), list(roots.values()), allow_unused=True)
     pairs = zip(roots, gradients, strict=True)
     return {path: examples.place_in(path).rows(one) for path, one in pairs if one is not None}
 
 
 def _is_turned(runner: Runner, change: Change, base: dict[Path, Tensor]) -> bool | None:
-    """Return whether the gradient of the kept examples has another direction; None if the loss takes no such batch."""
+    """Return whether the gradient of the kept examples has another direction; None if the loss fails on the batch."""
     try:
         run = runner.run(change.values)
     except Exception:
@@ -100,18 +103,22 @@ def _is_turned(runner: Runner, change: Change, base: dict[Path, Tensor]) -> bool
 
 
 def _differ_in_direction(before: Tensor, after: Tensor) -> bool:
+    # The direction and not the size: in a mean over tokens, longer examples make the others count less.
     cosine = F.cosine_similarity(before.flatten().double(), after.flatten().double(), dim=0, eps=1e-300)
+    # The cosine of a small angle is 1 - angle**2 / 2.
     least = 1 - (FACTOR * tolerance_of(before.dtype)) ** 2 / 2
     return bool(after.any()) and bool(cosine < max(least, 0.0))
 
 
-def _stretched(predictions: Any, targets: Any) -> str:
+def stretched_shapes(predictions: Any, targets: Any) -> str:
     """Return the shapes of a prediction and a target that have as many numbers, and are stretched to more."""
     outputs, others = (
         [one for _, one in leaves_of(value) if isinstance(one, Tensor)] for value in (predictions, targets)
     )
+    # (8, 1) and (8,) broadcast to (8, 8): each prediction is compared with every target.
     for one, other in product(outputs, others):
-        if one.shape != other.shape and one.squeeze().shape == other.squeeze().shape:
+        sizes = zip_longest(one.shape[::-1], other.shape[::-1], fillvalue=1)
+        if one.squeeze().shape == other.squeeze().shape and math.prod(map(max, sizes)) > one.numel():
             return f"{tuple(one.shape)} against {tuple(other.shape)}"
     return ""
 

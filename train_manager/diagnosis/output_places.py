@@ -1,4 +1,4 @@
-"""Where the examples lie in what a model returns."""
+"""Where the examples lie in the outputs of a model."""
 
 from __future__ import annotations
 
@@ -13,27 +13,21 @@ from train_manager.diagnosis.batch_leaves import Path, leaves_of
 from train_manager.diagnosis.examples import Place
 
 TRIES: Final = 8
-"""So many smaller batches are tried: some models take only some sizes."""
+"""The most smaller batches that are tried: some models take only certain sizes."""
 
 Outputs = Mapping[Path, Tensor]
 
 
 class Places(NamedTuple):
-    """Where the examples lie in each leaf of the outputs.
+    """Where the examples lie in each leaf of the outputs."""
 
-    Attributes:
-        known: the places of those in which that is known.
-        mixed: leaves in which they lie in a way that is not known.
-        none: leaves that belong to no example.
-    """
-
-    known: dict[Path, Place]
-    mixed: list[Path]
-    none: list[Path]
+    known: dict[Path, Place]  # leaves in which the places are known
+    mixed: list[Path]  # leaves that depend on the batch size in another way
+    none: list[Path]  # leaves that belong to no example, such as a loss
 
 
 def outputs_of(value: Any) -> dict[Path, Tensor]:
-    """Return the tensors that a model has returned; a packed sequence gives one for each example."""
+    """Return the tensors in the outputs of a model; a packed sequence gives one tensor for each example."""
     return dict(_outputs(value))
 
 
@@ -46,25 +40,28 @@ def _outputs(value: Any) -> Iterator[tuple[Path, Tensor]]:
 
 
 def smaller_sizes(size: int) -> list[int]:
-    """Return the sizes of smaller batches to try, the best first; one example alone is stretched to any size.
+    """Return the sizes of smaller batches to try, the best first.
 
     >>> smaller_sizes(12), smaller_sizes(2)
     ([11, 10, 9, 6, 4, 3, 2], [1])
     """
+    # Divisors of the size suit models that split a batch. One example alone broadcasts to any size, so it is tried
+    # only in place of two.
     less = [size - fewer for fewer in (1, 2, 3)]
     divisors = [size // factor for factor in range(2, size + 1) if size % factor == 0]
     return [one for one in dict.fromkeys([*less, *divisors]) if one > 1 or size - one == 1][:TRIES]
 
 
 def places_of(base: Outputs, fewer: Outputs | None, size: int, count: int, batch_axis: int) -> Places:
-    """Return the places, from the outputs for the first ``count`` examples.
+    """Return the places of the examples, by a comparison with the outputs for the first ``count`` examples.
 
-    Without these, of a model that takes one size only, they are in an axis of the batch's length.
+    Without such outputs, from a model that takes one size only, any axis as long as the batch counts as its axis.
     """
     places = Places({}, [], [])
     lengths, shorter = _lengths_of_lists(base), _lengths_of_lists(fewer or {})
     shrunk = {path for path, length in lengths.items() if (length, shorter.get(path)) == (size, count)}
     for path, tensor in base.items():
+        # A list that became shorter with the batch has an entry for each example.
         entry = next((key for end, key in enumerate(path) if path[:end] in shrunk), None)
         other = tensor if fewer is None else fewer.get(path)
         if entry is not None:
@@ -80,7 +77,8 @@ def places_of(base: Outputs, fewer: Outputs | None, size: int, count: int, batch
 
 
 def _is_of_examples(axis: int, tensor: Tensor, other: Tensor, size: int, count: int) -> bool:
-    """Return whether an axis has shrunk as the batch; or has its length, if nothing has shrunk."""
+    """Return whether an axis has shrunk like the batch; without a smaller batch, whether it has the batch's length."""
+    # An axis may have several rows per example, as heads of attention: it shrinks by the same factor.
     more, less = tensor.shape[axis], other.shape[axis]
     return more == size if other is tensor else less < more and more % size == 0 and less * size == more * count
 
@@ -95,7 +93,7 @@ def _lengths_of_lists(outputs: Outputs) -> dict[Path, int]:
 
 
 def _numbers(rows: Tensor, fewer: Tensor, size: int, count: int) -> Tensor:
-    """Return of which example each row is: side by side, or in turn, whichever gives what fewer examples gave."""
+    """Return the number of the example of each row: 0 0 1 1 or 0 1 0 1, whichever agrees better with fewer examples."""
     times = len(rows) // size
     side_by_side, in_turn = torch.arange(size).repeat_interleave(times), torch.arange(size).repeat(times)
     if times == 1 or rows.shape[1:] != fewer.shape[1:]:

@@ -1,4 +1,4 @@
-"""Whether one batch can be learned: what cannot do that learns nothing from many."""
+"""Whether one batch can be learned: a training that cannot learn one learns nothing from many."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 from train_manager.telling.findings import Coverage, Finding, Findings, Level
 
 CHECK: Final = "overfit"
-STEPS: Final = 200
-SECONDS: Final = 30.0
-LEARNED: Final = 0.1  # the part of its first loss below which a batch counts as learned
-NEARLY: Final = 0.25  # below this part nothing is wrong: it takes longer
-SOME: Final = 0.05  # a loss that has fallen by less is stuck
-UNCHANGED: Final = 1 - 1e-6  # a loss that has not come below this part has not moved
+STEPS: Final = 200  # on the batch, at most
+SECONDS: Final = 30.0  # for all steps, at most
+LEARNED: Final = 0.1  # share of the first loss below which the batch counts as learned
+NEARLY: Final = 0.25  # share of the first loss below which learning is slow, but works
+SOME: Final = 0.05  # share of the first loss: a loss that has fallen by less is stuck
+UNCHANGED: Final = 1 - 1e-6  # share of the first loss: a loss that stays above it has not moved
 
 
 def check_overfit(
@@ -41,11 +41,11 @@ def check_overfit(
 
     Args:
         step: trains on the batch once, and returns its loss.
-        rates: the learning rates of the optimizers, to be named.
-        slowed_by: what may slow it on purpose, to be named: "weight_decay 0.1".
-        kept_up_by: why the loss may not come near zero, as "the added loss 'size'"; then less is asked of it.
-        may_compete: it is the sum of losses that may work against each other; then it need not fall.
-        seconds: at most so long; at most 200 steps.
+        rates: the learning rates of the optimizers, for the text.
+        slowed_by: settings that slow the learning on purpose, for the text: "weight_decay 0.1".
+        kept_up_by: reasons why the loss may not come near zero, as "the added loss 'size'"; then it need not fall far.
+        may_compete: whether the loss is a sum of losses that may work against each other; then it need not fall.
+        seconds: the time after which the check ends; it ends after 200 steps at the latest.
     """
     if rates and not any(rates):
         cure = "give the optimizer a learning rate; if a schedule raises it, ask again after some steps"
@@ -57,11 +57,13 @@ def check_overfit(
             what = f"the loss of one batch became {losses[-1]} in step {len(losses)}"
             cure = "NonFiniteFinder names the module; is the learning rate too large? lr_finder(tm)"
             return _found("error", what, cure, losses)
+        # A tenth of a negative loss is larger than the loss.
         if losses[0] <= 0:
             return Findings.not_looked(CHECK, f"the first loss is {losses[0]:.3g}, and a tenth of it tells nothing")
         if losses[-1] < LEARNED * losses[0]:
             text = f"learned: the loss of one batch fell from {losses[0]:.3g} to {losses[-1]:.3g} in {_steps(losses)}"
             return Findings(covered=[Coverage(CHECK, text)])
+    # The time was too short for a judgement, and the loss has moved.
     if len(losses) < STEPS and min(losses) < UNCHANGED * losses[0]:
         why = f"{_steps(losses)} were done in {seconds:.0f} seconds, in which the loss fell to {min(losses):.3g}"
         return Findings.not_looked(CHECK, f"{why} from {losses[0]:.3g}")
@@ -73,8 +75,9 @@ def check_overfit(
 
 
 def _judged(losses: Sequence[float], rate: str, *, is_kept_up: bool, may_compete: bool) -> tuple[Level, str, str]:
-    """Return how bad it is that a batch was not learned, how far it was, and what to do."""
+    """Return the level of the finding about a batch that was not learned, how far it was learned, and the cure."""
     first, last, lowest, before = losses[0], losses[-1], min(losses), min(losses[: max(1, 3 * len(losses) // 4)])
+    # `before` is the lowest loss of the first three quarters: a fall in the last quarter means that it continues.
     fall, at_the_end = first - lowest, before - lowest
     has_fallen = fall > SOME * first
     if lowest < NEARLY * first:
@@ -89,7 +92,7 @@ def _judged(losses: Sequence[float], rate: str, *, is_kept_up: bool, may_compete
         return "warning", "not", f"is {rate} too small (lr_finder(tm))? else {reach}"
     if last > first:
         return "warning", "not", f"it grew: is {rate} too large (lr_finder(tm)), or the sign of the loss wrong?"
-    if has_fallen and at_the_end > min(fall / 6, before / 10):  # a quarter has its part of the fall, or goes on with it
+    if has_fallen and at_the_end > min(fall / 6, before / 10):  # the last quarter has its share of the fall
         return "note", "not yet", f"it still falls, so that it is learned slowly; to be sure, raise {rate}"
     return "warning", "not", f"is {rate} too small (lr_finder(tm)), or a part of the model cut off?"
 

@@ -1,9 +1,9 @@
-"""Where nan and infinities come from: the batch of a training is run again, and the calls in it are looked at.
+"""The source of nan and infinities: the batch of a run is repeated, and each call of a module in it is checked.
 
-``train_batch`` runs from the random state that it had, without hooks, and nothing is updated. To blame is the first
-call of a module that makes nan or infinities of finite inputs: the innermost one, in the order in which calls end. On
-the way back it is the first node of the graph. This happens once, at the end of a training, so each look may wait for
-the device.
+``train_batch`` runs from the same random state, without hooks, and nothing is updated. The source is the first call of
+a module that makes nan or infinities of finite inputs: the innermost one, in the order in which calls end. In the
+backward pass it is the first node of the graph. This happens once, at the end of a run, so a check may wait for the
+device.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from train_manager.data.randomness import preserved_random_state, random_state, set_random_state
+from train_manager.data.randomness import preserve_random_state, random_state, set_random_state
 from train_manager.diagnosis.batch_leaves import leaves_of, name_of
 from train_manager.diagnosis.recorded_calls import takes_hooks
-from train_manager.loop.probe import beside_the_batch
+from train_manager.loop.probe import beside_the_batch, calling_the_model_itself
 from train_manager.loop.step import Backward
-from train_manager.model.buffers import preserved_buffers
+from train_manager.model.buffers import preserve_buffers
 from train_manager.telling.showing import short
-from train_manager.telling.source_locations import shown_path
+from train_manager.telling.source_locations import display_path
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
 ANEW: Final = ("prediction", "loss", "train_batch", "loss_forward", "train_loss_forward", "model_forward")
-"""What a pass makes alive: fixtures, and methods with what they define."""
+"""The fixtures and methods of a batch that are made anew when it is repeated."""
 
 CURES: Final = {
     "log": "give it numbers above 0: x.clamp_min(1e-6).log()",
@@ -44,9 +44,9 @@ CURES: Final = {
     "norm": "its gradient at 0 is not a number: add a small number to what it is of",
     "pow": "keep what it is of away from 0",
 }
-"""What helps, by a part of the name of a node."""
+"""The cures by a substring of the name of a node."""
 
-HUGE: Final = 1e15
+HUGE: Final = 1e15  # above it float32 is soon infinite
 GROWN: Final = "its inputs or weights are above 1e15: try a smaller learning rate, or ClipGradients"
 
 LOOK: Final = "look at its logarithms, roots, powers and divisions; float16 ends at 65,504: take torch.bfloat16"
@@ -54,11 +54,11 @@ LOOK: Final = "look at its logarithms, roots, powers and divisions; float16 ends
 HOOK: Final = "look at what register_hook() was given"
 
 INSIDE: Final = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<")
-"""Where lines begin that are not the user's: the folders of torch and of this library, and generated code."""
+"""The prefixes of paths that are not the user's: of torch, of this library, and of generated code."""
 
 
 class Why(NamedTuple):
-    """Why something is not finite, where that came from, and what to do."""
+    """Why a number is not finite, where it was made, and the cure."""
 
     what: str
     where: str
@@ -69,14 +69,14 @@ class Why(NamedTuple):
 
 
 def tensors_in(value: Any) -> dict[str, Tensor]:
-    """Return the tensors of floating point numbers in a value, by where they are in it."""
+    """Return the tensors of floating point numbers in a value, by their dotted paths."""
     found = {name_of(path): leaf.detach() for path, leaf in leaves_of(value) if isinstance(leaf, Tensor)}
     floats = {name: leaf for name, leaf in found.items() if leaf.is_floating_point() or leaf.is_complex()}
     return {name: leaf.to_dense() if leaf.is_sparse else leaf for name, leaf in floats.items()}
 
 
 def is_broken(value: Any, *, may_hide: bool = False) -> bool:
-    """Return whether a tensor in a value has a nan or an infinity; if ``may_hide``, -inf may stand for what is hidden.
+    """Return whether a tensor in a value has a nan or an infinity; with ``may_hide``, -inf is a mask and allowed.
 
     >>> is_broken([torch.tensor(-torch.inf)]), is_broken([torch.tensor(-torch.inf)], may_hide=True)
     (True, False)
@@ -93,12 +93,12 @@ def how_broken(value: Any) -> str:
     """
     numbers = torch.cat([one.reshape(-1).cpu() for one in tensors_in(value).values()])
     counts = {"nan": int(numbers.isnan().sum()), "infinite": int(numbers.isinf().sum())}
-    told = [f"{count:,} {'is' if count == 1 else 'are'} {kind}" for kind, count in counts.items() if count]
-    return f"of {len(numbers):,} {'number' if len(numbers) == 1 else 'numbers'} {', '.join(told)}"
+    texts = [f"{count:,} {'is' if count == 1 else 'are'} {kind}" for kind, count in counts.items() if count]
+    return f"of {len(numbers):,} {'number' if len(numbers) == 1 else 'numbers'} {', '.join(texts)}"
 
 
 def modules_of(train_manager: TrainManager) -> dict[str, nn.Module]:
-    """Return the model and the modules of the loss, by the names that they are told by."""
+    """Return the model and the loss, if they are modules, by their names in messages."""
     parts = {"": train_manager.model, "loss": train_manager.loss}
     return {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
 
@@ -128,36 +128,26 @@ def _broken_data(fixtures: Mapping[str, Any]) -> Why | None:
 
 @dataclass(eq=False)
 class _Call:
-    """The call of a module.
+    """The call of a module."""
 
-    Attributes:
-        module: its name and class.
-        is_clean: what it was given is finite.
-        known: how many places were known as it began.
-        begin: the number of the next node of the graph as it began.
-        end: the same as it ended.
-    """
-
-    module: str
-    is_clean: bool
-    known: int
-    begin: int
-    end: float = math.inf
+    module: str  # its name and class
+    is_clean: bool  # whether its arguments are finite
+    known: int  # the number of places that were known as the call began
+    begin: int  # the number of the next node of the graph as the call began
+    end: float = math.inf  # the number of the next node as the call ended
 
 
 class Calls:
-    """The calls of modules.
-
-    Attributes:
-        places: where finite numbers became nan or infinite, in the order in which the calls ended.
-    """
+    """The calls of modules in one forward pass."""
 
     def __init__(self) -> None:
+        # Where finite numbers became nan or infinite, in the order in which the calls ended.
         self.places: list[Why] = []
-        self._made: list[_Call] = []
-        self._open: list[_Call] = []
+        self._made: list[_Call] = []  # all calls, in the order in which they began
+        self._open: list[_Call] = []  # the calls that have not ended, from the outermost to the innermost
 
     def begin(self, label: str, _: nn.Module, args: Any, kwargs: Any) -> None:
+        # A mask or a bias may have -inf on purpose.
         is_clean = not is_broken(args) and not any(
             is_broken(given, may_hide="mask" in name or "bias" in name) for name, given in kwargs.items()
         )
@@ -169,13 +159,16 @@ class Calls:
         call = self._open.pop()
         call.end = _next_number()
         if not is_broken(output):
-            del self.places[call.known :]  # what they were for has no effect outside, such as -inf in a mask
+            # The output is finite, so the infinities inside this call, such as -inf in a mask, do no harm.
+            del self.places[call.known :]
+        # An inner call that is the source is known already: the outer one only passes its nan on.
         elif call.is_clean and len(self.places) == call.known:
             is_huge = any(bool((one.abs() > HUGE).any()) for one in tensors_in((args, [*module.parameters()])).values())
             self.places.append(_made_by(call.module, output, call.module, GROWN if is_huge else LOOK))
 
     def module_of(self, node: Any) -> str:
-        """Return the module whose call has made a node of the graph, by the numbers that nodes get; or nothing."""
+        """Return the innermost module whose call has made a node of the graph; empty if none has."""
+        # torch numbers the nodes in the order in which they are made.
         number = node._sequence_nr()
         return next((call.module for call in reversed(self._made) if call.begin <= number < call.end), "")
 
@@ -190,7 +183,7 @@ def _made_by(maker: str, made: Any, where: str, cure: str) -> Why:
 
 @contextmanager
 def watched(modules: Mapping[str, nn.Module]) -> Iterator[Calls]:
-    """Look at the calls of modules, and of those inside of them."""
+    """Give the calls of modules and their submodules that are made in a ``with`` block."""
     calls, known = Calls(), set[nn.Module]()
     with ExitStack() as hooks:
         for prefix, outer in modules.items():
@@ -208,7 +201,7 @@ def watched(modules: Mapping[str, nn.Module]) -> Iterator[Calls]:
 
 
 def backward_places(loss: Tensor, calls: Calls) -> list[Why]:
-    """Run a backward pass, and return the nodes of the graph that made broken gradients of finite ones, as they ran.
+    """Run a backward pass, and return the nodes that made broken gradients of finite ones, in their order.
 
     Args:
         loss: its graph was made while ``torch.autograd.set_detect_anomaly(True)`` was on, which keeps the line of each
@@ -218,12 +211,14 @@ def backward_places(loss: Tensor, calls: Calls) -> list[Why]:
     found: list[Why] = []
 
     def look(node: Any, given_back: Any, given: Any) -> None:
-        by_hook = is_broken(given) and not found  # no node has made it
+        # The first broken gradient is an input of this node, so no node has made it.
+        by_hook = is_broken(given) and not found
         if not by_hook and (is_broken(given) or not is_broken(given_back)):
             return
         name, module = node.name().rpartition("::")[2], calls.module_of(node)
+        # Anomaly detection keeps the stack in which a node was made; the last line of the user is the innermost.
         lines = re.findall(r'File "(.+)", line (\d+)', "".join(node.metadata.get("traceback_", ())))
-        outside = [f"{shown_path(path)}:{line}" for path, line in lines if not path.startswith(INSIDE)]
+        outside = [f"{display_path(path)}:{line}" for path, line in lines if not path.startswith(INSIDE)]
         where = ", ".join(text for text in (module, *outside[-1:]) if text)
         maker = f"{name} in {module}" if module else f"{name} outside of the modules"
         cure = next((cure for part, cure in CURES.items() if part in name.lower()), LOOK)
@@ -239,7 +234,7 @@ def backward_places(loss: Tensor, calls: Calls) -> list[Why]:
 
 
 def _nodes(loss: Tensor) -> list[Any]:
-    """Return the nodes of the graph of a loss, but for those that only add up gradients at parameters."""
+    """Return the nodes of the graph of a loss, without the leaves, which only add up gradients of parameters."""
     known: dict[Any, None] = {}
     ahead = [loss.grad_fn]
     while ahead:
@@ -259,9 +254,9 @@ def why_broken(
     """Run the batch again, and return why its loss or its gradients are not finite; None if they are.
 
     Args:
-        train_manager: trains on it.
-        random: the random state before the batch, of all that may draw from it.
-        optimizer_name: of the optimizer for whose loss that was found.
+        train_manager: the manager that trains on the batch.
+        random: the random states before the batch.
+        optimizer_name: the name of the optimizer whose loss or gradients were not finite.
         backward: whether the loss was finite, and the gradients were not.
     """
     modules, fixtures = modules_of(train_manager), train_manager.fixtures
@@ -271,17 +266,20 @@ def why_broken(
     def look(given: Backward, name: str, *_: Any) -> None:
         assert given.loss is not None, "it was given"
         if is_broken(given.loss):
+            # The first module counts; if all calls were clean, the data or code between the modules are the source.
             why = calls.places[0] if calls.places else _broken_data(fixtures)
             found.append(why or _made_by("code outside of the modules", given.loss, "", LOOK))
         elif backward and name == optimizer_name:
             found.extend(backward_places(given.loss, calls))
 
     with (
-        preserved_random_state(),
-        preserved_buffers(*called),
+        preserve_random_state(),
+        preserve_buffers(*called),
+        calling_the_model_itself(train_manager),
         beside_the_batch(train_manager._store, "train_step_batch", {}, ANEW),
-        # Else compiled modules would call no hooks; the import takes seconds.
+        # Compiled modules call no hooks. Without an import of torch._dynamo, which takes seconds, nothing is compiled.
         torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext(),
+        # check_nan would raise at the first nan, before the hooks have seen it.
         torch.autograd.set_detect_anomaly(True, check_nan=False),
         torch.enable_grad(),
         fixtures.get("autocast", nullcontext)(),
@@ -291,7 +289,7 @@ def why_broken(
         set_random_state({**random_state(), **random})
         try:
             train_manager._chosen.train_batch()
-        except Exception:
+        except Exception:  # an error after the source was found, such as of code that expects a finite loss
             if not found:
                 raise
     return found[0] if found else None
@@ -299,7 +297,8 @@ def why_broken(
 
 @contextmanager
 def _replaced(holder: object, **methods: Any) -> Iterator[None]:
-    """Let an object have other methods for a ``with`` block."""
+    """Replace methods of an object for a ``with`` block."""
+    # Attributes of the object hide the methods of its class.
     vars(holder).update(methods)
     try:
         yield

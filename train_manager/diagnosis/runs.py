@@ -24,19 +24,12 @@ CallModel = Callable[[nn.Module, Any], Any]
 
 
 class Run(NamedTuple):
-    """What a run has given.
+    """The result of a run."""
 
-    Attributes:
-        outputs: the tensors that the model has returned.
-        roots: the float tensors that it was given.
-        drawn: the shapes of what was drawn at random, and the random states at the end.
-        dtypes: the types of number in which it has computed.
-    """
-
-    outputs: Outputs
-    roots: dict[Path, Tensor]
-    drawn: tuple[Any, ...]
-    dtypes: set[torch.dtype]
+    outputs: Outputs  # the tensors that the model has returned
+    roots: dict[Path, Tensor]  # the float tensors among its inputs, at which gradients can be asked for
+    drawn: tuple[Any, ...]  # the shapes of all random numbers, and the random states at the end
+    dtypes: set[torch.dtype]  # of all results of the computation
 
     def is_finite(self) -> bool:
         """Return whether no output is nan."""
@@ -45,11 +38,14 @@ class Run(NamedTuple):
 
 @final
 class Runner:
-    """Runs a model on other examples of a batch; dropout lets all through, norms use running statistics.
+    """Runs a model on other examples of a batch, each time from the same state.
+
+    Norms use their running statistics, because those of a batch mix its examples. Dropout is off, because its numbers
+    for an example depend on the number of examples before it.
 
     Args:
         model: the model.
-        call: how it is called.
+        call: calls the model with a batch.
         examples: the batch.
         allow: the modules that may mix the examples.
     """
@@ -59,19 +55,20 @@ class Runner:
         self._kept = KeptState(model)
         norms = norms_over_the_batch(model).values()
         self._with_statistics = [norm for norm in norms if getattr(norm, "running_mean", None) is not None]
+        # Norms without running statistics must use those of the batch, so they are held like allowed modules.
         self._allowed = AllowedModules([*allow, *(norm for norm in norms if norm not in self._with_statistics)])
         self._recurrent = [layer for layer in model.modules() if isinstance(layer, nn.RNNBase)]
         self._takes_gradients = True
 
     def put_back(self) -> None:
-        """Put back what the runs have changed."""
+        """Put back the state that the runs have changed."""
         self._kept.put_back()
 
     def base(self, recording: AbstractContextManager[Any] | None = None) -> Run:
-        """Run the batch as it is; without gradients at its inputs if the model refuses those."""
+        """Run the unchanged batch; without gradients at its inputs if the model refuses such inputs."""
         try:
             return self.run(self.examples.values, recording)
-        except RuntimeError:  # as of a model that reads them by numpy
+        except RuntimeError:  # such as a model that calls numpy() on its inputs
             self._takes_gradients = False
             return self.run(self.examples.values, recording)
 
@@ -79,9 +76,9 @@ class Runner:
         """Run the batch with other values.
 
         Args:
-            values: of all leaves.
-            recording: is entered around the call.
-            seed: another one than the random states before.
+            values: the values of all leaves.
+            recording: a ``with`` block around the call.
+            seed: a seed in place of the kept random states.
         """
         leaves = (leaf for path, value in values.items() for leaf in leaves_of(value, path))
         tensors = {at: one.detach() for at, one in leaves if isinstance(one, Tensor)}
@@ -89,7 +86,7 @@ class Runner:
         copies = {at: roots.get(at, one).clone() for at, one in tensors.items()}  # the model may write into them
         given = {path: put_together(value, copies, path) for path, value in values.items()}
         self._begin(seed)
-        quiet = warnings.catch_warnings(action="ignore")  # of numbers read from inputs with gradients
+        quiet = warnings.catch_warnings(action="ignore")  # such as those of item() on inputs with gradients
         with quiet, torch.enable_grad(), Watched() as seen, self._allowed.held(), recording or nullcontext():
             outputs = outputs_of(self._call(self.model, self.examples.batch_of(given)))
         return Run(outputs, roots, (seen.drawn, _as_bytes(random_state())), seen.dtypes)
@@ -102,21 +99,23 @@ class Runner:
         if seed is not None:
             seed_all(seed)
         for norm in self._with_statistics:
-            norm.training = False  # until the state is put back
+            norm.training = False  # the next put_back() restores it
         for layer in self._recurrent:
-            vars(layer)["dropout"] = 0.0  # between its layers, in a function of its own
+            vars(layer)["dropout"] = 0.0  # the dropout between its layers is inside a function of cuDNN or ATen
 
 
 def plain(model: nn.Module) -> nn.Module:
-    """Return the model inside of its compiled or distributed form, whose modules have the names that are known."""
+    """Return the model inside a compiled or distributed one, whose modules have the names that the user knows."""
     inner = getattr(model, "_orig_mod", None) or (model.module if isinstance(model, DistributedDataParallel) else None)
     return plain(inner) if isinstance(inner, nn.Module) else model
 
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Run compiled modules as they were written: no hook fires in them, and each size would be compiled."""
-    if "torch._dynamo" in sys.modules:  # which takes seconds to import
+    """Run compiled modules without their compiled code."""
+    # Compiled code calls no hooks, and each batch size would be compiled. Nothing can be compiled if torch._dynamo was
+    # not imported, which takes seconds.
+    if "torch._dynamo" in sys.modules:
         with torch.compiler.set_stance("force_eager"):
             yield
     else:
@@ -124,7 +123,7 @@ def uncompiled() -> Iterator[None]:
 
 
 def _as_bytes(state: dict[str, Any]) -> bytes:
-    """Return random states in a form in which they can be compared."""
+    """Return random states as bytes, which can be compared."""
     numbers, (_, others, place, *_) = state["python"][1], state["numpy"]
     tensors = [one.numpy().tobytes() for one in (state["torch"], *state["cuda"])]
     return b"".join([numbers.tobytes(), others.tobytes(), str(place).encode(), *tensors])

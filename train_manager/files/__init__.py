@@ -1,15 +1,15 @@
-"""Files that survive a crash, a second writer and a stranger's hands, whatever is in them.
+"""Files that survive a crash, a second writer and edits by hand.
 
 Its files in reading order; each imports only those above it:
 
-    atomic        files that are replaced as a whole, and how paths are told
+    atomic        files that are replaced as a whole, and paths in messages
     strict_json   JSON that is read strictly
-    json_shape    what JSON must have at each place
+    json_shape    the type that each place of a JSON file must have
     secret_forms  the forms of keys and tokens
-    secret_names  which names are those of passwords and keys
+    secret_names  the names of passwords and keys
     secrets       passwords and keys in a text
-    train_dirs    the folder for the files of extensions, and what takes its place
+    train_dirs    the folder for the files of extensions, and its replacement in a repeated run
     lock          one writer in a train_dir at a time
     moves         folders that are moved out of the way, to a name that is free
-    background    writing in a thread while the training goes on
+    background    writing in a thread while the run continues
 """

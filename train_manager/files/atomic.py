@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole, so that no reader sees a part of one; and how their paths are told."""
+"""Files that are replaced as a whole, so that no reader sees half of one; and paths in messages."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
-    """Write a file such that a reader finds the old or the new content, never a part of it.
+    """Write a file such that a reader finds the old or the new content, never half of it.
 
     Args:
-        path: of the file; its folder is made if it is not there.
-        content: the new one.
-        sync: wait until the disk has it, so that this holds after a power failure too.
+        path: the path of the file; its folder is made if it is missing.
+        content: the new content.
+        sync: wait until the disk has the content, so that a reader finds it whole after a power failure too.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, because os.replace is atomic only within one file system.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")  # threads may write the same file
+    # In the same folder, because os.replace is atomic only within one file system. The random end keeps two threads
+    # that write the same file apart.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         with temporary.open("wb") as file:
             file.write(content)
@@ -26,9 +27,9 @@ def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)  # it is there only after an error
 
 
-def shown_path(path: Path) -> str:
+def quote_path(path: Path) -> str:
     """Return a path for a message: as it is, or quoted if it has a newline or another character that does not print."""
     return str(path) if str(path).isprintable() else repr(str(path))

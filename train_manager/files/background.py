@@ -1,6 +1,6 @@
-"""Writing while the training goes on: in a thread, one thing at a time.
+"""Writing in a thread while the run continues, one call at a time.
 
-The caller of ``submit`` copies a state before, because the training changes it in place.
+The caller of ``submit`` copies the state first, because the training changes it in place.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ class Background(Generic[P]):
     ['step 1', 'step 2']
 
     A second ``submit`` waits for the first to end, so nothing is lost and at most one copy of the state is in memory.
-    An error of the function comes out of the next ``submit`` or ``join``, as it is; then that ``submit`` starts
-    nothing. The caller of ``submit`` also joins, in a ``finally``. A program that ends without it still waits for the
+    The next ``submit`` or ``join`` raises an error of the function, as it is; such a ``submit`` starts nothing. The
+    caller of ``submit`` also calls ``join``, in a ``finally``. A program that ends without ``join`` still waits for the
     call.
 
     Args:
-        function: what to call.
+        function: the function that writes.
     """
 
     def __init__(self, function: Callable[P, object]) -> None:
         self._function = function
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None  # the call in flight, until it is joined
+        self._error: BaseException | None = None  # raised by the function, until a caller gets it
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Wait for the call in flight, then start the next one.
 
         Raises:
-            BaseException: whatever the call in flight has raised.
+            BaseException: the error of the call in flight.
         """
         self.join()
-        # Not a daemon, which the end of the interpreter would cut off in the middle of a file.
+        # Not a daemon: the end of the interpreter would stop a daemon in the middle of a file.
         self._thread = threading.Thread(target=self._run, args=(args, kwargs), name="train-manager-write", daemon=False)
         self._thread.start()
 
@@ -53,11 +53,12 @@ class Background(Generic[P]):
         """Wait for the call in flight; nothing if there is none.
 
         Raises:
-            BaseException: whatever the call in flight has raised.
+            BaseException: the error of the call in flight.
         """
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        # The error is cleared before it is raised, so that the next call does not raise it once more.
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -65,5 +66,5 @@ class Background(Generic[P]):
     def _run(self, args: Any, kwargs: Any) -> None:
         try:
             self._function(*args, **kwargs)
-        except BaseException as error:
+        except BaseException as error:  # an error that stayed in the thread would only be printed
             self._error = error

@@ -1,4 +1,4 @@
-"""What JSON must have at each place, so that a file that was written by hand, or damaged, is refused in words."""
+"""The type that each place of a JSON file must have: a file written by hand, or damaged, is refused in words."""
 
 from __future__ import annotations
 
@@ -9,21 +9,15 @@ from typing import Any, Final, NamedTuple
 
 
 class Kind(NamedTuple):
-    """What belongs at a place.
+    """A type of value that a place of a JSON file must have."""
 
-    Attributes:
-        word: in an error.
-        fits: whether a value is such a one.
-        may_be_absent: whether a whole file may lack it, or have null there.
-    """
-
-    word: str
-    fits: Callable[[Any], bool]
-    may_be_absent: bool = True
+    word: str  # the name of the type in an error
+    fits: Callable[[Any], bool]  # returns whether a value is of this type
+    may_be_absent: bool = True  # whether a whole file may lack the place, or have null there
 
     @property
     def required(self) -> Kind:
-        """The same, in each whole file."""
+        """The same type, at a place that no whole file may lack."""
         return self._replace(may_be_absent=False)
 
 
@@ -38,28 +32,30 @@ def wrong_in(value: Any, shape: Shape, *, is_whole: bool = False) -> str | None:
     "'many' at progress.steps, where a whole number belongs"
 
     Args:
-        value: what the file holds.
-        shape: what belongs where.
-        is_whole: whether what must be there may not be absent either.
+        value: the content of the file.
+        shape: the types by their places.
+        is_whole: whether the places that are required must be there.
     """
     for place, kind in shape.items():
-        for told, found in _values(value, place.split("."), ""):
+        # null is written for an absent value, so None stands for both.
+        for label, found in _values(value, place.split("."), ""):
             if (is_whole and not kind.may_be_absent) if found is None else not kind.fits(found):
-                return f"{'nothing' if found is None else f'{found!r:.60}'} at {told}, where {kind.word} belongs"
+                return f"{'nothing' if found is None else f'{found!r:.60}'} at {label}, where {kind.word} belongs"
     return None
 
 
-def _values(value: Any, parts: Sequence[str], told: str) -> Iterator[tuple[str, Any]]:
+def _values(value: Any, parts: Sequence[str], label: str) -> Iterator[tuple[str, Any]]:
     if not parts:
-        yield told, value
+        yield label, value
         return
     name, rest = parts[0].removesuffix("[]"), parts[1:]
     inner = value.get(name) if isinstance(value, dict) else None
-    told = f"{told}.{name}" if told else name
+    label = f"{label}.{name}" if label else name
+    # A place without [] holds one value; with [] the rest of the place applies to each item of the list.
     if not parts[0].endswith("[]"):
-        yield from _values(inner, rest, told)
+        yield from _values(inner, rest, label)
     for number, one in enumerate(inner if isinstance(inner, list) and parts[0].endswith("[]") else ()):
-        yield from _values(one, rest, f"{told}[{number}]")
+        yield from _values(one, rest, f"{label}[{number}]")
 
 
 def _is_text(value: Any) -> bool:
@@ -67,7 +63,8 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_name(value: Any) -> bool:
-    """Return whether it may be a name: a zero, or half a character that no system has, would be an error later on."""
+    """Return whether a value may be the name of a file, a variable or an argument."""
+    # A NUL byte, or a lone surrogate, which cannot be encoded, would raise only when the name is used.
     if not isinstance(value, str) or "\0" in value:
         return False
     try:
@@ -79,6 +76,7 @@ def _is_name(value: Any) -> bool:
 
 def _is_time(value: Any) -> bool:
     try:
+        # A time without its zone would mean another moment on another machine.
         return datetime.fromisoformat(value).tzinfo is not None
     except (TypeError, ValueError):
         return False
@@ -86,6 +84,7 @@ def _is_time(value: Any) -> bool:
 
 def _are(fits: Callable[[Any], bool], kind: type) -> Callable[[Any], bool]:
     def are(value: Any) -> bool:
+        # Iteration over a dict gives its keys; its values must fit too.
         values = [*value.values()] if isinstance(value, dict) else []
         return isinstance(value, kind) and all(map(fits, [*value, *values]))  # type: ignore[misc]
 

@@ -1,6 +1,6 @@
 """One writer in a ``train_dir`` at a time: a lock that the system frees itself if its holder is killed.
 
-Reading needs no lock. What is read stays whole, because checkpoints appear and go by renames.
+Reading needs no lock: a reader finds whole checkpoints, because these appear and go by renames.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, final
 
-from train_manager.files.atomic import shown_path
+from train_manager.files.atomic import quote_path
 from train_manager.telling.errors import CheckpointError
 from train_manager.telling.source_locations import users_level
 
 try:
     import fcntl
-except ImportError:  # not POSIX
+except ImportError:  # a system that is not POSIX, such as Windows
     fcntl = None  # type: ignore[assignment]
 
 LOCK_FILE: Final = ".lock"
+# The answers of file systems that know no locks; any other error of flock is raised.
 _NO_LOCKS_HERE: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
+# All locks of this process, for `_let_go_in_child`; weak, so that the set keeps no lock alive.
 _all: Final[weakref.WeakSet[WriterLock]] = weakref.WeakSet()
 
 
@@ -46,9 +48,9 @@ class WriterLock:
 
     A second object is refused, in this process too: two managers would count and delete each other's checkpoints.
     The lock is one of the system (``flock``), which frees it when the process that holds it ends, however it ends.
-    Its file ``.lock`` stays, and tells others who holds it. Not for several threads at once.
+    Its file ``.lock`` stays, and names the holder to other processes. Not for several threads at once.
 
-    If the file system has no locks, a RuntimeWarning says so, and nobody is kept out: ``is_enforced`` is False.
+    If the file system has no locks, a RuntimeWarning says so, and no writer is kept out: ``is_enforced`` is False.
 
     A child made by ``os.fork`` (a worker of a DataLoader) does not hold the lock, so it cannot keep the lock when its
     parent is killed. A child that C code forks without Python's knowledge can, until it ends.
@@ -62,8 +64,8 @@ class WriterLock:
     """
 
     def __init__(self, train_dir: Path) -> None:
-        self._file: int | None = None
-        self._depth = 0
+        self._file: int | None = None  # the descriptor of the lock file, while the lock is held
+        self._depth = 0  # calls of acquire() without their release()
         self.train_dir = Path(train_dir)
         self.is_enforced = False
         _all.add(self)
@@ -85,7 +87,7 @@ class WriterLock:
         self._depth += 1
 
     def release(self) -> None:
-        """Give back what one ``acquire`` took. The last one frees the lock; a lock that is not held stays as it is."""
+        """Undo one ``acquire``. The last release frees the lock; on a lock that is not held it does nothing."""
         self._depth = max(self._depth - 1, 0)
         if self._depth == 0:
             self._close()
@@ -105,10 +107,10 @@ class WriterLock:
     ) -> None:
         self.release()
 
-    def __del__(self) -> None:  # of a run that was never closed
+    def __del__(self) -> None:  # a run that was never closed must not keep the lock
         self._close()
 
-    def __reduce__(self) -> tuple[Any, ...]:  # a copy must not close the file of the original
+    def __reduce__(self) -> tuple[Any, ...]:  # a copy with the same descriptor would close it under the original
         return WriterLock, (self.train_dir,)
 
     def _taken(self) -> int:
@@ -122,15 +124,15 @@ class WriterLock:
             except BaseException:
                 os.close(file)
                 raise
-            os.close(file)  # the folder was moved away between the two calls: its lock is not ours
+            os.close(file)  # the folder was moved away after _opened(): the lock is taken on the new folder
 
     def _opened(self) -> int:
         try:
-            self.train_dir.resolve().mkdir(parents=True, exist_ok=True)  # also where a link leads to nothing yet
+            self.train_dir.resolve().mkdir(parents=True, exist_ok=True)  # resolve(): a link may lead to no folder yet
             return os.open(self.train_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise CheckpointError(
-                f"train_dir {shown_path(self.train_dir)} cannot be written: {error.strerror}",
+                f"train_dir {quote_path(self.train_dir)} cannot be written: {error.strerror}",
                 name="train_dir",
                 cure="give a train_dir that is a folder, in which you may write",
             ) from error
@@ -139,6 +141,7 @@ class WriterLock:
         if fcntl is None:
             return self._warn("this system has no file locks")
         try:
+            # flock belongs to the open file, so a second object of this process is kept out too; lockf would let it in.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise self._refusal(_holder(file)) from None
@@ -150,7 +153,7 @@ class WriterLock:
 
     def _warn(self, reason: str) -> bool:
         warnings.warn(
-            f"nothing keeps a second training from writing to {shown_path(self.train_dir)}, because {reason}",
+            f"nothing keeps a second run from writing to {quote_path(self.train_dir)}, because {reason}",
             RuntimeWarning,
             stacklevel=users_level(),
         )
@@ -158,6 +161,8 @@ class WriterLock:
 
     def _is_in_place(self, file: int) -> bool:
         try:
+            # The file that is locked must be the one that now has the name: `move_away` renames the folder with its
+            # file.
             return os.path.samestat(os.fstat(file), os.stat(self.train_dir / LOCK_FILE))
         except FileNotFoundError:
             return False
@@ -165,15 +170,17 @@ class WriterLock:
     def _refusal(self, holder: dict[str, Any]) -> CheckpointError:
         cure = "wait for it, stop it, or give another train_dir"
         who = "another process"
+        # The pid alone is not enough: containers and machines on one file system have the same pids.
         if holder.get("pid") == os.getpid() and holder.get("host") == socket.gethostname():
             who, cure = "another run of this process", "close that run, or give another train_dir"
         elif holder:
             who = f"process {holder.get('pid')} on host {holder.get('host')}"
         since = f" since {holder['since']}" if "since" in holder else ""
-        what = f"{shown_path(self.train_dir)} is being written by {who}{since}"
+        what = f"{quote_path(self.train_dir)} is being written by {who}{since}"
         return CheckpointError(what, name="train_dir", cure=cure)
 
     def _close(self) -> None:
+        # The descriptor is cleared first: __del__ may call this again, when the number may belong to another file.
         file, self._file, self._depth = self._file, None, 0
         if file is not None:
             os.close(file)
@@ -185,13 +192,13 @@ def _tell_holder(file: int) -> None:
         "host": socket.gethostname(),
         "since": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
-    with contextlib.suppress(OSError):  # on a full disk the lock holds all the same, and others are told less
+    with contextlib.suppress(OSError):  # on a full disk the lock still holds, and errors cannot name its holder
         os.ftruncate(file, 0)
         os.pwrite(file, json.dumps(holder).encode(), 0)
 
 
 def _holder(file: int) -> dict[str, Any]:
-    """Return what the holder has written; nothing if it is about to."""
+    """Return the record that the holder of the lock has written; empty if it has not written yet."""
     try:
         found = json.loads(os.pread(file, 4096, 0))
     except (ValueError, OSError):
@@ -200,7 +207,8 @@ def _holder(file: int) -> dict[str, Any]:
 
 
 def _let_go_in_child() -> None:
-    # The lock belongs to the open file, which a child shares: closing it here frees nothing of the parent's.
+    # The lock belongs to the open file, which a child shares: to close it here does not free the lock of the parent,
+    # but the lock of a killed parent is freed only when no child has the file open.
     for lock in list(_all):
         lock._close()
 

@@ -1,4 +1,4 @@
-"""The forms of keys and tokens that tell by themselves what they are."""
+"""The forms of keys and tokens that are recognized without a name beside them."""
 
 from __future__ import annotations
 
@@ -51,13 +51,16 @@ KINDS: Final = {
         r"\bLS0tLS1CRUdJTi(?:BSU0EgUFJJ|BQUklWQVRF|BFQyBQUklW|BPUEVOU1NI)[\w+/=]{20,}",
     ),
 }
-"""What a token is, in words, and its forms; each begins with letters that are looked for first."""
+"""The kinds of tokens in words, and the forms of each; a form begins with letters that are searched first."""
 
-_NO_LETTERS: Final = re.compile(r"\(\?<=[^)]*\)|\\b")  # before the letters with which a form begins
+# Lookbehinds and \b, which stand before the first letters of a form.
+_NO_LETTERS: Final = re.compile(r"\(\?<=[^)]*\)|\\b")
+# The fixed letters at the start of a form, up to its first class or repeat: str.find of these is far faster than the
+# expression.
 FORMS: Final = [
     (re.sub(r"\\(.)", r"\1", letters[0]), kind, re.compile(form, re.ASCII))
     for kind, forms in KINDS.items()
     for form in forms
     if (letters := re.match(r"(?:[\w /:-](?![*+?{])|\\\.)+", _NO_LETTERS.sub("", form))) is not None
 ]
-"""Of each form the letters with which it begins, its kind, and the form; a group of it is the secret."""
+"""The first letters of each form, its kind, and the form; a group in the form, if there is one, is the secret."""

@@ -1,6 +1,6 @@
-"""Which names are those of passwords, keys and tokens.
+"""The names of passwords, keys and tokens.
 
-They are read word by word, so that ``hf_token`` is one, and ``tokenizer`` and ``num_tokens`` are not.
+Names are read word by word, so that ``hf_token`` names a secret, and ``tokenizer`` and ``num_tokens`` do not.
 """
 
 from __future__ import annotations
@@ -17,18 +17,23 @@ def set_of(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
+# Words that name a secret wherever they are in a name.
 WORDS: Final = frozenset({"password", "passwd", "passphrase", "passcode", "pwd", "apikey", "credential", "credentials"})
+# Last words of a name, whose value is a password.
 PASSWORDS: Final = (WORDS - {"apikey"}) | {"secret", "pw", "passwort"}
-CHOSEN: Final = frozenset({"password", "passwd", "passphrase", "pwd"})  # which may be words alone
+CHOSEN: Final = frozenset({"password", "passwd", "passphrase", "pwd"})  # whose value may be plain words
+# Words before `key` in names of secrets: `api_key`; `sort_key` is not one.
 _KEYS: Final = set_of(
     """api access private secret auth account signing encryption license master session shared client server storage
     wandb openai anthropic hf huggingface comet neptune stripe aws azure google github gitlab openrouter gemini mistral
     cohere pinecone groq replicate together deepl mapbox twilio sendgrid mailgun datadog sentry ssh fernet"""
 )
-_WORDS_OF_MODELS: Final = set_of(  # `pad_token` is not a secret
+# Words before `token` in names of language models, which are not secrets: `pad_token`, `last_token`.
+_WORDS_OF_MODELS: Final = set_of(
     """pad eos bos unk sep cls mask image audio video special stop start end begin next last first prompt per max min
     num n each text vision class think every new line separator blank null"""
 )
+# Words before `pass` in names of a pass over data: `forward_pass`; `db_pass` is a password.
 _NO_PASS: Final = set_of(
     "forward backward first second third last next single multi two one num n by all full low high band test max min "
     "opt compiler render a the this per each every"
@@ -48,6 +53,7 @@ def names_a_secret(name: str) -> bool:
 
 def words_of(name: str) -> list[str]:
     """Return the words of a name in small letters, without numbers at its end."""
+    # `apiKey` and `api-key` become `api key`; a number at the end counts copies: `API_KEY_2`.
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+", " ", name).lower().split()
     while words and words[-1].isdigit():
         words.pop()
@@ -55,10 +61,10 @@ def words_of(name: str) -> list[str]:
 
 
 def kind_of_name(name: str) -> str | None:
-    """Return what the value of a name is: a password, or a key or a token; None of other names."""
+    """Return whether a name is that of a password, or of a key or token; None of other names."""
     words = words_of(name)
     last, before = words[-1], (words[-2:-1] or [""])[0]
-    if last in PASSWORDS or last.endswith(("password", "passwords")):  # PGPASSWORD
+    if last in PASSWORDS or last.endswith(("password", "passwords")):  # PGPASSWORD is one word
         return PASSWORD
     if last == "pass" and before not in _NO_PASS and (before or name.startswith("-")):
         return PASSWORD

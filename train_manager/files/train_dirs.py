@@ -1,4 +1,4 @@
-"""The folder for the files of extensions: what the user gives, and what takes its place in a run that is repeated."""
+"""The folder for the files of extensions: the one that the user gives, or its replacement in a repeated run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _numbers: Iterator[int] = itertools.count(1)  # of the TrainManagers of this pro
 
 
 def train_dir_and_number(value: Path | str | None) -> tuple[Path | None, int | None]:
-    """Return the folder of a TrainManager, and which of the process it is: 1 for the first one with a folder.
+    """Return the folder of a TrainManager, and its number in this process: 1 for the first one with a folder.
 
     Raises:
         InputError: the value is not a path.
@@ -35,16 +35,18 @@ def train_dir_and_number(value: Path | str | None) -> tuple[Path | None, int | N
     if given is None:
         return None, None
     number, instead, of = next(_numbers), os.environ.get(TRAIN_DIR), os.environ.get(OF)
+    # Compared as absolute paths: the variable comes from a process with perhaps another working folder.
     path = os.path.abspath(given)
     if not instead:
         return given, number
     if path == of or (number == 1 and not of):
         return Path(instead), number
+    # The hash of the path is the same in each process of the program; a number would depend on the order.
     return Path(f"{instead}-{sha256(os.fsencode(path)).hexdigest()[:8] if of else number}"), number
 
 
 def require_train_dir(value: Path | str | None) -> Path | None:
-    """Return a path."""
+    """Return the argument ``train_dir`` as a path, with ``~`` replaced."""
     if not (value is None or isinstance(value, str | os.PathLike)):
         cure = 'give a path: train_dir="runs/first"'
         raise InputError(f"train_dir must be a path, but is {value!r:.60}", name="train_dir", cure=cure)
@@ -57,6 +59,7 @@ def make_train_dir(path: Path) -> None:
     Raises:
         InputError: a file or a link that leads to nothing is in the way.
     """
+    # mkdir() would say that a file is in the way, where the folder behind a link is missing (an unmounted disk).
     dangling = next((one for one in (path, *path.parents) if one.is_symlink() and not one.exists()), None)
     if dangling is not None:
         what = f"train_dir {str(path)!r} leads through the link {str(dangling)!r} to {os.readlink(dangling)!r}, "

@@ -1,49 +1,53 @@
-"""The parts of TrainManager; the loop itself is in ``manager.py``.
+"""The mixins and state of TrainManager; the loop itself is in ``manager.py``.
 
-Its files in reading order; each imports only those above it:
+A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and here ``interface``, ``step``, ``epoch``,
+``windows``, ``region`` and ``feed`` first. All files in the order of their imports; each imports only those above it:
 
     outside_stops  signals that end a run
-    results       what training and evaluation return
+    results       the results that training and evaluation return
     losses        losses that a model adds, and losses of several heads
-    own_losses    what an own train_batch adds to the loss, and what it updates with
+    own_losses    the losses that an own train_batch adds, and those that it updates with
     model_calls   how a model is called with its inputs
     objectives    prediction, loss and metrics in one object
-    arguments     what the arguments must be, and what must hold before a run
+    arguments     checks of the arguments, and checks before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
-    saved_kinds   a saved state whose values are of another kind than those here
-    saved_state   a saved state compared with the parts of a training, and restored to them
+    saved_kinds   refuses a saved state with values of another kind than those here
+    saved_state   a saved state compared with the components of a training, and restored to them
     counts        how much was trained in all
     parameter_check  which parameters a training leaves out
+    ranks         the processes that train together
     step          one batch that is trained on
     windows       from the first backward of an optimizer to its step
-    outputs       what a batch, a prediction and a loss must be
-    probe         what is done with a batch beside the training
+    outputs       checks of a batch, a prediction and a loss
+    own_shares    the rows of a batch of train_on_batch that one of several processes trains on
+    probe         forward passes beside the training
     example_losses  the loss of each example of a batch
     region        a batch without the stages inside its own
-    setup         what is trained, with what and on what
+    setup         the components of a training: model, loss, optimizers, data, ...
     feed          the batches that a run trains and evaluates on
-    requests      what hooks and the data request of the loop
-    run_state     what hooks have requested in a run, and what its evaluations have found
+    requests      requests of hooks and of the data to the loop
+    run_state     the requests of the hooks of a run, and the results of its evaluations
     call          where a training call began, and where it will end
-    books         what is measured over an epoch or a phase, kept as long as that lives
+    books         values that extensions measure over an epoch or a phase, and that die with it
+    drawing       the base of extensions that draw
     layer_watcher  the base of extensions that measure the layers of a model
     evaluation_watcher  the base of extensions that look at the examples of evaluations
-    epoch         an epoch that is open, and the part of it that the present call trains
+    epoch         an epoch that is open, and the part of it that the present training call trains
     batch_losses  the losses of the batches, handed to all readers
     progress      how far the training has come, or a phase of it
-    calls         which calls a program has made, for a resumed one makes them again
-    phases        what each phase has of its own, and which were opened
-    resume        what a program that was started again has still to make again
-    cures         what is added to an error of torch
+    training_calls  which training calls a program has made; a resumed program makes them again
+    phases        the setup and progress of each phase, and which phases were opened
+    resume        the training calls and phases that a resumed program has still to make again
+    cures         notes on errors of torch
     skip          skip a batch or a stage
     modes         set and restore train and eval mode
-    history       the figures of each epoch and each evaluation
+    history       the metrics of each epoch and each evaluation
     eval_at       the argument that says when training evaluates
     scheduled_eval  the extension that evaluates within epochs
     description   a training in a few words
-    recorded_arguments  what a TrainManager was made with
-    rebuilt_arguments  how it is made again from a checkpoint
-    interface     what users override, set, read and call around a run
+    recorded_arguments  the arguments of a TrainManager, recorded for checkpoints
+    rebuilt_arguments  these arguments, rebuilt from a checkpoint
+    interface     the methods and attributes that users override, set, read and call
     closed_stages  which stages of a batch stay closed
     inner_stages  the stages inside a batch
 """

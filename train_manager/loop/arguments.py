@@ -1,4 +1,4 @@
-"""What the arguments of a TrainManager must be, and what must hold before a run opens.
+"""Checks of the arguments of a TrainManager, and checks before a run opens.
 
 ``require_x`` returns ``x`` in the form that the loop uses, or raises an ``InputError`` that says what is wrong.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Container, Iterable, Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from types import FunctionType
+from typing import Any, Final, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +21,6 @@ from train_manager.loop.objectives import Objective
 from train_manager.telling.errors import InputError
 from train_manager.telling.source_locations import users_level
 
-# ---- the arguments, in the order of TrainManager.__init__ ----------------------------------------------------------
-
 
 class TrainsItself(Protocol):
     """An object that is trained in place of a model, a loss and an optimizer."""
@@ -31,7 +30,7 @@ class TrainsItself(Protocol):
 
 
 def require_device(value: torch.device | str | None) -> torch.device | None:
-    """Return a device that is there: it holds an empty tensor, for a test."""
+    """Return a device that this machine has."""
     if value is None:
         return None
     try:
@@ -40,7 +39,7 @@ def require_device(value: torch.device | str | None) -> torch.device | None:
         cure = 'write "cuda" for a GPU of NVIDIA or AMD, "mps" for one of Apple, or "cpu"'
         raise InputError(f"device must be one of torch's, but is {value!r:.60}", name="device", cure=cure) from error
     try:
-        torch.empty(0, device=device)
+        torch.empty(0, device=device)  # the only test that all kinds of devices understand
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
         reason = str(error).partition("\n")[0].partition(". ")[0]
         cure = 'device="cpu"; or "cuda" if torch.cuda.is_available() else "cpu"'
@@ -54,7 +53,8 @@ def require_model(value: nn.Module | TrainsItself, device: torch.device | None) 
         return value if device is None else value.to(device)
     if callable(getattr(value, "train_step", None)) and not isinstance(value, type):
         return value
-    cure = f"give an instance: model={value.__name__}()" if isinstance(value, type) else "wrap it in an nn.Module"
+    name = getattr(value, "__name__", "") if isinstance(value, type | FunctionType) else ""
+    cure = f"give an instance: model={name}()" if name.isidentifier() else "give an nn.Module"
     raise InputError(f"the model must be a torch.nn.Module, but is {kind_of(value)}", name="model", cure=cure)
 
 
@@ -78,7 +78,7 @@ def require_loss(value: Callable[..., Tensor] | None, device: torch.device | Non
 
 
 def modules_of_loss(loss: Any) -> list[nn.Module]:
-    """Return the modules that are trained with a loss: of an ``Objective`` those with parameters to train."""
+    """Return the modules that are trained with a loss; of an ``Objective``, the modules with parameters to train."""
     modules, holder = modules_in_loss(loss), getattr(loss, "__self__", None)
     if not isinstance(holder, Objective) or isinstance(holder, nn.Module):
         return modules
@@ -124,7 +124,7 @@ FIXTURES_OF_A_BATCH = frozenset(
         "update_num",
     }
 )
-"""What a loss can name. Not in it: names that no loss would take by mistake."""
+"""The fixtures that a loss can name; without those whose names no loss takes by mistake for something else."""
 
 
 def bind_loss(
@@ -137,12 +137,12 @@ def bind_loss(
         fixtures: the names of fixtures; a loss that takes targets by position may not call them by one of these.
 
     Raises:
-        InputError: its parameters have names of other fixtures than those that it would be given.
+        InputError: a parameter has the name of another fixture than the one that it would be given.
         HookError: it names the prediction, but cannot be called by names.
     """
     if loss is None:
         return None
-    reads = loss.forward if isinstance(loss, nn.Module) else loss
+    reads = loss.forward if isinstance(loss, nn.Module) else loss  # Module.__call__ takes *args and says nothing
     try:
         signature = inspect.signature(reads)
     except ValueError:  # a function in C without a signature
@@ -150,6 +150,7 @@ def bind_loss(
     parameters = signature.parameters
     called = getattr(loss, "__qualname__", type(loss).__name__)
     prediction = parameters.get("prediction")
+    # The rule: with a required parameter `prediction`, all parameters are fixtures.
     if prediction is not None and prediction.default is inspect.Parameter.empty:
         return NamedCall(loss, label=f"loss {called}", reads=reads)
     _refuse_other_arguments(f"loss {called}({', '.join(parameters)})", signature, fixtures)
@@ -157,10 +158,12 @@ def bind_loss(
 
 
 def _refuse_other_arguments(called: str, signature: inspect.Signature, fixtures: Container[object]) -> None:
-    """Refuse a loss that cannot take two arguments, or takes its targets for the batch: nothing else would tell."""
+    """Refuse a loss that cannot take two arguments, or that expects another fixture in their place."""
     wrong = ""
+    # loss(prediction, batch) would be called with the targets as `batch`, and perhaps train on nonsense.
     for name, value in zip(signature.parameters, ("prediction", "targets"), strict=False):
-        if name != value and name in fixtures and (name, value) != ("inputs", "prediction"):  # as many losses call it
+        # torch calls the prediction `inputs` in many losses, so that name is not a mistake.
+        if name != value and name in fixtures and (name, value) != ("inputs", "prediction"):
             wrong = wrong or f"would be given the {value} as {name!r}, which is a fixture"
     try:
         signature.bind("prediction", "targets")
@@ -179,7 +182,7 @@ def require_train_data(value: Iterable[Any] | None) -> Iterable[Any] | None:
 
 
 def require_eval_data(value: Mapping[str, Iterable[Any]] | Iterable[Any] | None) -> dict[str, Iterable[Any]]:
-    """Return iterables of batches by name; one that has no name is called "eval"."""
+    """Return iterables of batches by name; an iterable without a name is called "eval"."""
     sets = dict(value) if isinstance(value, Mapping) else {} if value is None else {"eval": value}
     for name, data in sets.items():
         refuse_unusable(data, f"eval_data[{name!r}]" if isinstance(value, Mapping) else "eval_data")
@@ -187,6 +190,17 @@ def require_eval_data(value: Mapping[str, Iterable[Any]] | Iterable[Any] | None)
             what = f"eval_data[{name!r}] ({type(data).__name__}) has no end, so its evaluation would not end either"
             raise InputError(what, name="eval_data", cure="give data that ends")
     return sets
+
+
+def refuse_name_of_set(value: object, sets: Iterable[str]) -> None:
+    """Refuse the name of a set where ``eval`` takes the data."""
+    if isinstance(value, str):
+        there = f"eval_data has {', '.join(map(repr, sets)) or 'no set'}"
+        cure = f'{there}; other data: tm.eval({{"{value}": batches}})'
+        if value in sets:
+            cure = f'evaluate this set alone: tm.eval({{"{value}": tm.eval_data["{value}"]}})'
+        what = f"eval() takes sets of batches, but was given the name {value!r:.60}"
+        raise InputError(what, name="data", asked_by="eval", cure=cure)
 
 
 def require_data(value: Iterable[Any], name: str) -> Iterable[Any]:
@@ -202,11 +216,20 @@ def refuse_a_pair(data: Any) -> None:
         raise InputError(what, name="data", cure="give a list of batches: tm.predict([batch]), or the inputs alone")
 
 
+def require_last_batch(value: object) -> None:
+    """Refuse the targets in place of ``last_batch``, which may be a scalar of any type."""
+    if not isinstance(value, bool | int) and getattr(value, "shape", None) != ():
+        raise two_arguments_error("train_on_batch", value)
+
+
+def two_arguments_error(method: str, value: object) -> InputError:
+    """Make the error for the targets as a second argument of a method that takes one batch."""
+    what = f"{method} takes one batch, but its second argument is a {type(value).__name__}"
+    return InputError(what, name="batch", asked_by=method, cure=f"{method}((inputs, targets))")
+
+
 def kind_of(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
-
-
-# ---- before a run, as attributes may have been replaced since ------------------------------------------------------
 
 
 def require_ready_to_train(
@@ -218,6 +241,7 @@ def require_ready_to_train(
     eval_passes: int,
 ) -> None:
     """Require training data, an optimizer, and data that can be read as often as the run needs."""
+    # Checked before each run, as attributes may have been replaced since the constructor checked them.
     if train_data is None:
         raise InputError("there is no train_data to train on", name="train_data", cure="pass train_data=batches")
     if not has_optimizer and isinstance(model, nn.Module):
@@ -229,7 +253,7 @@ def require_ready_to_train(
 
 
 def _require_passes(data: Iterable[Any], name: str, passes: int) -> None:
-    if passes > 1 and is_read_once(data):
+    if passes > 1 and is_read_once(data):  # a generator: the second epoch would be empty
         what = f"{name} is a {type(data).__name__}, which can be read once, but {passes} passes are needed"
         raise InputError(what, name=name, cure="give a list, a DataLoader, or an object with __iter__")
 
@@ -241,8 +265,6 @@ def require_finite_epochs(train_data: Iterable[Any] | None, steps_per_epoch: int
         cure = "pass steps_per_epoch=1000, or train by steps: tm.train_steps(1000)"
         raise InputError(what, name="train_data", cure=cure)
 
-
-# ---- hooks that do not run -----------------------------------------------------------------------------------------
 
 _STAGES_INSIDE_A_STEP = frozenset(
     {
@@ -256,18 +278,35 @@ _STAGES_INSIDE_A_STEP = frozenset(
 )
 
 
-def require_train_dir_for_hooks(hooks: Iterable[Hook], has_train_dir: bool) -> None:
-    """Require a train_dir if a hook names it."""
-    needing = next((hook for hook in hooks if "train_dir" in hook.call.required), None)
-    if needing is not None and not has_train_dir:
-        raise InputError(
-            f"{needing.label} (extension {needing.owner!r}) needs a train_dir, but there is none",
-            name="train_dir",
-            asked_by=needing.label,
-            asked_at=needing.call.defined_at,
-            cure='pass train_dir="runs/first", or leave that extension out: '
-            "default_extensions(files=False) has none that needs it",
-        )
+_WITHOUT: Final = {
+    "train_dir": 'pass train_dir="runs/first", or leave that extension out: '
+    "default_extensions(files=False) has none that needs it",
+    "device": 'pass device="cpu"; or ask for inputs, and take inputs.device',
+}
+"""The arguments of a TrainManager that are fixtures only if they are given; the cure for a hook that names one."""
+
+
+def require_arguments_for_hooks(hooks: Collection[Hook], given: Mapping[str, Any], provided: Collection[str]) -> None:
+    """Require a train_dir and a device if a hook names them.
+
+    Args:
+        hooks: all hooks.
+        given: the two arguments by name.
+        provided: the names of the fixtures that extensions provide.
+
+    Raises:
+        InputError: an argument was not given.
+    """
+    for name in [name for name, value in given.items() if value is None and name not in provided]:
+        needing = next((hook for hook in hooks if name in hook.call.required), None)
+        if needing is not None and not any(name in hook.written for hook in hooks):
+            raise InputError(
+                f"{needing.label} (extension {needing.owner!r}) needs a {name}, but there is none",
+                name=name,
+                asked_by=needing.label,
+                asked_at=needing.call.defined_at,
+                cure=_WITHOUT[name],
+            )
 
 
 def warn_of_idle_hooks(hooks: Iterable[Hook], model: object) -> None:
@@ -279,7 +318,8 @@ def warn_of_idle_hooks(hooks: Iterable[Hook], model: object) -> None:
 
 
 def warn_of_hooks_that_never_ran(hooks: Iterable[Hook]) -> None:
-    """Warn of hooks whose stage has not opened: the check before the run cannot read all source."""
+    """Warn of hooks whose stage has not opened in a run."""
+    # The check before the run refuses stages that are nowhere in the source; but it cannot read all source.
     for hook in hooks:
         warnings.warn(
             f"{hook.label} ({hook.whose}) never ran: no stage {hook.stage!r} has opened ({hook.call.defined_at})",

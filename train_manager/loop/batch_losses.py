@@ -11,14 +11,15 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final
 
 from torch import Tensor
 
-from train_manager.metrics.deferred import kept_scalar
+from train_manager.metrics.deferred import detach_scalar
 
 MOST: Final = 1000
-"""So many batches go by until all readers are asked to look: a scalar occupies up to 512 bytes of a GPU."""
+"""After this number of batches all readers are asked to look: a scalar occupies up to 512 bytes of a GPU."""
 
+# A plain tuple, as one is made in each step, and a NamedTuple takes longer.
 BatchRow: TypeAlias = tuple[Tensor | None, int, Any, float, str, Mapping[str, Tensor] | None]
 """The loss of a batch, without its graph, or None; its step, its examples, the time (seconds since 1970), the name of
-the data that it is of, and the parts of the loss by name, or None. A plain tuple, for one is made in each step."""
+the data set, and the loss terms by name, or None."""
 
 
 class Rows(Protocol):
@@ -28,11 +29,11 @@ class Rows(Protocol):
 
 
 class Reader(NamedTuple):
-    """A reader, where its rows go, and the function that asks it to look at them."""
+    """A reader of the losses, and how it gets them."""
 
-    of: object
-    append: Callable[[BatchRow], object]
-    look: Callable[[], object]
+    of: object  # the object that reads, as an extension
+    append: Callable[[BatchRow], object]  # takes each row
+    look: Callable[[], object]  # asks the reader to read its rows and to take them out
 
 
 @final
@@ -54,17 +55,18 @@ class BatchLosses:
     It is made with the run, and dies with it. Without a reader nothing is kept.
 
     Attributes:
-        appends: what each row is given to.
+        appends: functions of the readers that each row is given to.
         latest: the row of the last batch; None if nobody has read it.
     """
 
     __slots__ = ("_readers", "_resting", "appends", "latest")
 
     def __init__(self) -> None:
+        # Tuples that are replaced: a reader may be added while `add` walks over them.
         self.appends: tuple[Callable[[BatchRow], object], ...] = ()
         self.latest: BatchRow | None = None
         self._readers: tuple[Reader, ...] = ()
-        self._resting: tuple[object, ...] = ()
+        self._resting: tuple[object, ...] = ()  # readers that get no rows, while their extensions pause
 
     def read(self, reader: object, rows: Rows, look: Callable[[], object] = lambda: None) -> None:
         """Append each row to ``rows`` from the next batch on, in place of where this reader's rows went before.
@@ -86,18 +88,18 @@ class BatchLosses:
         self._use(self._readers, resting)
 
     def add(
-        self, loss: Tensor | None, step: int, examples: Any, datasource: str, parts: Mapping[str, Tensor] | None
+        self, loss: Tensor | None, step: int, examples: Any, datasource: str, terms: Mapping[str, Tensor] | None
     ) -> None:
         """Hand out the row of a batch.
 
         Args:
-            loss: without its graph, and in memory that nobody writes to; None if the batch has none.
-            step: its number.
-            examples: how many it has.
-            datasource: the name of the data that it is of.
-            parts: of the loss, as they are in the batch.
+            loss: the loss, without its graph, and in memory that nobody writes to; None if the batch has none.
+            step: the number of the batch.
+            examples: the number of its examples.
+            datasource: the name of the data set.
+            terms: the loss terms, as they are in the batch.
         """
-        row = loss, step, examples, time(), datasource, kept_parts(parts) if parts else None
+        row = loss, step, examples, time(), datasource, detach_terms(terms) if terms else None
         self.latest = row
         for append in self.appends:
             append(row)
@@ -105,7 +107,7 @@ class BatchLosses:
             self.look()
 
     def look(self) -> None:
-        """Ask all readers to look at their rows: so many are there, or those to come are of another phase."""
+        """Ask all readers to look at their rows: there are many, or the next rows belong to another phase."""
         for reader in self._present():
             reader.look()
 
@@ -114,9 +116,10 @@ class BatchLosses:
         self.appends = tuple(reader.append for reader in self._present())
 
     def _present(self) -> list[Reader]:
+        # By identity: an extension may define `==`.
         return [reader for reader in self._readers if not any(reader.of is one for one in self._resting)]
 
 
-def kept_parts(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the parts of a loss without their graphs."""
-    return {name: kept_scalar(part) for name, part in parts.items()}
+def detach_terms(terms: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return loss terms without their graphs."""
+    return {name: detach_scalar(term) for name, term in terms.items()}

@@ -1,4 +1,4 @@
-"""Books: what an extension measures over an epoch or a phase, kept for as long as that lives."""
+"""Books: values that an extension measures over an epoch or a phase, and that die with it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Generic, Protocol, TypeVar, final
 
+from train_manager.loop.ranks import ONE_PROCESS, Ranks, state_for_rank, state_of_ranks
 from train_manager.model.per_object import PerObject
 from train_manager.validation import require_one_of
 
@@ -25,10 +26,10 @@ Value = TypeVar("Value", bound=Stateful)
 
 @final
 class Lifetime:
-    """An epoch, a phase or a whole training: what a value of a ``Book`` belongs to, and dies with.
+    """An epoch, a phase or a whole training: a value of a ``Book`` belongs to one of them, and dies with it.
 
     Args:
-        key: its name in checkpoints, the same as the same program runs again; ``""`` for what is outside of phases.
+        key: its name in checkpoints; the same if the same program runs again, and ``""`` outside of phases.
     """
 
     def __init__(self, key: str = "") -> None:
@@ -37,7 +38,7 @@ class Lifetime:
 
 @final
 class Book(Generic[Value]):
-    """What an extension measures over an epoch or a phase, in place of an attribute that the extension resets.
+    """Values that an extension measures over an epoch or a phase, in place of an attribute that the extension resets.
 
     >>> from train_manager import Book, Extension
     >>> from train_manager.metrics.averages import WeightedMean
@@ -58,27 +59,32 @@ class Book(Generic[Value]):
     0.122
 
     The value of an epoch is made as it is first asked for. It stays while the epoch is open, over several calls and
-    over phases between them, which have values of their own, and goes on from a checkpoint. An epoch that an error or
+    over phases between them, which have values of their own, and resumes from a checkpoint. An epoch that an error or
     a hook drops takes its value along. Batches of ``train_on_batch`` are an epoch of their own, until ``end_epoch``.
     A hook that is called by hand, without a manager, has one value.
 
     Args:
         make: makes a value, with ``state_dict`` and ``load_state_dict``.
-        per: "epoch"; "phase": one value for what is outside of phases, and one for each phase; or "manager".
+        per: "epoch"; "phase": a value for each phase, and one for the training outside of phases; or "manager".
+        add: returns the sum of the states of a value in several processes, which train on rows of their own; None if
+            all processes measure the same.
 
     Attributes:
         latest: the value that was asked for last.
     """
 
-    def __init__(self, make: Callable[[], Value], per: str = "epoch") -> None:
-        self._make = make
+    def __init__(
+        self, make: Callable[[], Value], per: str = "epoch", add: Callable[[list[Any]], Any] | None = None
+    ) -> None:
+        self._make, self._add = make, add
         self._per = require_one_of(per, "per", PERS)
-        self._values: PerObject[Lifetime, Value] = PerObject()
-        self._by_hand = self.latest = make()
-        self._waiting: dict[str, Any] = {}  # states that were loaded by hand, until a manager is there
+        self._values: PerObject[Lifetime, Value] = PerObject()  # a value is collected together with its Lifetime
+        self._by_hand = self.latest = make()  # of hooks that are called by hand, without a manager
+        # By key: states that the program loaded before there was a manager, until their epoch or phase is open.
+        self._waiting: dict[str, Any] = {}
 
     def of(self, train_manager: Any = None) -> Value:
-        """Return the value of the epoch or phase that a TrainManager is in; without one, that of hooks by hand."""
+        """Return the value of the epoch or phase that a TrainManager is in; without a manager, the one value."""
         find = getattr(train_manager, "_lifetime", None)
         if find is None:
             self.latest = self._by_hand
@@ -86,12 +92,12 @@ class Book(Generic[Value]):
         lifetime: Lifetime = find(self._per)
         value = self._values.get(lifetime)
         if value is None:
-            value = self._values[lifetime] = self._loaded(self._waiting.pop(lifetime.key, None))
+            value = self._values[lifetime] = self._load_value(self._waiting.pop(lifetime.key, None))
         self.latest = value
         return value
 
     def begin(self, train_manager: Any = None) -> Value:
-        """Replace that value by a new one, where something begins that is shorter than the epoch or phase."""
+        """Replace the value that ``of`` returns by a new one, as something shorter than the epoch or phase begins."""
         find = getattr(train_manager, "_lifetime", None)
         if find is None:
             self._by_hand = self._make()
@@ -100,45 +106,55 @@ class Book(Generic[Value]):
         return self.of(train_manager)
 
     def values(self) -> list[Value]:
-        """Return all values, of all that lives."""
+        """Return the values of all open epochs or phases, and the one of hooks that are called by hand."""
         return [self._by_hand, *self._values.values()]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the values of the open epochs or phases of the manager that is saved, by their keys."""
-        lifetimes = _open_lifetimes.get()
+        lifetimes, ranks = _open_lifetimes.get()  # None: no manager saves it, so the program calls this by hand
         kept = [lifetime for lifetime in (lifetimes or {}).get(self._per, ()) if lifetime in self._values]
         states = {lifetime.key: self._values[lifetime].state_dict() for lifetime in kept}
         if lifetimes is None:
             states = {"": self.latest.state_dict()}
-        return {key: state for key, state in states.items() if state}
+        states = {key: state for key, state in states.items() if state}
+        return states if self._add is None else state_of_ranks(ranks, states, self._add_by_key)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned, to what has the same keys; the rest begins anew."""
-        lifetimes = _open_lifetimes.get()
+        """Restore the values that ``state_dict`` returned, by their keys; values without a state begin anew."""
+        lifetimes, ranks = _open_lifetimes.get()
+        if self._add is not None:
+            state = state_for_rank(ranks, state, self._add_by_key)
         if lifetimes is None:
-            self._by_hand = self.latest = self._loaded(state.get(""))
-            self._waiting = {} if self._per == "epoch" else dict(state)  # an epoch to come begins anew
+            self._by_hand = self.latest = self._load_value(state.get(""))
+            self._waiting = {} if self._per == "epoch" else dict(state)  # an epoch that opens later begins anew
         for lifetime in list(self._values) if lifetimes is None else lifetimes[self._per]:
             self._waiting.pop(lifetime.key, None)
             known = self._values.get(lifetime)
-            self.latest = self._values[lifetime] = self._loaded(state.get(lifetime.key), known)
+            self.latest = self._values[lifetime] = self._load_value(state.get(lifetime.key), known)
 
-    def _loaded(self, state: Any, known: Value | None = None) -> Value:
+    def _add_by_key(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        assert self._add is not None, "the callers look"
+        keys = dict.fromkeys(key for of_rank in states for key in of_rank)
+        return {key: self._add([of_rank[key] for of_rank in states if key in of_rank]) for key in keys}
+
+    def _load_value(self, state: Any, known: Value | None = None) -> Value:
+        # Loaded into the known value: an extension may hold it.
         value = self._make() if known is None or state is None else known
         if state is not None:
             value.load_state_dict(state)
         return value
 
 
-_open_lifetimes: ContextVar[Mapping[str, Iterable[Lifetime]] | None] = ContextVar(
-    "train_manager_lifetimes", default=None
+_open_lifetimes: ContextVar[tuple[Mapping[str, Iterable[Lifetime]] | None, Ranks]] = ContextVar(
+    "train_manager_lifetimes", default=(None, ONE_PROCESS)
 )
 
 
 @contextmanager
-def saved_or_loaded(lifetimes: Mapping[str, Iterable[Lifetime]]) -> Iterator[None]:
-    """Save or load the values of these lifetimes in the ``with`` block: those of one manager, of perhaps several."""
-    token = _open_lifetimes.set(lifetimes)
+def use_lifetimes(lifetimes: Mapping[str, Iterable[Lifetime]], ranks: Ranks) -> Iterator[None]:
+    """Let books save or load the values of these lifetimes in a ``with`` block, with the values of all processes."""
+    # An extension may be in several managers: only the values of the one that saves or loads are meant.
+    token = _open_lifetimes.set((lifetimes, ranks))
     try:
         yield
     finally:

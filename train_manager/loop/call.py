@@ -9,45 +9,30 @@ from typing import NamedTuple, final
 @final
 @dataclass
 class Call:
-    """The present or last training call; a run in which no call was made has one without an entry.
+    """The present or last training call; a run without a training call has a Call without an entry."""
 
-    Attributes:
-        number: what no other call has; a call that is made again after a checkpoint has its number of before.
-        start_step: ``step_num`` as it began.
-        entry: the method that was called.
-        evaluates: it evaluates when ``eval_at`` says so.
-        step_limit: the ``step_num`` at which ``train_steps`` ends; None in others, and once it has ended.
-        end_step: what ``step_num`` will be as it ends; None while that is unknown.
-        expected_end: the same, where the length of the coming epochs is guessed from that of the last one.
-        has_updated: ``train_batch`` has called ``update`` or ``backward`` in it.
-    """
-
+    # Unique in the process. A training call that a checkpoint has interrupted keeps its number as it is made again, so
+    # that schedules, which count within one number, continue.
     number: int
-    start_step: int
-    entry: str | None = None
-    evaluates: bool = False
-    step_limit: int | None = None
-    end_step: int | None = None
+    start_step: int  # step_num as the call began
+    entry: str | None = None  # the method that was called, such as "train"
+    evaluates: bool = False  # the call evaluates when eval_at says so
+    step_limit: int | None = None  # the step_num at which train_steps ends; None in other calls, and after its end
+    end_epoch: int | None = None  # epoch_num at the end of the call; None in train_steps
+    end_step: int | None = None  # step_num at the end of the call; None while that is unknown
+    # If end_step is unknown: a guess of it, as if the coming epochs were as long as the last one.
     expected_end: int | None = None
-    has_updated: bool = False
+    has_updated: bool = False  # train_batch has called update or backward in it
 
 
 @final
 class InterruptedCall(NamedTuple):
-    """The call that a checkpoint was written in, until the program makes it again.
+    """The training call that a checkpoint was written in, until the program makes it again."""
 
-    Attributes:
-        entry: the method that was called.
-        number: that of the call.
-        start_step: ``step_num`` as it began.
-        evaluated_at: the ``step_num`` at which the loop had evaluated last.
-        stop: what ``stop`` was given in an epoch that goes on; None if it was not called.
-        resting: the names of the modules of the model that a hook had set to eval mode.
-    """
-
-    entry: str
-    number: int
-    start_step: int
-    evaluated_at: int | None
+    entry: str  # the method that was called
+    number: int  # Call.number
+    start_step: int  # step_num as the call began
+    evaluated_at: int | None  # the step_num at which the loop had evaluated last
+    # The arguments of RunState.stop, if stop(at="epoch") was called in the epoch that continues.
     stop: tuple[str, str, str | None, bool] | None
-    resting: tuple[str, ...] = ()
+    resting: tuple[str, ...] = ()  # the submodules of the model that a hook had set to eval mode

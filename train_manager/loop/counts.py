@@ -10,19 +10,12 @@ from typing import Any, final
 @final
 @dataclass
 class Counts:
-    """Batches, updates and examples.
+    """Batches, updates and examples."""
 
-    Attributes:
-        step_num: batches trained on, without those that were skipped.
-        update_num: optimizer steps done, of all optimizers.
-        samples_seen: examples in those batches; a tensor if the batch sizes are tensors.
-        optimizer_updates: optimizer steps by the names of the optimizers.
-    """
-
-    step_num: int = 0
-    update_num: int = 0
-    samples_seen: Any = 0
-    optimizer_updates: dict[str, int] = field(default_factory=dict)
+    step_num: int = 0  # batches trained on, without those that were skipped
+    update_num: int = 0  # optimizer steps done, of all optimizers
+    samples_seen: Any = 0  # examples in those batches; a tensor if the batch sizes are tensors
+    optimizer_updates: dict[str, int] = field(default_factory=dict)  # optimizer steps by optimizer
 
     def count_update(self, name: str) -> None:
         """Count a step of one optimizer."""

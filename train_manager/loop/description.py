@@ -10,50 +10,50 @@ from torch import nn
 
 from train_manager.core.extension import Extension
 from train_manager.data.description import batches_text
-from train_manager.telling.showing import cut, short, told
+from train_manager.telling.showing import cut, safe_repr, short
 
 Facts = dict[str, str | dict[str, str]]
-"""What a training consists of, and how far it is, in words; of evaluation sets and extensions the words of each."""
+"""The components of a training, and how far it is, in words; a dict for evaluation sets and extensions."""
 
 
 def facts(attributes: Mapping[str, Any], extensions: Mapping[str, Extension]) -> Facts:
-    """Return what is known: all of it, unless a constructor has failed half-way.
+    """Return the facts that a ``repr`` shows.
 
     Args:
-        attributes: of a TrainManager.
-        extensions: by name.
+        attributes: the ``__dict__`` of a TrainManager.
+        extensions: its extensions by name.
     """
-    setup = attributes.get("_setup")
+    setup = attributes.get("_setup")  # attributes may be missing: a constructor that fails half-way is printed too
     found: dict[str, str | dict[str, str] | None] = {
         **({} if setup is None else _facts_of_setup(setup)),
-        "train_dir": _told(attributes.get("train_dir"), str),
-        "progress": _told(attributes if "history" in attributes else None, _progress),
-        "extensions": {name: told(one) for name, one in extensions.items()},
+        "train_dir": _describe(attributes.get("train_dir"), str),
+        "progress": _describe(attributes if "history" in attributes else None, _progress),
+        "extensions": {name: safe_repr(one) for name, one in extensions.items()},
     }
     return {name: fact for name, fact in found.items() if fact}
 
 
 def _facts_of_setup(setup: Any) -> Facts:
     found = {
-        "model": _told(setup.model, model_text),
-        "loss": _told(setup.loss, short),
-        "optimizer": _told(setup.optimizer, optimizer_text),
-        "train_data": _told(setup.train_data, batches_text),
+        "model": _describe(setup.model, model_text),
+        "loss": _describe(setup.loss, short),
+        "optimizer": _describe(setup.optimizer, optimizer_text),
+        "train_data": _describe(setup.train_data, batches_text),
     }
     sets = setup.eval_data if isinstance(setup.eval_data, Mapping) else {}
-    return {**found, "eval_data": {name: _told(data, batches_text) for name, data in sets.items()}}
+    return {**found, "eval_data": {name: _describe(data, batches_text) for name, data in sets.items()}}
 
 
-def _told(value: Any, tell: Callable[[Any], str | None]) -> str:
-    """Return a fact in words; what an odd value raises is told, for it would hide what the manager is printed for."""
+def _describe(value: Any, tell: Callable[[Any], str | None]) -> str:
+    """Return a fact in words."""
     try:
         return "" if value is None else tell(value) or ""
-    except Exception as error:
+    except Exception as error:  # a repr that raises would hide all other facts
         return f"<{type(error).__name__}>"
 
 
 def _progress(attributes: Mapping[str, Any]) -> str:
-    """Return ``epoch 3 of 5, step 60``; without the 5 if the training went on after it, as ``train_epochs`` does."""
+    """Return ``epoch 3 of 5, step 60``; without the 5 if the training continued after it, as ``train_epochs`` does."""
     done, epochs, step_num = (
         attributes["_progress"].epoch_num,
         attributes["_setup"].epochs,
@@ -70,22 +70,22 @@ def model_text(model: Any) -> str:
     try:
         parameters = list(model.parameters())
         count = sum(parameter.numel() for parameter in parameters)
-    except (ValueError, RuntimeError):  # of a lazy module, whose shapes come with its first batch
+    except (ValueError, RuntimeError):  # a lazy module gets its shapes with its first batch
         return f"{kind}(parameters not initialized)"
-    except Exception as error:  # of a module's own parameters(); a repr that raises hides what it was printed for
+    except Exception as error:  # a parameters() of the module's own has failed; a repr must not raise
         return f"{kind}(its parameters raise {type(error).__name__})"
     devices = dict.fromkeys(str(parameter.device) for parameter in parameters)
     return f"{kind}({count:,} parameters{' on ' if devices else ''}{' and '.join(devices)})"
 
 
 def optimizer_text(optimizer: Any) -> str | None:
-    """Return ``AdamW(lr=0.001)``, several by name; a rate in a tensor is left out, for it may be on a GPU."""
+    """Return ``AdamW(lr=0.001)``; several optimizers by name."""
     if optimizer is None:
         return None
     if isinstance(optimizer, dict):
         return cut(f"{{{', '.join(f'{name!r}: {optimizer_text(one)}' for name, one in optimizer.items())}}}")
     rates = dict.fromkeys(group.get("lr") for group in getattr(optimizer, "param_groups", ()))
-    shown = [short(rate) for rate in rates if isinstance(rate, float | int)]
+    shown = [short(rate) for rate in rates if isinstance(rate, float | int)]  # a tensor may be on a GPU
     return f"{type(optimizer).__name__}({'lr=' if shown else ''}{', '.join(shown)})"
 
 
@@ -106,7 +106,7 @@ def _items(given: Facts, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def as_html(kind: str, given: Facts) -> str:
-    """Return a small table, without colours of its own: it is read on light and on dark pages."""
+    """Return a small table, without colours of its own, so that light and dark pages can show it."""
     rows = "".join(
         f'<tr><th style="text-align: left; vertical-align: top">{html.escape(name)}</th>'
         f'<td style="text-align: left; white-space: pre-line">{html.escape(_lines(fact))}</td></tr>'

@@ -13,25 +13,18 @@ WORDS: Final = ("start", "epoch", "end")
 
 @final
 class EvalAtPoints(NamedTuple):
-    """The argument ``eval_at``, sorted out.
+    """The points of the argument ``eval_at``, sorted by kind."""
 
-    Attributes:
-        start: before the first batch of all.
-        epoch: after each epoch.
-        end: as each training call ends.
-        schedules: after the batches that they say.
-    """
-
-    start: bool = False
-    epoch: bool = False
-    end: bool = False
-    schedules: tuple[Schedule, ...] = ()
+    start: bool = False  # before the first batch of all
+    epoch: bool = False  # after each epoch
+    end: bool = False  # as each training call ends
+    schedules: tuple[Schedule, ...] = ()  # after the batches that these say
 
 
 EvalAtArgument = str | Schedule | Iterable[str | Schedule] | EvalAtPoints
-"""What ``eval_at`` may be given."""
+"""The types of the argument ``eval_at``."""
 
-NEVER: Final = EvalAtPoints()
+NEVER: Final = EvalAtPoints()  # train_epoch passes it: a loop of the program's own evaluates by itself
 
 
 def require_eval_at(value: Any) -> EvalAtPoints:
@@ -45,13 +38,14 @@ def require_eval_at(value: Any) -> EvalAtPoints:
     """
     if isinstance(value, EvalAtPoints):
         return value
+    # A value of another type becomes the single entry, which the error below names.
     given = [value] if isinstance(value, str | Schedule) or not isinstance(value, Iterable) else list(value)
-    for part in given:
-        if not (part in WORDS if isinstance(part, str) else isinstance(part, Schedule)):
+    for entry in given:
+        if not (entry in WORDS if isinstance(entry, str) else isinstance(entry, Schedule)):
             raise InputError(
-                f"eval_at must be of 'start', 'epoch', 'end' and schedules, but has {part!r:.60}",
+                f"eval_at must be of 'start', 'epoch', 'end' and schedules, but has {entry!r:.60}",
                 name="eval_at",
                 cure='give some of them: eval_at=("start", "epoch"), eval_at=every(250), or eval_at=() for never',
             )
-    schedules = tuple(part for part in given if isinstance(part, Schedule))
+    schedules = tuple(entry for entry in given if isinstance(entry, Schedule))
     return EvalAtPoints("start" in given, "epoch" in given, "end" in given, schedules)

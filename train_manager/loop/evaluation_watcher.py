@@ -1,12 +1,12 @@
-"""The base of extensions that look at the examples of evaluations: what they have found in each set, and its state."""
+"""The base of extensions that look at the examples of evaluations, and keep a result for each evaluation set."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from train_manager.core.extension import Extension
 from train_manager.loop.books import Book, Stateful
+from train_manager.loop.drawing import Drawing
 from train_manager.reporting.values import plural
 from train_manager.telling.errors import InputError
 
@@ -14,18 +14,18 @@ Looking = TypeVar("Looking", bound=Stateful)
 Found = TypeVar("Found", bound=Stateful)
 
 
-class EvaluationWatcher(Extension, Generic[Looking, Found]):
-    """Look at the examples of each evaluation, and keep what was found in the last one of each set.
+class EvaluationWatcher(Drawing, Generic[Looking, Found]):
+    """Look at the examples of each evaluation, and keep the result of the last evaluation of each set.
 
-    A subclass appends batches to ``self._open.of(train_manager)``, and puts what that has come to into
+    A subclass appends batches to ``self._open.of(train_manager)``, and puts the result into
     ``self._sets.of(train_manager)`` as the evaluation of a set ends.
 
     *Runs at:* the start of ``eval_step_epoch``.
 
     Args:
-        names: those of the classes.
-        looking: makes what gathers the batches of one evaluation.
-        found: makes what keeps the last results by the names of evaluation sets.
+        names: the names of the classes.
+        looking: makes the object that gathers the batches of one evaluation.
+        found: makes the object that keeps the last results by the names of evaluation sets.
 
     Raises:
         InputError: ``names`` is a single text, or nothing that has names in it.
@@ -36,17 +36,18 @@ class EvaluationWatcher(Extension, Generic[Looking, Found]):
             cure = f"give a list with a name for each class, or leave it out: {type(self).__name__}()"
             raise InputError(f"names must be a list of names, but is {names!r:.60}", name="names", cure=cure)
         self.names = [str(name) for name in names]
-        self._open = Book(looking, per="phase")
-        self._sets = Book(found, per="phase")
+        self._open = Book(looking, per="phase")  # begun anew for each set
+        self._sets = Book(found, per="phase")  # saved in checkpoints
 
     def pre_eval_step_epoch(self, train_manager: Any = None) -> None:
+        # At the start of a set, not at its end: an evaluation that fails half-way leaves the batches of its set behind.
         self._open.begin(train_manager)
 
     def require_a_name_for_each(self, classes: int) -> None:
         """Refuse names, if there are any, that are more or fewer than the classes of the predictions.
 
         Raises:
-            InputError: they are.
+            InputError: there are more or fewer names than classes.
         """
         if self.names and len(self.names) != classes:
             asked_by = type(self).__name__
@@ -54,7 +55,7 @@ class EvaluationWatcher(Extension, Generic[Looking, Found]):
             raise InputError(what, name="names", asked_by=asked_by, cure="give a name for each class, or none")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was found in the last evaluation of each set."""
+        """Return the result of the last evaluation of each set."""
         return {**super().state_dict(), "sets": self._sets.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.core.store import Store
-from train_manager.data.randomness import preserved_random_state
+from train_manager.data.randomness import preserve_random_state
 from train_manager.loop.losses import Losses
 from train_manager.loop.probe import beside_the_batch
-from train_manager.model.buffers import preserved_buffers
+from train_manager.model.buffers import preserve_buffers
 
 
 @torch.no_grad()
@@ -25,28 +25,31 @@ def losses_of_examples(store: Store, count: int, *, is_own: bool) -> Tensor:
 
     Args:
         store: the state of the manager that trains.
-        count: how many examples there are, the first dimension of their tensors.
+        count: how many examples the batch has: the first dimension of its tensors.
         is_own: the manager has a ``loss_forward`` of its own.
     """
     train_manager = store.value("train_manager")
-    loss, call = train_manager._named_loss  # as the loop has called it in this step
+    loss, call = train_manager._named_loss  # as loss_forward has found it in this step
+    # With another loss since, or one that takes **fixtures, its arguments are not known here.
     is_own = is_own or loss is None or loss is not train_manager.loss or (call is not None and call.takes_rest)
     names = ("prediction", "targets") if call is None else call.parameters
     names = ("batch", "inputs", "targets", "prediction") if is_own else names
-    parts = {name: store.value(name) for name in names if store.has(name)}
+    values = {name: store.value(name) for name in names if store.has(name)}
 
-    def called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    def invoke(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
         return function(*given.values()) if call is None else function(**given)
 
-    is_torchs = getattr(loss, "__module__", "").startswith("torch.nn.")  # which draws nothing
+    # A loss of torch draws no random numbers, so their states need not be kept (which takes long on a GPU).
+    is_torchs = getattr(loss, "__module__", "").startswith("torch.nn.")
     buffers = [loss] if isinstance(loss, nn.Module) else []
-    with nullcontext() if is_torchs and not is_own else preserved_random_state(), preserved_buffers(*buffers):
+    with nullcontext() if is_torchs and not is_own else preserve_random_state(), preserve_buffers(*buffers):
         each = None if is_own else without_reduction(loss)
-        found = None if each is None else called(each, parts)
+        found = None if each is None else invoke(each, values)
         if isinstance(found, Tensor) and found.dim() and len(found) == count:
             return found.flatten(1).mean(1) if found.dim() > 1 else found
-        rows = (row(parts, number, count) for number in range(count))
-        return torch.stack([(_own_loss(store, one) if is_own else called(loss, one)).mean() for one in rows])
+        # The loss takes no reduction, or does not follow it: call it with a batch of one for each example.
+        rows = (row(values, number, count) for number in range(count))
+        return torch.stack([(_own_loss(store, one) if is_own else invoke(loss, one)).mean() for one in rows])
 
 
 def without_reduction(loss: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -67,7 +70,7 @@ def _takes_reduction(function: Callable[..., Any]) -> bool:
 
 
 def row(value: Any, number: int, count: int) -> Any:
-    """Return one row of a part of a batch, as a batch of one; what has no such rows stays as it is.
+    """Return one row of an entry of a batch, as a batch of one; a value without rows stays as it is.
 
     >>> row({"x": torch.tensor([[1, 2], [3, 4]]), "names": ["a", "b"], "scale": 2.0}, 1, count=2)
     {'x': tensor([[3, 4]]), 'names': ['b'], 'scale': 2.0}
@@ -78,6 +81,7 @@ def row(value: Any, number: int, count: int) -> Any:
         return {key: row(inner, number, count) for key, inner in value.items()}
     if not isinstance(value, tuple | list):
         return value
+    # A list without tensors has an entry for each example; a list of tensors may be (inputs, targets).
     if len(value) == count and not any(isinstance(inner, Tensor) for inner in value):
         return value[number : number + 1]
     rows = [row(inner, number, count) for inner in value]

@@ -1,6 +1,9 @@
-"""The batches that a run trains and evaluates on, and the place where the last call has left the data.
+"""The batches that a run trains and evaluates on, and the place where the last training call has left the data.
 
-Nothing is read ahead unless somebody asks: ``is_last`` looks one batch ahead if the length of the data is unknown.
+Nothing is read ahead, except that ``is_last`` looks one batch ahead if the length of the data is unknown.
+
+A *pass* reads the data once, from its first batch to its last. An *epoch* is one pass; or, if ``steps_per_epoch`` cuts
+the epochs, that many batches out of pass after pass.
 """
 
 from __future__ import annotations
@@ -20,55 +23,55 @@ from train_manager.data.orders import order_of, other_order, warn_of_other_draws
 from train_manager.data.read_again import (
     beginning_of,
     generators_of,
-    kept_of,
+    loader_state,
     loaders_in,
     put_back,
     read_past,
     stateful,
     tells_its_ends,
-    told_as_position,
+    translate_position_errors,
 )
+from train_manager.data.shares import ALONE, Place
+from train_manager.loop.ranks import SharesGiven
 from train_manager.telling.source_locations import users_level
 
 UNTOLD: Final = "draws its order, which a checkpoint of an earlier version does not tell"
 END: Final[Any] = object()
-
-_kept_until_exit: Final[list[Any]] = []
 """In place of a batch: the epoch's data has ended."""
+
+_kept_until_exit: Final[list[Any]] = []  # see Feed.leave_until_exit
 
 
 @final
 class Feed:
-    """Where the batches come from: one epoch after the other, from where the last call has left it.
-
-    Attributes:
-        batch_num: the number of the present batch in its epoch, from 1.
-        datasource_name: which set of ``Interleaved`` data the batch is of; "train" if there is one set only.
-        data_name: what errors call the set that the batch is of.
-        passes: how many passes over the data have begun, if its epochs are cut by steps.
-    """
+    """Gives the batches of one epoch after the other, from where the last training call has left the data."""
 
     def __init__(self) -> None:
-        self.batch_num = self.passes = 0
+        self.batch_num = 0  # the number of the present batch in its epoch, from 1
+        self.passes = 0  # how many passes over the data have begun, if steps cut the epochs
+        # The set of Interleaved data that the batch is of ("train" if there is one set only), and its name in errors.
         self.datasource_name, self.data_name = "train", "train_data"
+        # The data that _stream reads. While both are kept, the next training call continues in the same pass.
         self._data: Iterable[Any] | None = None
         self._stream: Generator[Any, None, None] | None = None  # one pass; or pass after pass, if steps cut epochs
-        self._given = 0  # in all
-        self._pass, self._given_of_pass = 0, 0  # the pass that the present batch is of, and its number there
-        self._to_skip: int | None = None  # in the coming pass, of which these were given before the state was loaded
-        self._loaded: Any = None  # the state of the data, until an epoch begins
-        self._beginning: Mapping[str, Any] | None = None  # what the order of the present pass is drawn from
-        self._kept: Mapping[str, Any] | None = None  # what the next whole pass finds from the one before, if loaded
-        self._before_ahead: Any = None  # the state of the data before it was asked ahead of its time
-        self._is_cut = False
+        self._source: Iterator[Any] | None = None  # where pull() takes batches: _stream, or the clock around it
+        self._clock: Clock | None = None  # while a hook asks how long the training waits for its batches
+        self._shares = SharesGiven()  # of the batches, if several processes train together
+        self._length: int | None = None  # how many batches the present epoch has; None if that is unknown
+        self._is_cut = False  # steps_per_epoch cuts the epochs
         self._is_within = False  # an epoch was begun, and not ended
-        self._length: int | None = None  # of the epoch
-        self._ahead: list[Any] = []  # the batch, or END, that was asked for ahead of its time
-        self._source: Iterator[Any] | None = None  # the stream, perhaps behind a clock
-        self._clock: Clock | None = None  # while somebody asks how long batches are waited for
+        self._given = 0  # how many batches were given in all
+        self._pass, self._given_of_pass = 0, 0  # the pass that the present batch is of, and its number there
+        self._ahead: list[Any] = []  # empty, or the one batch (or END) that _peek has taken out of _source
+        self._before_ahead: Any = None  # the state of the data before _peek took that batch, for a checkpoint
+        self._beginning: Mapping[str, Any] | None = None  # the random states that the present pass has begun with
+        # The following three come with a loaded state, and last until a pass over the data begins.
+        self._to_skip: int | None = None  # how many batches of the pass were given before the state was saved
+        self._loaded: Any = None  # the data's own state
+        self._kept: Mapping[str, Any] | None = None  # generators and datasets, as they were between two passes
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is copied or pickled: a pass over data cannot be, so a copy begins the epoch anew."""
+        """Return what is copied or pickled; a copy begins the epoch anew, as a pass over data cannot be copied."""
         return {**self.__dict__, "_data": None, "_stream": None, "_is_within": False, "_ahead": [], "_source": None}
 
     @property
@@ -77,7 +80,7 @@ class Feed:
         return self._is_within
 
     def goes_on_with(self, data: Iterable[Any] | None) -> bool:
-        """Return whether the next epoch is the rest of one that was left, of this data."""
+        """Return whether the next epoch is the rest of an epoch of this data that was left."""
         return self._is_within and data is self._data
 
     def is_within(self, data: Iterable[Any] | None) -> bool:
@@ -89,25 +92,44 @@ class Feed:
         """How long the training has waited for the present batch; nan if no clock ran."""
         return math.nan if self._clock is None else self._clock.seconds_of(self._given)
 
+    @property
+    def examples_here(self) -> int | None:
+        """How many examples of the present batch count in this process; None if the data do not say."""
+        return self._shares.of_batch(self._given)
+
     def begin(
-        self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int, *, is_clocked: bool = False
+        self,
+        data: Iterable[Any],
+        steps_per_epoch: int | None,
+        epoch_num: int,
+        *,
+        is_clocked: bool = False,
+        place: Place = ALONE,
     ) -> None:
-        """Begin an epoch, or go on with the one that was left; perhaps with a clock for its batches."""
+        """Begin an epoch, or continue with the one that was left; perhaps with a clock for its batches."""
         self._begin(data, steps_per_epoch, epoch_num)
-        assert self._stream is not None, "it has begun"
+        assert self._stream is not None, "_begin has made it"
         self._clock = (self._clock or Clock()) if is_clocked else None
-        # Not a question in each step whether a clock runs: the clock lies in between, or nothing does.
-        self._source = self._stream if self._clock is None else self._clock.of(self._stream, lambda: self._given + 1)
+        # Both lie between pull() and the stream, so that a step without them need not ask whether they are there.
+        source: Iterator[Any] = self._stream
+        if place is not ALONE:
+            source = self._shares.read(source, place, self._next_number)
+        self._source = source if self._clock is None else self._clock.of(source, self._next_number)
+
+    def _next_number(self) -> int:
+        return self._given + 1
 
     def _begin(self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int) -> None:
         goes_on = self.goes_on_with(data)
         if goes_on and self._stream is not None:
-            return
-        if data is not self._data:
+            return  # the last training call has left this epoch: its stream continues
+        if data is not self._data:  # a state that was loaded for the former data is void
             self._stream, self.passes = None, 0
             self._to_skip = self._loaded = self._beginning = self._kept = None
-        if self._loaded is not None:  # only now, so that no other pass begins there
-            with told_as_position():
+        # The data get their state only now: had an evaluation read them before this epoch, its pass would have begun
+        # at the loaded position.
+        if self._loaded is not None:
+            with translate_position_errors():
                 stateful(data).load_state_dict(self._loaded)
             self._loaded = None
         self._data, self._is_within, self._ahead = data, True, []
@@ -118,17 +140,17 @@ class Feed:
         else:
             self._begin_cut(data, steps_per_epoch)
             first = 0
-        if not goes_on:
+        if not goes_on:  # else the epoch continues after a load, at the batch_num that was loaded
             self.batch_num = first
         self._is_cut = steps_per_epoch is not None
 
     def _begin_pass(self, data: Iterable[Any], epoch_num: int) -> None:
         """Begin an epoch that is one pass over the data."""
-        begin_epoch(data, epoch_num)  # before its position is asked for, which another epoch resets
+        begin_epoch(data, epoch_num)  # before `batches_done` is read, which another epoch sets to 0
         self._stream, self._length = self._next_pass(data), length_of(data)
 
     def _begin_cut(self, data: Iterable[Any], steps_per_epoch: int) -> None:
-        """Begin an epoch of so many batches; the pass that the last one was cut from goes on."""
+        """Begin an epoch of so many batches; the pass that the last one was cut from continues."""
         self._length = steps_per_epoch
         if self._stream is None or not self._is_cut or getgeneratorstate(self._stream) == GEN_CLOSED:
             self._stream = self._pass_after_pass(data)
@@ -137,7 +159,8 @@ class Feed:
     def has_ended(self) -> bool:
         """Whether the epoch has ended, as far as is known without another batch."""
         if self._length is not None and self.batch_num >= self._length:
-            return self._is_cut or self._peek() is END  # a pass goes on to its own end, where it may clean up
+            # A pass is read until it stops by itself: a generator closes its files after its last batch.
+            return self._is_cut or self._peek() is END
         return bool(self._ahead) and self._ahead[0] is END
 
     def is_last(self) -> bool:
@@ -151,12 +174,12 @@ class Feed:
         assert self._source is not None, "an epoch was begun"
         batch = self._peek() if self._ahead else next(self._source, END)
         if batch is END:
-            self._ahead = [END]
+            self._ahead = [END]  # so that has_ended knows it
             return END
         self._ahead.clear()
         self._given += 1
         self.batch_num += 1
-        if self._pass != self.passes:
+        if self._pass != self.passes:  # _pass_after_pass has begun another pass for this batch
             self._pass, self._given_of_pass = self.passes, 0
         self._given_of_pass += 1
         if type(batch) is FromSource:
@@ -165,7 +188,7 @@ class Feed:
             return batch.batch
         return batch
 
-    def done_of(self, data: Iterable[Any] | None, steps_per_epoch: int | None) -> int:
+    def batches_done(self, data: Iterable[Any] | None, steps_per_epoch: int | None) -> int:
         """Return how many batches of the coming epoch were given already."""
         if self._is_within and data is self._data:
             return self.batch_num
@@ -175,34 +198,37 @@ class Feed:
         """End the epoch. If its pass over the data has not ended, the data is reset all the same."""
         if self.has_ended:
             self._warn_of_wrong_length()
-        elif not self._is_cut:
+        elif not self._is_cut:  # a hook has ended the epoch; a stream that is cut continues in the next epoch
             reset(self._data)
         self.leave()
 
     def close(self) -> None:
-        """Close the pass over the data, for nothing more is trained on with this feed."""
+        """Close the pass over the data; a feed is closed when its phase ends."""
         if self._stream is not None:
             self._stream.close()
 
     def leave(self) -> None:
-        """Forget an unfinished epoch, which closes the data also while an error is kept."""
+        """Forget the epoch. A stream that is cut by steps stays, and the next epoch continues in it."""
         self._is_within = False
         if not self._is_cut:
+            # Without a reference the generator closes, and the workers of a DataLoader end, also while a debugger or
+            # a notebook keeps the error.
             self._stream, self._ahead = None, []
         self._source = None
 
     def leave_until_exit(self) -> None:
-        """Leave an epoch that a signal ends, but keep what loads its data until the process exits.
-
-        The signal may have killed a worker of a DataLoader while that held the lock of an event, which the loader waits
-        for as it is closed: for ever, and the checkpoint would not be written. As Python exits it ends its workers
-        without that lock.
-        """
+        """Leave an epoch that a signal ends, but keep its stream until the process exits."""
+        # The signal may have killed a worker of a DataLoader while the worker held the lock of an event. A loader that
+        # is closed waits for this lock: for ever, and the checkpoint would not be written. Python ends the workers
+        # without the lock as it exits.
         _kept_until_exit.append(self._stream)
         self.leave()
 
     def _peek(self) -> Any:
+        """Return the batch after the present one, or END; ``pull`` gives the same batch next."""
         if not self._ahead and self._source is not None:
+            # A checkpoint that is written now must not count the batch ahead as given. With a known length, _peek is
+            # called at the end of a pass only.
             self._before_ahead = _state_of(self._data) if self._length is None else None
             self._ahead.append(next(self._source, END))
         return self._ahead[0]
@@ -217,19 +243,20 @@ class Feed:
             put_back(data, self._kept)
             self._kept = None
         self._beginning = beginning_of(data)
-        yield from data  # without a name for the batch, which would keep it alive while the next one is made
+        yield from data  # no `for batch in data`: the name would keep a batch alive while the next one is made
         reset(data)
 
     def _rest_of_pass(self, data: Iterable[Any], skipped: int) -> Generator[Any, None, None]:
-        """Yield the batches of one pass but the first ones, after which the data is reset."""
+        """Yield the batches of one pass after the skipped ones; then the data is reset."""
         batches = read_past(data, skipped, self._beginning, self._kept)
         self._kept = None
         yield from batches
         reset(data)
 
     def _pass_after_pass(self, data: Iterable[Any]) -> Generator[Any, None, None]:
-        before = -1
-        while self._given != before:  # a pass that gives nothing ends the stream
+        before = -1  # unlike any count, so that the loop begins
+        while self._given != before:  # a pass that gives nothing ends the stream, else this would loop for ever
+            # The rest of a pass that is resumed may be empty: it does not count as a pass that gave nothing.
             before = -1 if self._to_skip is not None else self._given
             self.passes += 1
             begin_epoch(data, self.passes - 1)
@@ -239,16 +266,18 @@ class Feed:
 
     def state_dict(self, data: Iterable[Any] | None) -> dict[str, Any]:
         """Return where the epoch is, and the data's own state if it has one."""
-        knows = data is self._data
-        is_ahead = bool(self._ahead) and self._ahead[0] is not END
+        knows = data is self._data  # else train_data was replaced since, and this feed knows nothing of it
+        is_ahead = bool(self._ahead) and self._ahead[0] is not END  # _peek has read a batch that nobody was given
         is_within = self._is_within and knows
         batch_num = self.batch_num if is_within else 0
         passed, given = (self._pass, self._given_of_pass) if self._is_cut and knows else (0, batch_num)
-        if self._is_cut and given and given == length_of(data) and not generators_of(data):  # which draw at its end
-            passed, given = passed + 1, 0  # that pass has ended
-        # Of data whose order is a function of the epoch, only a position within a pass must be known.
+        # All batches of the pass were given: then the next pass begins. Not for data with generators: these draw once
+        # more as the pass stops by itself, which has not happened yet.
+        if self._is_cut and given and given == length_of(data) and not generators_of(data):
+            passed, given = passed + 1, 0
+        # Data whose order is a function of the epoch need a state within a pass only.
         is_needed = knows and (bool(given) or tells_its_ends(data))
-        if self._loaded is not None:  # the data has it only once an epoch begins
+        if self._loaded is not None:  # no epoch has begun since the load, so the data do not have their state yet
             state = self._loaded
         else:
             state = None if not is_needed else self._before_ahead if is_ahead else _state_of(data)
@@ -256,27 +285,29 @@ class Feed:
         return {**place, "data": state, "again": None if data is None else self._again(data, given)}
 
     def _again(self, data: Iterable[Any], given: int) -> dict[str, Any]:
-        """Return what reading the batches again depends on, which were given of a pass."""
-        kept = kept_of(data) if self._kept is None else self._kept
+        """Return the states with which a program can read the given batches of a pass again, to find the next one."""
+        kept = loader_state(data) if self._kept is None else self._kept
         return {"order": order_of(data), "kept": kept, "beginning": self._beginning if given else None}
 
     def load_state_dict(self, state: Mapping[str, Any], data: Iterable[Any] | None, *, is_cut: bool) -> bool:
-        """Go on where ``state_dict`` was called; if the data cannot, the epoch begins anew, with a warning.
+        """Continue where ``state_dict`` was called; if the data cannot, the epoch begins anew, with a warning.
 
         Returns:
-            Whether the epoch goes on.
+            Whether the epoch continues.
         """
         self._data, self._stream, self._ahead, self._is_cut = data, None, [], is_cut
         self._pass, self._given_of_pass = state["pass"], state["given_of_pass"]
-        self.passes = max(0, state["pass"] - 1)  # the next one that begins is that pass
+        self.passes = max(0, state["pass"] - 1)  # _pass_after_pass adds 1 as it begins the pass again
         self._is_within, self.batch_num = state["is_within"], state["batch_num"]
-        again, given = state.get("again") or {}, state["given_of_pass"]  # an earlier version lacks it
+        again, given = state.get("again") or {}, state["given_of_pass"]  # states of an earlier version lack "again"
         self._to_skip, self._beginning, self._kept = None, again.get("beginning"), again.get("kept")
         self._loaded = state["data"] if stateful(data) is not None else None
         if again and data is not None:
             warn_of_other_draws(data, again["order"], again["kept"], is_within=self._loaded is not None)
         is_untold = not again and any(map(draws_its_order, loaders_in(data)))
-        if given and is_untold and self._loaded is not None:  # of Interleaved and the like
+        # Three ends: the order is unknown, but the data (such as Interleaved) know their position; the epoch must begin
+        # anew; or the position is found.
+        if given and is_untold and self._loaded is not None:
             warn_of_another_order(data)
             self._find_position(data, given)
         elif given and (is_untold or misfits_of_position(data, state)):
@@ -285,17 +316,19 @@ class Feed:
         elif given:
             self._find_position(data, given)
         if is_cut and self._loaded is not None:
-            self.passes = max(self.passes, self._loaded.get("epoch", 0))  # a pass that has ended is known to them alone
+            # Data that had ended a pass right before the save count it as done, which `pass` does not say.
+            self.passes = max(self.passes, self._loaded.get("epoch", 0))
         return self._is_within
 
     def _find_position(self, data: Iterable[Any] | None, given: int) -> None:
-        """Read past the batches that were given, unless the data know their position."""
+        """Let the next pass read past the batches that were given, unless the data know their position."""
         self._to_skip = given if self._loaded is None else 0
         if self._to_skip and not repeats_its_order(data):
             warn_of_unknown_order(data, given)
 
     def _warn_of_wrong_length(self) -> None:
-        if self._length is None or self.batch_num in (0, self._length):  # an epoch without a batch is an error
+        # Not of an epoch without a batch: the loop raises an error of it.
+        if self._length is None or self.batch_num in (0, self._length):
             return
         if self._is_cut:
             what = f"train_data ended after {self.batch_num} of {self._length} batches of an epoch"
@@ -306,21 +339,21 @@ class Feed:
 
 @final
 class Clock:
-    """How long batches were waited for: the present one, and the next one if it was asked for ahead of its time."""
+    """Measure how long the training waits for a batch: the present one, and the next one if ``_peek`` has read it."""
 
     def __init__(self) -> None:
-        self._seconds: dict[int, float] = {}
+        self._seconds: dict[int, float] = {}  # by the number of the batch; at most two, see `of`
 
     def seconds_of(self, number: int) -> float:
-        """Return how long a batch was waited for; nan if it came before the clock."""
+        """Return the seconds of waiting for a batch; nan if the batch came before the clock was made."""
         return self._seconds.get(number, math.nan)
 
     def of(self, batches: Iterator[Any], number: Callable[[], int]) -> Iterator[Any]:
-        """Yield batches, and note how long each was waited for.
+        """Yield batches, and note the seconds of waiting for each.
 
         Args:
-            batches: what is clocked.
-            number: returns that of the next batch.
+            batches: the batches to be clocked.
+            number: returns the number of the next batch.
         """
         while True:
             coming, began = number(), perf_counter()
@@ -328,7 +361,7 @@ class Clock:
             self._seconds = {coming - 1: self.seconds_of(coming - 1), coming: perf_counter() - began}
             if found[0] is END:
                 return
-            yield found.pop()  # without a name for the batch, which would keep it alive while the next one is made
+            yield found.pop()  # out of a list: a name would keep the batch alive while the next one is made
 
 
 def _state_of(data: Any) -> Any:
@@ -337,31 +370,31 @@ def _state_of(data: Any) -> Any:
 
 
 def misfits_of_position(data: Any, state: Mapping[str, Any]) -> list[str]:
-    """Say why the batches that were given of an epoch cannot be left out of these data; at its start nothing is."""
+    """Say why these data cannot leave out the batches of the epoch that were given before the state was saved."""
     again = state.get("again")
-    if data is None or not again or not state["given_of_pass"]:
+    if data is None or not again or not state["given_of_pass"]:  # at the start of a pass nothing is left out
         return []
     return [f"train_data, within an epoch: {one}" for one in other_order(data, again["order"])]
 
 
 def warn_of_epoch_begun_anew(data: object, given: int, *, is_untold: bool) -> None:
-    """Warn that a training does not go on in the middle of an epoch."""
+    """Warn that a training does not resume in the middle of an epoch."""
     why = UNTOLD if is_untold else "gives other batches than those that the checkpoint was written among"
-    told = f"train_data ({type(data).__name__}) {why}, so the epoch begins anew"
-    warnings.warn(f"{told}: its {given} batches are not counted off", RuntimeWarning, stacklevel=users_level())
+    text = f"train_data ({type(data).__name__}) {why}, so the epoch begins anew"
+    warnings.warn(f"{text}: its {given} batches are not counted off", RuntimeWarning, stacklevel=users_level())
 
 
 def warn_of_another_order(data: object) -> None:
-    """Warn that the rest of an epoch is not that of the training that wrote a checkpoint."""
-    told = f"train_data ({type(data).__name__}) {UNTOLD}, so the rest of the epoch has other batches"
-    warnings.warn(told, RuntimeWarning, stacklevel=users_level())
+    """Warn that the rest of an epoch has other batches than in the training that wrote the checkpoint."""
+    text = f"train_data ({type(data).__name__}) {UNTOLD}, so the rest of the epoch has other batches"
+    warnings.warn(text, RuntimeWarning, stacklevel=users_level())
 
 
 def warn_of_unknown_order(data: object, given: int) -> None:
-    """Warn that a training goes on where it was only if the data give the same batches again."""
+    """Warn that a training resumes where it was only if the data give the same batches again."""
     what = f"train_data ({type(data).__name__}) does not tell its position, so its first {given} batches are read again"
-    told = f"{what} and left out: the training goes on where it was only if they are the same ones"
-    warnings.warn(f"{told}; {cure_of_order(data)}", RuntimeWarning, stacklevel=users_level())
+    text = f"{what} and left out: the training resumes where it was only if they are the same ones"
+    warnings.warn(f"{text}; {cure_of_order(data)}", RuntimeWarning, stacklevel=users_level())
 
 
 def epoch_length(data: Iterable[Any] | None, steps_per_epoch: int | None) -> int | None:
@@ -370,13 +403,13 @@ def epoch_length(data: Iterable[Any] | None, steps_per_epoch: int | None) -> int
 
 
 def eval_batches(data: Iterable[Any], name: str, epoch_num: int, *, is_within: bool) -> Iterator[Any]:
-    """Give the batches of one pass over an evaluation set, which may be the one that is trained on.
+    """Give the batches of one pass over an evaluation set, which may be the training data.
 
     Args:
         data: the set.
-        name: its name in errors.
-        epoch_num: epochs completed.
-        is_within: the training is in the middle of a pass over it, so that it must not be reset.
+        name: the name of the set in errors.
+        epoch_num: epochs completed, for the error.
+        is_within: the training is in the middle of a pass over this set, so that the set must not be reset.
 
     Raises:
         InputError: the set is empty.

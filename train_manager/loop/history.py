@@ -1,4 +1,4 @@
-"""The history of a training: a row of figures for each epoch and for each evaluation."""
+"""The history of a training: a row of metrics for each epoch and for each evaluation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast, final
 
 from train_manager.loop.results import EvalResult
-from train_manager.metrics.history_rows import PLACE, Row, figures_of, refuse_names_of_places
+from train_manager.metrics.history_rows import PLACE, Row, metrics_of, refuse_names_of_places
 from train_manager.reporting.history_figure import Points, history_figure
 from train_manager.reporting.tables import html_table
 from train_manager.reporting.values import plural, text_of
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from train_manager.core.hooks import Hook
 
-MOST_ROWS = 20  # that a notebook shows
+MOST_ROWS = 20  # a notebook shows the last rows, up to this number
 
 
 @final
 class History:
-    """The figures of each epoch and of each evaluation, in the order in which they were measured.
+    """The metrics of each epoch and of each evaluation, in the order in which they were measured.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(epochs=2)
@@ -56,11 +56,12 @@ class History:
         """Add the row of an epoch, or of a part of it, and return where it is in ``epochs``.
 
         Args:
-            row: what is measured.
+            row: the place and the metrics.
             replaces: where the row of an earlier part of this epoch is.
         """
         if replaces is not None:
-            del self.epochs[replaces : replaces + 1]  # nothing, if the program has emptied the list since
+            # A slice: the program may have emptied the list since, and an index would raise.
+            del self.epochs[replaces : replaces + 1]
         self.epochs.append(row)
         return len(self.epochs) - 1
 
@@ -70,9 +71,9 @@ class History:
         return len(self.epochs) - 1 if last.get("partial") and "phase" not in last else None
 
     def add_evaluation(self, results: Mapping[str, EvalResult], place: Row) -> None:
-        """Add an evaluation of one or several sets; ``place`` is what their rows begin with."""
+        """Add an evaluation of one or several sets; each row begins with ``place``."""
         for name, result in results.items():
-            self.evaluations.append({**place, "set": name, **figures_of(result)})
+            self.evaluations.append({**place, "set": name, **metrics_of(result)})
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -87,7 +88,7 @@ class History:
             for found in self.evaluations:
                 is_of_epoch = before.get(phase, 0) < found["step"] <= epoch["step"] and found.get("phase") == phase
                 if is_of_epoch and "standalone" not in found:
-                    row.update({f"{found['set']} {name}": value for name, value in figures_of(found).items()})
+                    row.update({f"{found['set']} {name}": value for name, value in metrics_of(found).items()})
             rows.append(row)
             before[phase] = epoch["step"]
         return rows
@@ -132,20 +133,20 @@ class History:
         panels: dict[str, dict[str, Points]] = {}
         standing = [row for row in self.evaluations if "standalone" not in row]
         for row in [*self.epochs, *standing]:
-            for name, value in figures_of(row).items():
+            for name, value in metrics_of(row).items():
                 lines = panels.setdefault(name, {})
                 lines.setdefault(row.get("set", "training"), []).append((place(row["step"]), value))
         return history_figure(panels, x_label)
 
     def __repr__(self) -> str:
         text = f"{plural(len(self.epochs), 'epoch')}, {plural(len(self.evaluations), 'evaluation')}"
-        last = figures_of(self.by_epoch()[-1]) if self.epochs else {}
-        figures = ", ".join(f"{name} {text_of(value)}" for name, value in last.items())
-        return f"History({text}; last epoch: {figures})" if figures else f"History({text})"
+        last = metrics_of(self.by_epoch()[-1]) if self.epochs else {}
+        metrics = ", ".join(f"{name} {text_of(value)}" for name, value in last.items())
+        return f"History({text}; last epoch: {metrics})" if metrics else f"History({text})"
 
     def _repr_html_(self) -> str:
         rows = self.by_epoch()
-        names = list(dict.fromkeys(name for row in rows for name in figures_of(row)))
+        names = list(dict.fromkeys(name for row in rows for name in metrics_of(row)))
         cells = [[str(row["epoch"]), str(row["step"]), *(text_of(row.get(name, "")) for name in names)] for row in rows]
         caption = f"the last {MOST_ROWS} of {len(rows)} epochs" if len(rows) > MOST_ROWS else ""
         return html_table(["epoch", "step", *names], cells[-MOST_ROWS:], caption)
@@ -158,7 +159,7 @@ class History:
         steps = [0, *ends]
 
         def place(step: int) -> float:
-            epoch = min(bisect_left(ends, step), len(ends) - 1)  # beyond the last one, its length is continued
+            epoch = min(bisect_left(ends, step), len(ends) - 1)  # steps after the last epoch count as if it went on
             length: int = steps[epoch + 1] - steps[epoch]
             return float(epoch + (step - steps[epoch]) / max(1, length))
 
@@ -176,26 +177,27 @@ class History:
         self.evaluations = copy.deepcopy(list(state["evaluations"]))
 
 
-def refuse_figures_of_places(fixture: str, names: Iterable[str], hooks: Iterable[Hook]) -> None:
-    """Refuse figures that hooks have put into a result under the name of a place.
+def refuse_metrics_of_places(fixture: str, names: Iterable[str], hooks: Iterable[Hook]) -> None:
+    """Refuse metrics that hooks have put into a result under the name of a place.
 
     Args:
         fixture: the result: "train_result" or "eval_result".
-        names: of its figures.
-        hooks: all of them; those that modify the result, or else those that read it, are named.
+        names: the names of its metrics.
+        hooks: all hooks; the error names the hooks that modify the result, or else the hooks that read it.
 
     Raises:
-        InputError: with such a name.
+        InputError: a metric is called "epoch", "step", or as another place.
     """
 
-    def told(name: str) -> str:
+    def describe(name: str) -> str:
         results, known = {fixture, f"{fixture}s"}, list(hooks)
         whose = [hook for hook in known if results.intersection(hook.written)]
-        whose = whose or [hook for hook in known if results.intersection(hook.parameters)]  # one changes it in place
+        # No hook modifies the fixture, so a hook that reads it has changed the dict in place.
+        whose = whose or [hook for hook in known if results.intersection(hook.parameters)]
         labels = " or ".join(dict.fromkeys(hook.label for hook in whose))
-        return f"{fixture} has a figure called {name!r}{f' (of {labels})' if labels else ''}"
+        return f"{fixture} has a metric called {name!r}{f' (of {labels})' if labels else ''}"
 
-    refuse_names_of_places(names, told, lambda name: f"call the figure otherwise, such as {'my_' + name!r}")
+    refuse_names_of_places(names, describe, lambda name: f"call the metric otherwise, such as {'my_' + name!r}")
 
 
 def _require_pandas() -> Any:

@@ -23,16 +23,14 @@ from train_manager.loop.outputs import (
 )
 from train_manager.loop.own_losses import OwnLosses
 from train_manager.loop.region import INNER
-from train_manager.loop.skip import raise_if_of_another, skippable
+from train_manager.loop.skip import raise_if_of_another, skippable, skipped_too_late_error
 from train_manager.loop.step import NO_BACKWARD, Backward, Step
-from train_manager.loop.windows import requires_closure, updated_twice, warn_without_gradients
+from train_manager.loop.windows import requires_closure, updated_twice_error, warn_without_gradients
 from train_manager.telling.errors import StageError
 
 
 class InnerStages(ClosedStages[Model]):
-    """The part of a TrainManager that does something with a batch."""
-
-    # ---- what is done with a batch -----------------------------------------------------------------------------------
+    """The methods that train on a batch or evaluate it, and the inner stages that they open."""
 
     @overridable
     def train_batch(self) -> None:
@@ -52,11 +50,14 @@ class InnerStages(ClosedStages[Model]):
         self.forward()
 
     def forward(self) -> Tensor:
-        """Open the stages of the forward pass, those of eval in ``eval_batch``; return the loss as hooks left it."""
+        """Open the stages of the forward pass, in ``eval_batch`` those of eval; return the loss as hooks left it."""
         if "train_step_batch" in self._store.open:
             self._train_model_forward()
             self._train_loss_forward()
-            loss: Tensor = self.fixtures["loss"]  # a hook may have skipped the stage
+            # Read from the fixtures, as a hook of train_loss_forward may have modified the loss. If hooks have skipped
+            # the stage without defining a loss, the error says that the fixture is missing.
+            loss: Tensor = self.fixtures["loss"]
+            # `update` recognizes this object: it knows how to compute the loss of forward() anew.
             self._progress.step.hooked_loss = loss
         elif "eval_step_batch" in self._store.open:
             self._eval_model_forward()
@@ -72,8 +73,8 @@ class InnerStages(ClosedStages[Model]):
     ) -> None:
         """Run ``backward`` and ``step``, for one of the optimizers by its name.
 
-        What ``add_loss`` was given in ``train_batch`` since the last update or backward, beside ``forward()``, is added
-        to the loss. A function adds what is added while it runs, and nothing else.
+        Terms that ``train_batch`` has added by ``add_loss`` since the last update or backward, beside ``forward()``,
+        are added to a tensor. To the loss of a function, only terms are added that come while the function runs.
 
         Args:
             loss: a scalar; or a function that computes it, which optimizers with a closure (LBFGS) and ``SAM`` call
@@ -103,18 +104,21 @@ class InnerStages(ClosedStages[Model]):
 
     @contextmanager
     def _collecting(self, step: Step) -> Iterator[None]:
-        """Collect what an own ``train_batch`` adds to its loss, outside of the stages inside a batch."""
+        """Collect the terms that an own ``train_batch`` adds to its loss, outside of the stages inside a batch."""
         open_stages = self._store.open
+        # While one of the inner stages is open, their hooks run, or a backward pass that runs submodules again
+        # (activation checkpoints). Terms that these add must not count a second time, so `own` rests.
         own = step.own = OwnLosses(self._losses_of(step), is_resting=lambda: not open_stages.keys().isdisjoint(INNER))
         self._collector.losses = own
         try:
             yield
         finally:
             self._collector.losses = None
-        own.warn_of_waiting(self._told)
+        own.warn_of_waiting(self._warned_of)
 
     def _losses_of(self, step: Step) -> Losses:
-        """Return the losses of a batch by name; a hook that has asked for them may have put others in their place."""
+        """Return the losses of a batch by name."""
+        # The cell has an owner once a hook has asked for the fixture; the hook may then have modified it.
         has_owner = self._store.cells["losses"].owner is not None
         return cast(Losses, self._store.cells["losses"].value) if has_owner else step.losses
 
@@ -125,11 +129,13 @@ class InnerStages(ClosedStages[Model]):
                 around = self._collector.losses
                 losses = self._collector.losses = self._losses_of(step)
                 if step.forward_loss is not None:
-                    losses.forget_added()  # the second pass adds its own; both would be in the loss
+                    # train_batch calls forward() a second time: the terms that the model added in the first pass must
+                    # not be in the loss of the second.
+                    losses.forget_added()
                 try:
                     prediction = require_prediction(self._chosen.train_model_forward(), self.model)
                 finally:
-                    self._collector.losses = around
+                    self._collector.losses = around  # collects the terms that train_batch adds beside forward()
                 if step.forward_loss is None:
                     self.fixtures.define("prediction", prediction, stage="train_step_batch")
                 else:
@@ -157,30 +163,32 @@ class InnerStages(ClosedStages[Model]):
             raise_if_of_another(skip, *self.fixtures.path, "train_loss_forward")
 
     def _loss_to_update(self, given: Tensor | Callable[[], Tensor], name: str) -> Backward:
-        """Return the loss that ``update`` was given, and what computes it anew if an optimizer asks for that."""
+        """Return the loss that ``update`` was given, and a function that computes it anew."""
         step, fixtures = self._progress.step, self.fixtures
         if name in step.asked_to_step and not (fixtures["update_begins"] and fixtures["update_ends"]):
-            raise updated_twice(name)
+            raise updated_twice_error(name)
         self._progress.call.has_updated = True
+        # Nothing was added beside forward(), and `given` is the loss that forward() has returned: the usual case.
         if step.own is None:
-            if given is step.hooked_loss and given is not None:  # as `forward` has returned it
+            if given is step.hooked_loss and given is not None:
                 return Backward(given, self._forward_again)
             step.own = OwnLosses(self._losses_of(step))
         own = step.own
         if callable(given):
-            loss, again = self._computed(given, own), partial(self._computed, given)
+            loss, again = self._compute_loss(given, own), partial(self._compute_loss, given)
         else:
+            # A tensor takes the terms that were added since the last update; nothing can compute this sum anew.
             loss, again = own.take(require_loss_to_update(given)), None
-        if loss is step.hooked_loss:
+        if loss is step.hooked_loss:  # nothing had been added: it is the loss of forward() after all
             return Backward(loss, self._forward_again)
         own.add_update(name, require_training_loss(loss))
         return Backward(loss, again)
 
-    def _computed(self, function: Callable[[], Tensor], own: OwnLosses | None = None) -> Tensor:
-        """Return the loss that a function computes, with what is added while it runs."""
+    def _compute_loss(self, function: Callable[[], Tensor], own: OwnLosses | None = None) -> Tensor:
+        """Return the loss that a function computes, with the terms that are added while it runs."""
         collector, own = self._collector, own or OwnLosses(Losses())
         around, collector.losses = collector.losses, own
-        waiting, own.waiting = own.waiting, {}  # for the next loss that is a tensor
+        waiting, own.waiting = own.waiting, {}  # these terms belong to the next loss that is given as a tensor
         try:
             return own.take(require_loss_to_update(function()))
         finally:
@@ -195,9 +203,15 @@ class InnerStages(ClosedStages[Model]):
             step.own.end_step(name)
         if window is not None:
             warn_without_gradients(window.optimizer, name)
-            if name not in self._setup.looked_at:  # not in a region: the first batches of a setup open its stages
+            # A region has no such line: the first batches of a setup, in which parameters are looked at, open the
+            # inner stages (see ClosedStages._watch_first_batch).
+            if name not in self._setup.looked_at:
                 self._look_at_parameters(name)
-            step.backwards.setdefault(name, NO_BACKWARD)  # hooks of the step may change the gradients, and fail then
+            # Also for a window without a backward in this batch: a hook of the step may change its gradients and then
+            # fail, so the window must be dropped with the batch.
+            step.backwards.setdefault(name, NO_BACKWARD)
+            if self._windows.gradients is not None:
+                self._windows.complete(name)
             self._train_optimizer_step(name, window.optimizer)
 
     def _train_backward(self, backward: Backward, name: str, optimizer: Optimizer, retain_graph: bool) -> None:
@@ -205,12 +219,18 @@ class InnerStages(ClosedStages[Model]):
         is_last = self._store.cells["update_ends"].value
         try:
             with self.staged("train_backward", given):
-                loss = self._store.cells["backward_loss"].value
-                self._progress.step.backwards[name] = backward  # before it runs: half a backward must be dropped too
-                is_modified = loss is not backward.loss  # a closure would compute another one than the hooks
+                loss = self._store.cells["backward_loss"].value  # as the pre hooks have left it
+                # Noted before the pass runs: if it fails half-way, its gradients are dropped with the batch.
+                self._progress.step.backwards[name] = backward
+                is_modified = loss is not backward.loss  # a closure would compute the loss without the hook's change
                 self._windows.backward(name, optimizer, loss, retain_graph, is_modified=is_modified, is_last=is_last)
         except SkipStage as skip:
             raise_if_of_another(skip, *self.fixtures.path, "train_backward")
+            self._refuse_skip_of_one_process(skip)
+
+    def _refuse_skip_of_one_process(self, skip: SkipStage) -> None:
+        if self._windows.gradients is not None:
+            raise skipped_too_late_error(self.fixtures.path) from skip
 
     def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> None:
         counts = self._counts
@@ -220,19 +240,20 @@ class InnerStages(ClosedStages[Model]):
                     optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]
                 else:
                     optimizer.step()
-                self._windows.close(name)  # which frees the gradients: the next forward pass has their memory
+                self._windows.close(name)  # frees the gradients now, so that the next forward pass can use their memory
                 del self._progress.step.backwards[name]
-                counts.count_update(name)
+                counts.count_update(name)  # before the post hooks, which read update_num
                 self._store.cells["update_num"].value = counts.update_num
         except SkipStage as skip:
             raise_if_of_another(skip, *self.fixtures.path, "train_optimizer_step")
-            self._windows.close(name)
+            self._refuse_skip_of_one_process(skip)
+            self._windows.close(name)  # a pre hook has skipped the step: the gradients must not enter the next one
 
     @skippable("eval_model_forward")
     def _eval_model_forward(self) -> None:
         with self.staged("eval_model_forward"):
             losses, is_first = self.fixtures["losses"], "prediction" not in self.fixtures
-            if not is_first:
+            if not is_first:  # an own eval_batch calls forward() a second time
                 losses.forget_added()
             around, self._collector.losses = self._collector.losses, losses
             try:

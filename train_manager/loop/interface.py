@@ -1,4 +1,4 @@
-"""What users of a TrainManager override, set, read and call around a run. Nothing here opens a stage."""
+"""The methods and attributes of a TrainManager that users override, set, read and call. Nothing here opens a stage."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.extension_fit import extensions_that_differ, made_extensions, replaced_extensions
+from train_manager.checkpoints.extension_fit import extension_facts, extensions_that_differ, replaced_extensions
 from train_manager.checkpoints.fit import Difference
 from train_manager.core.decorators import fixture, overridable
 from train_manager.core.extensible import Extensible
-from train_manager.core.extension import Extensions, free_name, named
+from train_manager.core.extension import Extension, Extensions, free_name, name_extensions
 from train_manager.core.hooks import Hook
 from train_manager.core.state import Options
-from train_manager.data.batch import parts_of
+from train_manager.data.batch import unpack
 from train_manager.data.iteration import example_index_of, refuse_examples
-from train_manager.data.randomness import random_state, seed_all, set_random_state
+from train_manager.data.randomness import seed_all
+from train_manager.data.shares import ALONE
 from train_manager.files.train_dirs import make_train_dir, train_dir_and_number
 from train_manager.loop.arguments import (
     FIXTURES_OF_A_BATCH,
     TrainsItself,
     bind_loss,
+    require_arguments_for_hooks,
     require_device,
     require_finite_epochs,
     require_ready_to_train,
-    require_train_dir_for_hooks,
     warn_of_idle_hooks,
 )
-from train_manager.loop.books import Lifetime, saved_or_loaded
+from train_manager.loop.books import Lifetime, use_lifetimes
 from train_manager.loop.call import Call
 from train_manager.loop.counts import Counts
 from train_manager.loop.cures import say_that_train_batch_lacks_a_prediction
@@ -52,10 +53,12 @@ from train_manager.loop.modes import mode
 from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import OptimizerArgument
 from train_manager.loop.outputs import count_rows, loss_in, no_targets, require_prediction, require_training_loss
-from train_manager.loop.parameter_check import Idle, found_in_first_window
+from train_manager.loop.outside_stops import note_next_call
+from train_manager.loop.parameter_check import Idle, check_first_window
 from train_manager.loop.phases import Level
-from train_manager.loop.probe import probed
+from train_manager.loop.probe import probe_batch
 from train_manager.loop.progress import Progress
+from train_manager.loop.ranks import ONE_PROCESS, Ranks, random_state_of_ranks, set_random_state_of_rank
 from train_manager.loop.recorded_arguments import record_of_manager
 from train_manager.loop.requests import NOTHING, Requests
 from train_manager.loop.resume import Resume
@@ -66,7 +69,7 @@ from train_manager.loop.saved_state import (
     module_misfits,
     not_a_state,
     require_fit,
-    restore_part,
+    restore,
     tell_of_differences,
     tell_of_earlier_version,
 )
@@ -112,14 +115,11 @@ WORDS: Final = Words(
 
 
 class Chosen(NamedTuple):
-    """The methods that every batch calls, each ready to be called with the live fixtures.
+    """The methods that every batch calls, each ready to be called with the live fixtures."""
 
-    Attributes:
-        unpacks_as_usual: neither ``unpack_batch`` nor ``get_true_batch_size`` is overridden, so that they need not be
-            called by name.
-    """
-
+    # Neither unpack_batch nor get_true_batch_size is overridden, so the loop need not call them by fixture names.
     unpacks_as_usual: bool
+    # The methods of these names. If train_model_forward only hands on to model_forward, the latter stands here.
     unpack_batch: Callable[[], Any]
     get_true_batch_size: Callable[[], Any]
     train_batch: Callable[[], Any]
@@ -133,10 +133,10 @@ class Chosen(NamedTuple):
 ASK: Final = "in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)"
 
 CHANGED_BY_HOOKS: Final = ("model", "loss", "optimizers", "lr_schedule", "extensions", "attributes")
-"""What a hook of load_checkpoint may change of a state, as a smaller learning rate."""
+"""The parts of a loaded state that a hook of load_checkpoint may change, for example by setting a learning rate."""
 
 MALFORMED: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What parts of a training raise for a state that is not of their form."""
+"""The errors that the components of a training raise if a state is not of their form."""
 
 
 HELD: Final = (
@@ -145,10 +145,26 @@ HELD: Final = (
 )
 """Attributes that an object of the manager holds; a subclass cannot define them."""
 
+FOR_AUTHORS: Final = frozenset(
+    (
+        *("add_finding", "call_by_name", "closure", "decide", "probe", "replace_parameters", "stop_from_outside"),
+        *("batch_num", "data_seconds", "datasource_name", "example_index", "last_batch", "losses_by_optimizer"),
+        *("brought_by", "entered_by", "first_step", "objective", "paused_extensions", "progress", "ranks"),
+        *("resumed_stages", "step_limit", "train_dir_number"),
+    )
+)
+"""Names that only authors of extensions need: ``dir`` leaves them out; docs/reference/api/for_authors.md has them."""
 
-def _held_by(owner: str, name: str) -> Any:
+
+def _forward(owner: str, name: str) -> Any:
     """Make an attribute that an object of the manager holds: ``tm.model`` is ``tm._setup.model``."""
     return property(attrgetter(f"{owner}.{name}"), lambda manager, value: setattr(getattr(manager, owner), name, value))
+
+
+def _set_device(manager: Interface[Any], value: torch.device | None) -> None:
+    manager._setup.device = value
+    if "device" in manager.fixtures:  # a run is open: its hooks must see the new device
+        manager.fixtures.modify("device", value)
 
 
 class Interface(Extensible, Generic[Model]):
@@ -161,31 +177,33 @@ class Interface(Extensible, Generic[Model]):
     """
 
     check_parameters: bool = True
-    """Tell, once, which parameters get no gradient or are in no optimizer; set it on a class or an object."""
+    """Warn, once, of parameters without a gradient or in no optimizer; may be set on a class or an object."""
 
     _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True, joined="run", words=WORDS)
-    _chosen: Chosen = None  # type: ignore[assignment]  # while no call runs
-    _setup: Setup
-    _counts: Counts
-    _progress: Progress
-    _held: ExitStack | None = None
-    _asked_from_outside: str | None = None
-    _decides: bool = False  # the point of decision was replaced
-    _named_loss: tuple[Any, Any] = (None, None)  # the loss, and its call by fixture names if it is called so
-    _model_call: tuple[Any, Any] = (None, None)  # the model, and how it is called
+    # From the start of a training call, an evaluation or a prediction to its end; None in between.
+    _chosen: Chosen = None  # type: ignore[assignment]
+    _setup: Setup  # the components of the training, or of the phase that is open
+    _counts: Counts  # how much was trained in all
+    _progress: Progress  # how far the training has come, or the phase that is open
+    _held: ExitStack | None = None  # the run that open() has begun, until close()
+    _asked_from_outside: str | None = None  # the reason that stop_from_outside left, until the next run begins
+    _decides: bool = False  # `decide` is overridden or was replaced, so the loop must call it in each step
+    # The loss, and its call by fixture names (None: it is called by position). A pair, so that the call is made anew
+    # once the loss is another object; the same for the model, and how it is called.
+    _named_loss: tuple[Any, Any] = (None, None)
+    _model_call: tuple[Any, Any] = (None, None)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._decides = cls.decide is not Interface.decide
         for name in HELD:
-            if (
-                getattr_static(cls, name) is not vars(Interface)[name]
-            ):  # tm.epochs would be one thing, the loop's another
+            # A class attribute `epochs = 5` would hide the property, and the loop would count to another number.
+            if getattr_static(cls, name) is not vars(Interface)[name]:
                 cure = "override loss_forward" if name == "loss" else f"give it to the constructor: {name}=..."
                 raise TypeError(f"{cls.__name__} defines {name!r}, which each TrainManager has of its own ({cure})")
 
     def _begin_to_exist(self) -> None:
-        # Here, so that a subclass may set `self.model` before it calls super().__init__(model=self.model).
+        # Called by __new__, so that a subclass may set `self.model` before super().__init__(model=self.model).
         self._setup, self._counts = Setup(None, None), Counts()
         self._progress = Progress(RunState(None), Call(0, start_step=0))
 
@@ -193,6 +211,7 @@ class Interface(Extensible, Generic[Model]):
         model: Model
         loss: Any
         objective: Objective | None
+        """The ``Objective`` that was given as ``loss``; None if the loss is a function."""
         lr_schedule: Any
         train_data: Iterable[Any] | None
         eval_data: dict[str, Iterable[Any]]
@@ -205,20 +224,21 @@ class Interface(Extensible, Generic[Model]):
         samples_seen: Any
         optimizer_updates: dict[str, int]
 
-        @property  # assigned more than it is read as: several optimizers are read as `optimizers`
+        # Read as one Optimizer; several may be assigned, and are then read from `optimizers`.
+        @property
         def optimizer(self) -> Optimizer: ...
         @optimizer.setter
         def optimizer(self, value: Optimizer | Mapping[str, Optimizer] | None) -> None: ...
 
     else:
-        model, loss, objective = (_held_by("_setup", name) for name in ("model", "loss", "objective"))
-        optimizer, lr_schedule = _held_by("_setup", "optimizer"), _held_by("_setup", "lr_schedule")
-        train_data, eval_data = _held_by("_setup", "train_data"), _held_by("_setup", "eval_data")
-        epochs, steps_per_epoch = _held_by("_setup", "epochs"), _held_by("_setup", "steps_per_epoch")
-        device = _held_by("_setup", "device")
-        epoch_num = _held_by("_progress", "epoch_num")
-        step_num, update_num = _held_by("_counts", "step_num"), _held_by("_counts", "update_num")
-        samples_seen, optimizer_updates = _held_by("_counts", "samples_seen"), _held_by("_counts", "optimizer_updates")
+        model, loss, objective = (_forward("_setup", name) for name in ("model", "loss", "objective"))
+        optimizer, lr_schedule = _forward("_setup", "optimizer"), _forward("_setup", "lr_schedule")
+        train_data, eval_data = _forward("_setup", "train_data"), _forward("_setup", "eval_data")
+        epochs, steps_per_epoch = _forward("_setup", "epochs"), _forward("_setup", "steps_per_epoch")
+        device = property(attrgetter("_setup.device"), _set_device)
+        epoch_num = _forward("_progress", "epoch_num")
+        step_num, update_num = _forward("_counts", "step_num"), _forward("_counts", "update_num")
+        samples_seen, optimizer_updates = _forward("_counts", "samples_seen"), _forward("_counts", "optimizer_updates")
 
     @named_arguments(ARGUMENTS)
     def __init__(
@@ -244,40 +264,46 @@ class Interface(Extensible, Generic[Model]):
         given |= {"epochs": epochs, "steps_per_epoch": steps_per_epoch, "device": device, "seed": seed}
         self._setup = Setup(require_device(device), optimizer_argument=optimizer)
         self._setup.replace({"model": model, "loss": loss})
-        self._refuse_unusable_loss()  # before an optimizer is made
-        self._setup.replace({name: part for name, part in given.items() if name not in ("model", "loss")})
+        self._refuse_unusable_loss()  # before the optimizer is made, whose errors would hide this one
+        self._setup.replace({name: value for name, value in given.items() if name not in ("model", "loss")})
         self._refuse_single_examples(self.train_data, self.eval_data)
         self._resume = Resume()
         self._windows, self._collector = Windows(), Collector()
-        self._told: set[str] = set()  # what warnings have told, once for each manager
+        self._warned_of: set[str] = set()  # the subjects of warnings that are given once for each manager
         self.history: History = History()
         self.seed: int | None = None if seed is None else require_count(seed, "seed", at_least=0)
         self.run_id: str = secrets.token_hex(8)
         self.train_dir: Path | None
         self.train_dir_number: int | None
+        """Which TrainManager of this process with a ``train_dir`` it is, from 1; None without one."""
         self.train_dir, self.train_dir_number = train_dir_and_number(train_dir)
-        self._has_run = False
-        self._step_seconds: deque[float] = deque(maxlen=1001)
-        added = named(extensions, self._options.words)
+        self._has_run = False  # turns True in the first run, which seeds and initialises
+        self._step_seconds: deque[float] = deque(maxlen=1001)  # of clocked steps; the oldest fall out
+        added = name_extensions(extensions, self._options.words)
         self._registry.add(added)
         if self.objective is not None:
             self.add_extension(self.objective, "objective")
         self.eval_at = eval_at
         self._recorded_arguments = record_of_manager(type(self), {**given, "extensions": added})
 
-    if not TYPE_CHECKING:  # which would let any attribute be read
+    if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             if name not in METHODS:
-                return super().__getattribute__(name)  # fails again, as a property may have failed
+                # Once more, for the error: a property may have raised an AttributeError of its own.
+                return super().__getattribute__(name)
             what = f"{type(self).__name__!r} object has no attribute {name!r}; did you mean {METHODS[name]}?"
             raise AttributeError(what, name=name)
+
+    def __dir__(self) -> list[str]:
+        """Return the names that completion offers: all but ``FOR_AUTHORS``."""
+        return [name for name in super().__dir__() if name not in FOR_AUTHORS]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a copy counts, feeds and collects for itself."""
         state = super().__getstate__()
         own = {name: copy.copy(state[name]) for name in ("_setup", "_progress")}
-        own["_progress"].first_step = 0  # a copy is in no phase
+        own["_progress"].first_step = 0  # a copy made in a phase is in no phase
         own |= {name: copy.deepcopy(state[name]) for name in ("_counts", "history")}
         own |= {"_windows": Windows(), "_collector": Collector(), "_resume": Resume()}
         return {**state, **own, "run_id": secrets.token_hex(8), "_chosen": None, "_held": None}
@@ -301,9 +327,9 @@ class Interface(Extensible, Generic[Model]):
         strict: bool = True,
         **arguments: Any,
     ) -> Self:
-        """Make the TrainManager of a checkpoint again, with its model, and load its state.
+        """Rebuild the TrainManager of a checkpoint, with its model, and load its state.
 
-        Classes of yours are made again if they are ``recorded`` and this program has imported them. Nothing else that a
+        Classes of yours are rebuilt if they are ``recorded`` and this program has imported them. Nothing else that a
         file names is imported or called, no more memory is taken than its files suggest, and extensions that ship are
         given no path of it.
 
@@ -332,7 +358,8 @@ class Interface(Extensible, Generic[Model]):
             CheckpointError: the checkpoint is damaged, there is no such value to override, or something is needed that
                 was not recorded: with all of it.
         """
-        from train_manager.loop import rebuilt_arguments as rebuilt  # here, as what reads files: most never do
+        # Imported here: most programs read no checkpoint, and need not wait for these modules.
+        from train_manager.loop import rebuilt_arguments as rebuilt
 
         checkpoint, parameters, state = rebuilt.read_parameters(Path(path))
         with rebuilt.memory_limit_of(checkpoint):
@@ -340,8 +367,12 @@ class Interface(Extensible, Generic[Model]):
             if made.train_dir is None:
                 resting = rebuilt.writers_to_rest(made._registry.hooks, has_data=made.train_data is not None)
                 made._registry.pause(resting)
-            made._load_state(state, strict, tells=False)  # of what was overridden, which counts
+            if "model" in arguments or "model" in (overrides or ()):
+                state = rebuilt.with_given_weights(state, made.model, made.extensions)
+            made._load_state(state, strict, overridden={*(overrides or ()), *arguments})
+        # Checkpoints to come must say how the components were made here, with the overridden options.
         made._setup.loaded = {}
+        # Once more, as the state has brought the options of the checkpoint.
         rebuilt.apply_options(made.optimizers, made.lr_schedule, overrides or {})
         return made
 
@@ -359,7 +390,7 @@ class Interface(Extensible, Generic[Model]):
         Return ``(inputs, targets)``, or a dict of the two if one is missing. For other parts of a batch write a
         ``@fixture("train_step_batch")`` method of that name.
         """
-        return parts_of(batch)
+        return unpack(batch)
 
     @overridable
     def get_true_batch_size(self, batch: Any) -> int | Tensor:
@@ -410,7 +441,8 @@ class Interface(Extensible, Generic[Model]):
         try:
             targets = self.fixtures["targets"]
         except FixtureNotFound:
-            if "targets" in self.fixtures:  # a provider of them has asked for another fixture
+            # A provider of the targets has failed, as it asked for another fixture that is missing.
+            if "targets" in self.fixtures:
                 raise
             raise no_targets(self.fixtures["batch"]) from None
         return self.loss(self.fixtures["prediction"], targets)  # type: ignore[no-any-return]
@@ -428,7 +460,8 @@ class Interface(Extensible, Generic[Model]):
     def _forward_again(self) -> Tensor:
         """Compute the loss of the forward pass anew, without its stages; the fixtures keep their values."""
         before = self.fixtures["prediction"]
-        cell = self._store.cells["prediction"]  # not by `modify`, which a hook would have to declare
+        # Written into the cell: `modify` would raise in a hook that has not declared that it modifies the prediction.
+        cell = self._store.cells["prediction"]
         try:
             with Losses() as losses:
                 cell.value = self._chosen.train_model_forward()
@@ -439,12 +472,13 @@ class Interface(Extensible, Generic[Model]):
     # ---- chosen once per call of train, eval and the like ------------------------------------------------------------
 
     def _refuse_unusable_loss(self) -> None:
-        """Refuse a loss that could not be called, as it is given; what an own method does with it is not known."""
+        """Refuse a loss that could not be called."""
+        # Not if a method that calls the loss is overridden: it may call the loss in another way.
         if not any(self._overrides(name, Interface) for name in _CALL_THE_LOSS):
             bind_loss(self.loss)
 
     def _refuse_single_examples(self, train_data: Any, eval_data: Mapping[str, Any]) -> None:
-        """Refuse examples in place of batches, if all methods that read a batch are those of this library."""
+        """Refuse examples in place of batches, unless an own method reads the batches."""
         modules = (str(getattr(getattr(type(self), name), "__module__", "")) for name in _READ_A_BATCH)
         if all(module.startswith("train_manager.") for module in modules):
             refuse_examples(train_data, "train_data")
@@ -452,16 +486,18 @@ class Interface(Extensible, Generic[Model]):
                 refuse_examples(data, f"eval_data[{name!r}]")
 
     def _choose(self) -> Chosen:
-        """Find the methods that the batches to come will call, past those that only hand on to the common one."""
+        """Find the methods that the batches to come will call."""
         names = {name: name for name in Chosen._fields[1:]}
         own = {name for name in names if name in vars(Interface) and self._overrides(name, Interface)}
+        # A train_model_forward that is not overridden only calls model_forward: the latter takes its place.
         names |= {name: common for name, common in _COMMON.items() if name not in own}
         as_usual = own.isdisjoint({"unpack_batch", "get_true_batch_size"})
         return Chosen(as_usual, **{field: self._ready(name) for field, name in names.items()})
 
-    if not TYPE_CHECKING:  # which would let any attribute be set
+    if not TYPE_CHECKING:  # a type checker that saw __setattr__ would accept any attribute
 
         def __setattr__(self, name: str, value: Any) -> None:
+            # The present training call has found its methods already, and would not see the new one.
             if self._chosen is not None and name in _FOUND_ONCE:
                 raise StageError(
                     f"{type(self).__name__}.{name} was replaced while a call that uses it runs",
@@ -472,7 +508,7 @@ class Interface(Extensible, Generic[Model]):
             if name == "decide":
                 self._decides = True
             elif name in _TRAIN_A_BATCH:
-                self._store.version += 1  # a batch must not be trained on without it
+                self._store.version += 1  # makes the region void, which would train on a batch without this method
             super().__setattr__(name, value)
 
     # ---- what a training consists of ---------------------------------------------------------------------------------
@@ -480,14 +516,14 @@ class Interface(Extensible, Generic[Model]):
     def mode(self, *, training: bool) -> AbstractContextManager[None]:
         """Set train or eval mode, with or without gradients, for a ``with`` block; restored per submodule.
 
-        Train mode is that of the model alone; eval mode also that of the modules of its loss.
+        Train mode is set for the model alone; eval mode also for the modules of its loss.
         """
         modules = self._setup.modules_of_model() if training else self._setup.modules()
         return mode(*modules, training=training)
 
     @property
     def called_model(self) -> Any:
-        """What the loop calls, the fixture ``model``: the model itself, or its compiled or wrapped form once it is set.
+        """The fixture ``model``, which the loop calls: the model, or its compiled or wrapped form once it is set.
 
         >>> from train_manager.testing import tiny_manager
         >>> tm = tiny_manager()
@@ -498,7 +534,7 @@ class Interface(Extensible, Generic[Model]):
     @called_model.setter
     def called_model(self, value: Any) -> None:
         self._setup.wrapped = None if value is self.model else value
-        if "model" in self.fixtures:
+        if "model" in self.fixtures:  # a run is open: its hooks must see the new form
             self.fixtures.modify("model", self.called_model)
 
     @property
@@ -527,7 +563,7 @@ class Interface(Extensible, Generic[Model]):
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
         """Tell the optimizers and the extensions that parameters of the model have been replaced: a layer has grown.
 
-        The new parameters go on with the moments of the old ones, as far as both shapes reach. Gradients that were
+        The new parameters continue with the moments of the old ones, as far as both shapes reach. Gradients that were
         gathered for the old ones are dropped. Then ``replace_parameters(replaced)`` of each extension that has such a
         method is called.
 
@@ -551,9 +587,9 @@ class Interface(Extensible, Generic[Model]):
                 tell(replaced)
 
     def brought_by(self, part: str) -> str:
-        """Return which phase has replaced a part, such as "model": ``"phase 2"`` is the second of all, ``""`` is none.
+        """Return which phase has replaced a component, such as "model": ``"phase 2"`` is the second, ``""`` is none.
 
-        So what an extension keeps for a model or an optimizer has a name in a checkpoint.
+        An extension that keeps something for each model or optimizer uses it as a name in its checkpoints.
 
         >>> from train_manager.testing import tiny_manager
         >>> tm = tiny_manager()
@@ -565,6 +601,20 @@ class Interface(Extensible, Generic[Model]):
         return self._setup.brought_by.get(part, "")
 
     @property
+    def ranks(self) -> Ranks:
+        """The processes that train together, as ``Distributed`` has joined them; without it, this process alone.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> tm.ranks.place
+        Place(rank=0, number=1)
+        """
+        paused = self._registry.paused
+        present = (one for name, one in self._registry.extensions.items() if name not in paused)
+        joined = (getattr(one, "joined", None) for one in present)
+        return next(filter(None, joined), ONE_PROCESS)
+
+    @property
     def paused_extensions(self) -> Set[str]:
         """The names of the extensions that pause, as ``phase(without=...)`` says."""
         return self._registry.paused
@@ -573,10 +623,15 @@ class Interface(Extensible, Generic[Model]):
     def _pausing(self, without: Iterable[str]) -> Iterator[None]:
         """Let extensions pause, for a ``with`` block."""
         names = [without] if isinstance(without, str) else list(without)
-        paused = [name for name in names if name not in self._registry.paused]  # perhaps by a phase around this one
+        # An extension that a phase around this one has paused must still pause after this block.
+        paused = [name for name in names if name not in self._registry.paused]
+        if self.ranks.place is not ALONE and any(hasattr(self.extensions.get(name), "joined") for name in paused):
+            what = "phase() cannot pause Distributed: the processes train together until the run ends"
+            raise StageError(what, name="without", stages=self.fixtures.path, cure="leave it out of without=")
         with ExitStack() as stack:
             stack.callback(self._rest_readers)
-            stack.callback(self._registry.resume, paused)  # also if one of them fails to let go
+            # Before the pause: if the `pause` of one extension raises, those that pause already must resume.
+            stack.callback(self._registry.resume, paused)
             self._registry.pause(paused)
             self._rest_readers()
             yield
@@ -585,7 +640,8 @@ class Interface(Extensible, Generic[Model]):
     def _adding(self, added: Extensions | None) -> Iterator[None]:
         """Add extensions, for a ``with`` block."""
         with ExitStack() as stack:
-            for name, extension in named(added, self._options.words).items():
+            for name, extension in name_extensions(added, self._options.words).items():
+                # The training may have an extension of this name already, as of the same class.
                 taken = free_name(extension, self.extensions) if name in self else name
                 self.add_extension(extension, taken)
                 stack.callback(self.remove_extension, taken)
@@ -625,24 +681,24 @@ class Interface(Extensible, Generic[Model]):
         Raises:
             CheckpointError: a file is damaged or not one of weights, or the weights do not fit.
         """
-        from train_manager.checkpoints.verification import looked_for_again
+        from train_manager.checkpoints.verification import retry_if_gone
         from train_manager.checkpoints.weights import checkpoints_at, mean_weights, without_prefix
 
         count = require_count(mean_of, "mean_of", at_least=1)
-        weights = looked_for_again(lambda: mean_weights(checkpoints_at(Path(path), at, mode, count)))
+        weights = retry_if_gone(lambda: mean_weights(checkpoints_at(Path(path), at, mode, count)))
         module = cast(nn.Module, self.model)
         weights = without_prefix(weights, module.state_dict().keys())
         require_fit(list(module_misfits("model", module, weights)), strict=strict)
-        restore_part(module, weights)
+        restore(module, weights)
 
     # ---- what hooks request ------------------------------------------------------------------------------------------
 
     def stop(self, reason: str, at: str = "step", *, whole_run: bool = False) -> None:
         """End the training after this step, or with ``at="epoch"`` after this epoch; hooks run as in any other end.
 
-        In a phase it ends the training of this phase, or with ``whole_run`` that of the run.
+        In a phase it ends the training of this phase, or with ``whole_run`` the training of the run.
 
-        A checkpoint that is saved before the epoch ends keeps a stop ``at="epoch"``. A program that goes on from where
+        A checkpoint that is saved before the epoch ends keeps a stop ``at="epoch"``. A program that resumes from where
         a stop has ended it trains on.
 
         Raises:
@@ -652,7 +708,7 @@ class Interface(Extensible, Generic[Model]):
         path = self.fixtures.path
         if "run" not in path:
             raise StageError("stop() was called, but no run is open", stages=path)
-        asker = self._store.running
+        asker = self._store.running  # the hook that calls stop; None if the program calls it between training calls
         asked_by = f"{asker.label} at {' > '.join(path)}" if asker is not None else None
         self._progress.run.stop(reason, at, asked_by, whole_run or "phase" not in path)
 
@@ -663,12 +719,13 @@ class Interface(Extensible, Generic[Model]):
         it ends the whole run.
 
         Returns:
-            Whether the loop will see the note: a training is under way, or the run is ending. Else none is left.
+            Whether the loop will see the note: a training call is under way, or the run is ending. Else none is left.
         """
         run = self._store.open.get("run")
+        # No step is under way that could be finished: the caller (a signal handler) ends the program by itself.
         if "train" not in self._store.open and not (run is not None and run.is_ending):
             return False
-        self._asked_from_outside = reason
+        self._asked_from_outside = reason  # nothing else: a signal may come between any two bytecodes
         return True
 
     def eval_soon(self) -> None:
@@ -718,16 +775,16 @@ class Interface(Extensible, Generic[Model]):
             self._progress.run.save_requested = True
 
     def decide(self, requests: Requests) -> Requests:
-        """Return what the loop does of what was requested: all of it. It looks at requests nowhere else.
+        """Return the requests that the loop follows: all of them. The loop looks at requests nowhere else.
 
-        An extension may replace it, so that processes agree: ``train_manager.decide = self.agree``. That is called in
-        each process twice for each batch, and around each epoch, whether or not something was requested. A request may
-        be added, but one that was made cannot be taken back.
+        An extension may replace it, so that processes agree: ``train_manager.decide = self.agree``. The replacement is
+        called in each process twice for each batch, and around each epoch, also if nothing was requested. It may add a
+        request, but cannot take one back.
         """
         return requests
 
     def _decide(self, data_ended: bool = False, *, call_ends: bool = False) -> Requests:
-        """Return what the loop does of what was requested, here or in a process that this one agrees with.
+        """Return the requests that the loop follows, of this process and of those that it agrees with.
 
         Args:
             data_ended: the epoch's data has ended.
@@ -738,11 +795,12 @@ class Interface(Extensible, Generic[Model]):
             progress.run.stop(self._asked_from_outside, "step", None, whole_run=True)
         requests = progress.requests(data_ended)
         if call_ends and progress.run.saves_at_end and progress.saved_at != self._place_of_checkpoint():
-            requests = requests._replace(save_at_end=True)  # of this decision alone: the call may not end here yet
+            # In this decision alone: run.saves_at_end stays, as a further training call in this run ends later.
+            requests = requests._replace(save_at_end=True)
         if self._decides:
             requests = self.decide(requests)
         if requests is not NOTHING:
-            progress.run.take_over(requests)
+            progress.run.take_over(requests)  # a request of another process counts in this one too
         return requests
 
     def closure(self, optimizer: str | None = None) -> Callable[[], Tensor]:
@@ -768,13 +826,15 @@ class Interface(Extensible, Generic[Model]):
         """Return the closure that a step calls; its first call finds the gradients there, as hooks have seen them."""
         step = self._progress.step
         loss = step.backwards[name].loss
+        # A hook has modified the loss after forward() computed it: a loss computed anew would lack the modification.
         if loss is step.hooked_loss and step.hooked_loss is not step.forward_loss:
             self._windows[name].is_modified = True
-        return once_known(loss, self.closure(name))
+        closure, gradients = once_known(loss, self.closure(name)), self._windows.gradients
+        return closure if gradients is None else lambda: gradients.mean_loss(closure())
 
     def _loss_again(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
         """Compute a loss anew, under the precision of the batch, and its gradients."""
-        free_gradients(self._windows[name].optimizer)  # before the forward pass, which has their memory
+        free_gradients(self._windows[name].optimizer)  # now, so that the forward pass can use their memory
         autocast: Callable[[], AbstractContextManager[Any]] = self.fixtures.get("autocast", nullcontext)
         with torch.enable_grad(), autocast():
             loss = require_training_loss(compute())
@@ -785,7 +845,7 @@ class Interface(Extensible, Generic[Model]):
         """Return an optimizer and its name, in a method that ``train_batch`` calls."""
         if "train_step_batch" in self._store.open:
             sole = self.optimizer
-            if name is None and isinstance(sole, Optimizer):  # as nearly always
+            if name is None and isinstance(sole, Optimizer):  # the usual case first: this runs in each step
                 return "optimizer", sole
         else:
             cure = "call it in train_batch(self, ...), or train on a batch: tm.train_on_batch(batch)"
@@ -831,7 +891,7 @@ class Interface(Extensible, Generic[Model]):
             what = f"probe() was called, but {type(self.model).__name__} trains itself: it has no forward pass"
             raise StageError(what, stages=self.fixtures.path, cure="call the model itself")
         else:
-            return require_prediction(probed(self._store, kind, self._setup.on_device(batch)), self.model)
+            return require_prediction(probe_batch(self._store, kind, self._setup.on_device(batch)), self.model)
         cure = "call it in a hook such as post_train_step_batch, or in train_batch(self, ...)"
         raise StageError(what, stages=self.fixtures.path, cure=cure)
 
@@ -839,14 +899,14 @@ class Interface(Extensible, Generic[Model]):
 
     @property
     def findings(self) -> list[Finding]:
-        """What checks have found in this training so far, also those of a loaded checkpoint; see ``add_finding``."""
+        """The findings of checks in this training so far, also those of a loaded checkpoint; see ``add_finding``."""
         return self._progress.findings
 
     def add_finding(self, finding: Finding, *more: Finding) -> None:
-        """Keep what a check has found, and warn of it unless it is a note; one that is known is left out.
+        """Keep a finding of a check, and warn of it unless it is a note; a finding that is known is left out.
 
-        Checkpoints have it, so that a training that goes on does not tell it again, and ``RunRecord`` writes it to
-        ``run.json``.
+        Checkpoints keep the findings, so that a training that resumes does not warn of them again, and ``RunRecord``
+        writes them to ``run.json``.
 
         >>> from train_manager.telling.findings import Finding
         >>> from train_manager.testing import tiny_manager
@@ -857,39 +917,40 @@ class Interface(Extensible, Generic[Model]):
           where  body.norm
 
         Args:
-            finding: it is the same as a known one if its check, what it has found and where are the same.
-            more: further ones, of which the same warning tells.
+            finding: a finding is known if one with the same check, the same text and the same place is.
+            more: further findings, which the same warning names.
         """
         new = [one for one in (finding, *more) if self._progress.keep_finding(one)]
-        told = [one.in_a_line for one in new if one.level != "note"]
-        if told:
-            warnings.warn("; ".join(told), stacklevel=users_level())
+        lines = [one.in_a_line for one in new if one.level != "note"]
+        if lines:
+            warnings.warn("; ".join(lines), stacklevel=users_level())
 
     def _look_at_parameters(self, name: str) -> None:
-        """Tell which parameters are left out, as the gradients of one of an optimizer's first windows are complete."""
+        """Warn of parameters that are left out; called as one of an optimizer's first windows has its gradients."""
         setup = self._setup
         if not self.check_parameters:
             setup.looked_at.add(name)
             return
         idle, findings = setup.idle.get(name), list[Finding]()
-        if idle is None:
+        if idle is None:  # the first window: most mistakes show in it
             idle = setup.idle[name] = Idle(setup.optimizers[name])
-            findings += found_in_first_window(
+            findings += check_first_window(
                 setup.model,
                 setup.loss,
                 setup.optimizers,
                 name,
                 wrapped=setup.wrapped is not None,
                 around=[one for level in self._resume.phases.around for one in level.setup.optimizers.values()],
-                frozen=self._frozen_by_extensions(),
+                frozen=self._frozen_parameter_ids(),
             )
         else:
             idle.look()
-        if idle.is_known or self._progress.feed.datasource_name != "train":  # another set may use the rest
+        # With several sets of data (Interleaved), the batches of another set may use the parameters that are idle here.
+        if idle.is_known or self._progress.feed.datasource_name != "train":
             setup.looked_at.add(name)
             del setup.idle[name]
             if idle.is_known:
-                findings += idle.found(setup.model, setup.loss, setup.optimizers[name], name)
+                findings += idle.find(setup.model, setup.loss, setup.optimizers[name], name)
         if findings:
             self.add_finding(*findings)
 
@@ -897,6 +958,7 @@ class Interface(Extensible, Generic[Model]):
 
     @property
     def first_step(self) -> int:
+        """``step_num`` as the training began, or the present phase."""
         return self._progress.first_step
 
     @property
@@ -910,7 +972,7 @@ class Interface(Extensible, Generic[Model]):
 
     @property
     def step_limit(self) -> int | None:
-        """The ``step_num`` at which the present call of ``train_steps`` ends; None in other calls."""
+        """The ``step_num`` at which the present call of ``train_steps`` ends; None in other training calls."""
         return self._progress.call.step_limit
 
     @property
@@ -943,14 +1005,17 @@ class Interface(Extensible, Generic[Model]):
 
     @property
     def entered_by(self) -> str | None:
+        """The method that opened the present or last run, as "train"; None if the program holds it open."""
         return self._progress.run.entry
 
     @property
     def batch_num(self) -> int:
+        """The number of the batch in its epoch, from 1, also of one that was skipped."""
         return self._progress.feed.batch_num
 
     @property
     def datasource_name(self) -> str:
+        """The set of ``Interleaved`` data that the batch is of; "train" if there is one set only."""
         return self._progress.feed.datasource_name
 
     @property
@@ -962,7 +1027,7 @@ class Interface(Extensible, Generic[Model]):
 
     @property
     def resumed_stages(self) -> Set[str]:
-        """The stages that were open in the checkpoint that this run goes on from, until they have opened again."""
+        """The stages that were open in the checkpoint that this run resumes from, until they have opened again."""
         return self._progress.reopens
 
     @property
@@ -971,16 +1036,17 @@ class Interface(Extensible, Generic[Model]):
 
         The median of the last thousand. On a GPU it is the time to hand the work over.
         """
-        import statistics  # here: with fractions and decimals it takes a while
+        import statistics  # here: it imports fractions and decimal, which few programs need
 
         return statistics.median(self._step_seconds) if self._step_seconds else float("nan")
 
     def _is_last_step(self) -> bool:
-        progress, part = self._progress, self._progress.part
+        """Return whether the training call ends with the present step, as far as that is known."""
+        progress, epoch_part = self._progress, self._progress.epoch_part
         if progress.run.stop_at == "step" or self._steps_begun() == progress.call.end_step:
             return True
-        ends_with_epoch = part.is_last or progress.run.stop_at == "epoch"
-        return ends_with_epoch and (part.end_requested or self._is_last_batch())
+        ends_with_epoch = epoch_part.is_last or progress.run.stop_at == "epoch"
+        return ends_with_epoch and (epoch_part.end_requested or self._is_last_batch())
 
     def _steps_begun(self) -> int:
         """Return ``step_num``, with a batch that is not counted yet."""
@@ -1020,9 +1086,11 @@ class Interface(Extensible, Generic[Model]):
         require_ready_to_train(
             self.model, bool(self.optimizers), self.train_data, passes, self.eval_data, (epochs or 0) + 1
         )
+        self.ranks.require_data(self.train_data, self.eval_data)
 
     def _prepare_run(self, entry: str | None) -> None:
-        if entry not in self._checked:
+        self._registry.use_rank(self.ranks.place.rank)  # before the check, which looks at the hooks of this process
+        if entry not in self._checked:  # each entry opens other stages, so each is checked once
             try:
                 self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
             except CheckError as error:
@@ -1030,31 +1098,46 @@ class Interface(Extensible, Generic[Model]):
                 raise
         if not isinstance(self.model, nn.Module):
             warn_of_idle_hooks(self._registry.hooks, self.model)
-        require_train_dir_for_hooks(self._registry.hooks, self.train_dir is not None)
-        if self.train_dir is not None:
+        given = {"train_dir": self.train_dir, "device": self.device}
+        require_arguments_for_hooks(self._registry.hooks, given, [one.name for one in self._registry.providers])
+        if self.train_dir is not None and not self.ranks.place.rank:  # only rank 0 writes there
             make_train_dir(self.train_dir)
         if self.seed is not None and not self._has_run:
             seed_all(self.seed)
         if not self._has_run:
-            self._setup.note()
-        self._asked_from_outside = None
+            self._setup.note()  # before a hook can change options or freeze parameters
+        self._asked_from_outside = None  # a signal of the last run must not end this one
         self._progress.begin_run(entry, self.step_num)
 
     @contextmanager
-    def _methods_chosen(self) -> Iterator[None]:
-        """Choose the methods that each batch calls, anew for each call from outside; errors show the user's frames."""
+    def _methods_chosen(self, entry: str | None = None) -> Iterator[None]:
+        """Choose the methods that each batch calls, anew for each call from outside; errors show the user's frames.
+
+        Args:
+            entry: the method of a training call; then an interrupt says where the next training call begins.
+        """
         before, self._chosen = self._chosen, self._choose()
         try:
             yield
         except BaseException as error:
             hide_own_frames(error)
+            self.ranks.fail(error)
+            if entry is not None and isinstance(error, KeyboardInterrupt) and "run" not in self.fixtures.path:
+                counts = {"step": self.step_num, "epoch": self.epoch_num, "epochs": self.epochs}
+                note_next_call(error, entry, **counts, saved_at=self._progress.run.saved_at)
             raise
         finally:
             self._chosen = before
 
     def _approve_extensions(self) -> None:
         super()._approve_extensions()
-        if "run" in self.fixtures.path:  # the check at the start of the run has not seen them
+        if "run" in self.fixtures.path:  # the check at the start of the run has not seen these extensions
+            joined = [getattr(one.extension, "joined", None) for one in self._registry._added.values()]
+            if any(one is not None and one.gradients is None for one in joined):
+                what = "Distributed was added while a run is open, so its processes have not begun the run together"
+                raise StageError(
+                    what, stages=self.fixtures.path, cure="add it before the run: extensions=[Distributed()]"
+                )
             entry, held = self.entered_by, self.entered_by is None
             self._checked[entry] = self._check(None, "as an extension was added or removed", outside=held)
 
@@ -1062,24 +1145,25 @@ class Interface(Extensible, Generic[Model]):
         """Warn, once, of schedules by epoch that stand still in a loop of the program's own."""
         run, batches = self._progress.run, 0 if self._progress.own is None else self._progress.own.batches
         present = {name: one for name, one in self._registry.extensions.items() if name not in self._registry.paused}
+        # An extension with a schedule by epoch has this method: whether it still waits for an epoch after this one.
         waits = {name: getattr(one, "waits_for_epoch", None) for name, one in present.items()}
         extensions = [name for name, waits_for in waits.items() if waits_for is not None and waits_for(self.epoch_num)]
         names = [*([] if self.lr_schedule is None else ["lr_schedule"]), *extensions]
-        is_loop = batches > 1  # one may be a trial
-        if is_loop and names and not run.has_ended_epoch and "epochs" not in self._told:
-            self._told.add("epochs")
+        is_loop = batches > 1  # a single call of train_on_batch may be a trial
+        if is_loop and names and not run.has_ended_epoch and "epochs" not in self._warned_of:
+            self._warned_of.add("epochs")
             what = f"the run ends after {batches:,} batches of train_on_batch and no epoch"
-            told = f"{what}, so what counts epochs has stood still: {' and '.join(map(repr, names))}"
-            warnings.warn(f"{told} (call tm.end_epoch() where an epoch of yours ends)", stacklevel=users_level())
+            text = f"{what}, so what counts epochs has stood still: {' and '.join(map(repr, names))}"
+            warnings.warn(f"{text} (call tm.end_epoch() where an epoch of yours ends)", stacklevel=users_level())
 
     def _never_reached(self) -> list[Hook]:
-        """Return the hooks of stages that stand nowhere in the source and have not opened so far."""
+        """Return the hooks of stages that the check has not found in the source, and that have not opened so far."""
         if not any(self._checked.values()):
             return []
         return [hook for hook in self._unopened if hook.stage not in self._store.plans]
 
     def _check_once(self) -> None:
-        """Leave it to the check of each run."""
+        """Check nothing as the first stage opens: ``_prepare_run`` checks each run."""
 
     def _refuse_inside(self, method: str, *stages: str, cure: str = ASK) -> None:
         alive = next((stage for stage in stages if stage in self.fixtures.path), None)
@@ -1101,7 +1185,8 @@ class Interface(Extensible, Generic[Model]):
 
         The model, the loss if it has weights, optimizers, schedulers, the state of each extension and of schedules on
         the manager's own hooks, further attributes with a ``state_dict``, random states, counters, the position in the
-        data, gradients of open windows, phases, the history, and how all of these were made.
+        data, gradients of open windows, phases, the history, and how all of these were made. If several processes train
+        together, all of them must call it: sums and random states are those of all.
 
         >>> from train_manager.testing import tiny_manager
         >>> tm = tiny_manager(epochs=2)
@@ -1117,15 +1202,17 @@ class Interface(Extensible, Generic[Model]):
         """
         self._refuse_while_alive("state_dict", "in a hook, ask for it: train_manager.save_soon()")
         levels, path = self._levels(), self.fixtures.path
-        held = self._frozen_by_extensions()
+        held = self._frozen_parameter_ids()
+        # One state for the training, and one for each open phase, with the components that only the phase has. The
+        # open stages belong to the innermost level.
         states = [
-            level.state_dict(around, path if level is levels[-1] else (), held)
+            level.state_dict(around, path if level is levels[-1] else (), held, self.ranks)
             for around, level in zip([None, *levels], levels, strict=False)
         ]
         return {
             **states[0],
-            "fit": {**states[0]["fit"], "extensions": made_extensions(self._registry.extensions), "seed": self.seed},
-            "calls": self._resume.calls.state_dict(),
+            "fit": {**states[0]["fit"], "extensions": extension_facts(self._registry.extensions), "seed": self.seed},
+            "calls": self._resume.call_log.state_dict(),
             "phases": {"entered": self._resume.phases.state_dict(), "open": states[1:]},
             "extensions": self._extension_states(),
             "schedules": self._schedule_states(),
@@ -1134,14 +1221,14 @@ class Interface(Extensible, Generic[Model]):
             "counts": self._counts.state_dict(),
             "history": self.history.state_dict(),
             "findings": [finding.to_dict() for finding in self.findings],
-            "random": random_state(),
+            "random": random_state_of_ranks(self.ranks),
             "parameters": as_written(self._recorded_arguments),
         }
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Go on from what ``state_dict`` returned, in a training made of the same parts.
+        """Resume from what ``state_dict`` returned, in a training made of the same components.
 
-        If it was in the middle of phases, what belongs to them is restored as the same phases are opened again.
+        If the state was saved inside of phases, their states are restored as the same phases are opened again.
 
         Args:
             state: what ``state_dict`` returned.
@@ -1149,14 +1236,16 @@ class Interface(Extensible, Generic[Model]):
 
         Raises:
             CheckpointError: the state does not fit; with all that is missing, unexpected or of another shape. Or it has
-                not the form of a state, or an extension cannot load its part: some parts may have been restored then.
-            StageError: a batch is alive, or a training is under way.
+                not the form of a state, or an extension cannot load its state: some components may have been restored.
+            StageError: a batch is alive, or a training call is under way.
         """
         self._refuse_while_alive("load_state_dict", "load it in a hook of load_checkpoint, or outside of a run")
         self._load_state(state, strict)
 
-    def _load_state(self, state: Mapping[str, Any], strict: bool, *, tells: bool = True) -> None:
-        is_in_run = "load_checkpoint" in self.fixtures.path  # of a program that was started again
+    def _load_state(self, state: Mapping[str, Any], strict: bool, *, overridden: Set[str] = frozenset()) -> None:
+        # In this stage a program was started again, and will make its training calls again. Elsewhere the program
+        # loads a state by itself, and makes further training calls.
+        is_in_run = "load_checkpoint" in self.fixtures.path
         try:
             epochs = self.epochs if is_in_run and self._progress.run.entry == "train" else None
             resume = self._resume.begin(state, are_made_again=is_in_run, strict=strict, epochs=epochs)
@@ -1166,21 +1255,22 @@ class Interface(Extensible, Generic[Model]):
             if isinstance(error, TrainManagerError):
                 raise
             raise not_a_state(error) from error
-        self._resume = resume
-        if tells:
-            self._tell(state, differences)
-        self._progress.saved_at = self._place_of_checkpoint()  # a call that trains no more has nothing new to save
+        self._resume = resume  # only now: after an error the manager has made no other training calls than before
+        self._tell(state, [one for one in differences if not one.is_of(overridden)])
+        self._progress.saved_at = self._place_of_checkpoint()  # a training call without a step has nothing new to save
 
     def _levels(self) -> list[Level]:
         """Return the training, and the phases that are open in it, from the outside in."""
         return [*self._resume.phases.around, Level(self._setup, self._progress)]
 
     def _tell(self, state: Mapping[str, Any], differences: list[Difference]) -> None:
-        """Warn of what differs, or that an earlier version does not say."""
+        """Warn where the program differs from the one that saved the state; or that the state does not say it."""
+        if self.ranks.place.rank:
+            return  # rank 0 warns of the same
         if "fit" in state:
             tell_of_differences(differences)
         else:
-            tell_of_earlier_version(self._told)
+            tell_of_earlier_version(self._warned_of)
 
     def _restore(self, state: Mapping[str, Any], strict: bool, *, is_whole: bool, is_there: bool) -> list[Difference]:
         """Restore the levels that are open here, and all that has no level.
@@ -1188,111 +1278,121 @@ class Interface(Extensible, Generic[Model]):
         Args:
             state: what ``state_dict`` returned.
             strict: refuse a state that does not fit.
-            is_whole: no phase of it is still to be opened.
+            is_whole: all phases of the state have been opened here.
             is_there: the program has come to the place of the state.
 
         Returns:
             Where the program differs from the one that wrote the state.
         """
+        # Refused before anything is changed.
         require_kinds(self.state_dict(), state)
         levels = self._levels()
         saved = [state, *state["phases"]["open"]]
-        found, differences = self._compared(state, is_there=is_there)
+        found, differences = self._compare_state(state, is_there=is_there)
         require_fit([*found, *self._missing(state, is_whole=is_whole)], strict=strict)
-        held = self._frozen_by_extensions()
+        # The levels that are open here. strict=False: phases of the state may still be to be opened.
+        held = self._frozen_parameter_ids()
         for level, of_level in zip(levels, saved, strict=False):
-            differences += level.load_state_dict(of_level, held, is_there=is_there)
+            differences += level.load_state_dict(of_level, held, is_there=is_there, ranks=self.ranks)
+        # After the levels: the values of a Book belong to the epochs and phases that these have restored.
         self._load_extension_states(self._states_of_extensions(state))
         self._load_schedule_states(state["schedules"])
         for name, attribute in self._attributes().items():
             if name in state["attributes"]:
-                restore_part(attribute, state["attributes"][name])
+                restore(attribute, state["attributes"][name])
         self._counts.load_state_dict(state["counts"])
         self.history.load_state_dict(state["history"])
-        for finding in state.get("findings", ()):  # which an earlier version lacks
+        for finding in state.get("findings", ()):  # states of an earlier version lack findings
             self._progress.keep_finding(Finding.from_dict(finding))
-        if "partial" not in state["run"]:  # of an earlier version
+        if "partial" not in state["run"]:  # a state of an earlier version
             levels[0].progress.partial = self.history.place_of_part()
+        # The gradients are of the innermost phase, so they wait until it is open.
         if is_whole or not state["phases"]["open"]:
             fit = {name: made for level in saved for name, made in level.get("fit", {}).get("optimizers", {}).items()}
             windows = self._setup.gradients_of_windows(state["windows"], fit)
             self._windows.load_state_dict(windows, self.optimizers)
-        set_random_state(state["random"])
+        set_random_state_of_rank(self.ranks, state["random"])
         return differences
 
-    def _compared(self, state: Mapping[str, Any], *, is_there: bool) -> tuple[list[str], list[Difference]]:
-        """Return what of a saved state does not fit, and how its extensions were others."""
+    def _compare_state(self, state: Mapping[str, Any], *, is_there: bool) -> tuple[list[str], list[Difference]]:
+        """Return why a saved state does not fit, and where its extensions differ from those here."""
         levels, saved = self._levels(), [state, *state["phases"]["open"]]
         found = [
             misfit
             for around, level, of_level in zip([None, *levels], levels, saved, strict=False)
             for misfit in level.misfits(around, of_level, is_there=is_there)
         ]
-        extensions = [*self._compared_extensions(state)] if is_there else []
+        extensions = [*self._compare_extensions(state)] if is_there else []
         found += [one for one in extensions if isinstance(one, str)]
         return found, [one for one in extensions if isinstance(one, Difference)]
 
     def _tell_of_another_program(self, state: Mapping[str, Any]) -> None:
-        """Compare a state whose place the program does not come to, as it makes other calls."""
-        found, differences = self._compared(state, is_there=True)
+        """Compare the program with a state that was loaded on its way, as it turns out to be another program."""
+        found, differences = self._compare_state(state, is_there=True)
         require_fit(found, strict=self._resume.strict)
         self._tell(state, [*differences, *self._setup.other_options()])
 
     def _extension_states(self) -> dict[str, Any]:
-        with saved_or_loaded(self._open_lifetimes()):
-            return {name: one.state_dict() for name, one in self._registry.extensions.items()}
+        with use_lifetimes(self._open_lifetimes(), self.ranks):
+            own = self._registry.extensions.items()
+            return {name: one.state_dict() if self._runs_here(one) else {} for name, one in own}
+
+    def _runs_here(self, extension: Extension) -> bool:
+        """Return whether the hooks of an extension run in this process; elsewhere it has no state."""
+        return not (extension.ranks == 0 and self.ranks.place.rank)
 
     def _load_extension_states(self, states: Mapping[str, Any]) -> None:
-        """Load those of the extensions that are here; after the epochs and phases, to which values of them belong."""
+        """Load the states of the extensions that are here."""
         for name, extension in self._registry.extensions.items():
-            if name in states:
+            if name in states and self._runs_here(extension):
                 try:
-                    with saved_or_loaded(self._open_lifetimes()):
+                    with use_lifetimes(self._open_lifetimes(), self.ranks):
                         extension.load_state_dict(states[name])
                 except Exception as error:
                     if isinstance(error, TrainManagerError):
                         raise
                     raise not_a_state(error, f"the state of extension {name!r}") from error
 
-    def _compared_extensions(self, state: Mapping[str, Any]) -> Iterator[str | Difference]:
-        """Say what of the saved extensions does not fit, and what differs."""
+    def _compare_extensions(self, state: Mapping[str, Any]) -> Iterator[str | Difference]:
+        """Say which saved extensions do not fit, and which differ."""
         fit, goes_on = state.get("fit", {}), self.epochs > state["epoch_num"]
         if fit.get("seed", self.seed) != self.seed:
             yield Difference("seed", str(self.seed), str(fit["seed"]), "the random states of the checkpoint")
         if "extensions" in fit:
-            here = made_extensions(self._registry.extensions)
+            here = extension_facts(self._registry.extensions)
             yield from extensions_that_differ(here, fit["extensions"], state["extensions"])
         for name, saved in self._states_of_extensions(state).items():
-            yield from self._compared_state(name, saved, goes_on=goes_on)
+            yield from self._compare_extension_state(name, saved, goes_on=goes_on)
 
-    def _compared_state(self, name: str, saved: Any, *, goes_on: bool) -> Iterable[str | Difference]:
+    def _compare_extension_state(self, name: str, saved: Any, *, goes_on: bool) -> Iterable[str | Difference]:
         compare = getattr(self._registry.extensions[name], "compared_with", None)
         return () if compare is None else compare(saved, goes_on=goes_on)
 
     def _refused_states(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the saved states that extensions here cannot take; others may come on the way."""
+        """Return the saved states that extensions of their names cannot take; a phase may bring others that can."""
         taken, here = self._states_of_extensions(state), self._registry.extensions
         return {
             name: saved
             for name, saved in state["extensions"].items()
             if name in here
             if name not in taken
-            or any(isinstance(one, str) for one in self._compared_state(name, saved, goes_on=False))
+            or any(isinstance(one, str) for one in self._compare_extension_state(name, saved, goes_on=False))
         }
 
     def _states_of_extensions(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the saved states of the extensions that are here, and of the same class."""
+        """Return the saved states of the extensions that are here, and that are of the same class."""
         here = self._registry.extensions
-        replaced = replaced_extensions(made_extensions(here), state.get("fit", {}).get("extensions", {}))
+        replaced = replaced_extensions(extension_facts(here), state.get("fit", {}).get("extensions", {}))
         return {
             name: state["extensions"][name] for name in here if name in state["extensions"] and name not in replaced
         }
 
-    def _frozen_by_extensions(self) -> set[int]:
+    def _frozen_parameter_ids(self) -> set[int]:
         return {id(p) for one in self.extensions.values() for p in getattr(one, "frozen_parameters", ())}
 
     def _keep_changes_to_loaded(self) -> None:
-        """Take what hooks have changed of the parts that were loaded into the state that is restored once more."""
+        """Put the changes that hooks of load_checkpoint have made to the loaded components into the state."""
+        # Without it, the changes would be undone as the state is restored once more, at its place in the program.
         resume = self._resume
         if resume.state is not None and not resume.phases.is_behind:
             state = self.state_dict()
@@ -1302,11 +1402,13 @@ class Interface(Extensible, Generic[Model]):
                 changed["fit"] = dict(resume.state["fit"])
                 for kind, loaded in self._levels()[0].setup.loaded_states(state).items():
                     changed[kind] = resume.state.get(kind, {}) | loaded
-                    now = {name: state["fit"][kind][name] for name in loaded}  # with the parameters in the order here
+                    # The states now have their parameters in the order of this program, as `fit` must say.
+                    now = {name: state["fit"][kind][name] for name in loaded}
                     changed["fit"][kind] = resume.state["fit"].get(kind, {}) | now
-            from train_manager.checkpoints.copies import copied
+            from train_manager.checkpoints.copies import copy_state
 
-            resume.state |= copied(changed)
+            # A copy: state_dict holds the tensors of the model itself, which the program may change on its way.
+            resume.state |= copy_state(changed)
 
     def _lifetime(self, per: str) -> Lifetime:
         """Return the lifetime of the present epoch, of the present phase, or of all."""
@@ -1315,14 +1417,14 @@ class Interface(Extensible, Generic[Model]):
         return self._progress.lifetime if per == "phase" else self._levels()[0].progress.lifetime
 
     def _open_lifetimes(self) -> dict[str, list[Lifetime]]:
-        """Return the lifetimes that go on: of open epochs, of the training and the open phases, and of all."""
+        """Return the lifetimes that continue: of open epochs, of the training and the open phases, and of all."""
         levels = [level.progress for level in self._levels()]
         phases = [progress.lifetime for progress in levels]
         epochs = [lifetime for progress in levels for lifetime in progress.open_epochs()]
         return {"epoch": epochs, "phase": phases, "manager": phases[:1]}
 
     def _place_of_checkpoint(self) -> tuple[int, ...]:
-        """Return what a checkpoint of this moment is of."""
+        """Return step, epoch and depth of phases: where these are the same, a second checkpoint has nothing new."""
         return self.step_num, self.epoch_num, len(self._resume.phases.around)
 
     def _attributes(self) -> dict[str, Any]:
@@ -1330,7 +1432,7 @@ class Interface(Extensible, Generic[Model]):
 
     def _missing(self, state: Mapping[str, Any], *, is_whole: bool) -> Iterator[str]:
         """Say which extensions and attributes the checkpoint has a state of, and this training lacks."""
-        if is_whole:  # else a phase is still to add its own
+        if is_whole:  # else a phase that is still to be opened may add the extension
             for name, saved in state["extensions"].items():
                 if saved and name not in self._registry.extensions:
                     yield f"the checkpoint has a state of extension {name!r}, which the training lacks"
@@ -1345,6 +1447,7 @@ class Interface(Extensible, Generic[Model]):
             raise StageError(what, name=alive, stages=self.fixtures.path, cure=cure)
 
 
+# The method that train_... and eval_... call unless they are overridden.
 _COMMON = {
     "train_model_forward": "model_forward",
     "eval_model_forward": "model_forward",

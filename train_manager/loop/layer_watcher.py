@@ -1,4 +1,4 @@
-"""The base of extensions that measure the layers of a model: what they have measured, where it goes, and its state."""
+"""The base of extensions that measure the layers of a model: it keeps, sends and saves their numbers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from train_manager.core.decorators import always, priority
-from train_manager.core.extension import Extension
 from train_manager.loop.books import Book
+from train_manager.loop.drawing import Drawing
 from train_manager.metrics.columns_by_name import ColumnsByName
 
 
-class LayerWatcher(Extension):
+class LayerWatcher(Drawing):
     """Keep numbers of layers, of each phase apart, and give them to the ``writer`` if there is one.
 
     A subclass appends in its hooks to ``self._series.of(train_manager)``, and calls ``send`` there as that is full.
@@ -27,11 +27,12 @@ class LayerWatcher(Extension):
     """
 
     def __init__(self) -> None:
+        # Per phase: the layers of a phase with another model are other layers.
         self._series = Book(ColumnsByName, per="phase")
 
     @property
     def series(self) -> ColumnsByName:
-        self._series.latest.send(None)
+        self._series.latest.send(None)  # brings values that still wait on the device into the columns
         return self._series.latest
 
     @always
@@ -40,7 +41,9 @@ class LayerWatcher(Extension):
 
     post_phase = post_run = post_train
 
-    @priority(-1000)  # before the state is saved: else a training that goes on from it would send the same again
+    # Before the hook that saves the state: with unsent values in the state, a training that resumes would send them
+    # to the writer a second time.
+    @priority(-1000)
     def pre_save_checkpoint(self, train_manager: Any, writer: Any = None) -> None:
         self._series.of(train_manager).send(writer)
 

@@ -39,13 +39,13 @@ class Losses(dict[str, Tensor]):
     tensor(12.5000)
 
     Attributes:
-        added: the sum of what was added; None if nothing was.
-        of_forward: the names of what was collected here, in a forward pass.
+        added: the sum of the terms that ``add_loss`` has added; None if there is none.
+        of_forward: the names of the terms that were collected in a forward pass.
     """
 
     added: Tensor | None = None
-    of_forward: frozenset[str] = frozenset()
-    _collector: Collector | None = None
+    of_forward: frozenset[str] = frozenset()  # frozen: a default of the class must not change for all objects
+    _collector: Collector | None = None  # while a `with` block is open
 
     def __enter__(self) -> Losses:
         self._collector = Collector(self).__enter__()
@@ -57,7 +57,7 @@ class Losses(dict[str, Tensor]):
         self._collector = None
 
     def forget_added(self) -> None:
-        """Forget what was added, as another forward pass of the same batch begins; its parts replace these."""
+        """Forget the terms of the last forward pass, as another forward pass of the same batch begins."""
         for name in self.of_forward:
             self.pop(name, None)
         self.added, self.of_forward = None, frozenset()
@@ -68,15 +68,16 @@ class Losses(dict[str, Tensor]):
         self.collect(name, value)
 
     def collect(self, name: str, value: Tensor) -> None:
-        """Keep a scalar under a name, or add it to the one that has this name."""
+        """Keep a scalar under a name; if a term of the forward pass has this name, add the scalar to it."""
+        # A term that train_batch has added itself (OwnLosses) may have the name too: it is replaced.
         self[name] = self[name] + value if name in self.of_forward else value
         self.of_forward |= {name}
 
     def total(self, loss: Tensor | None) -> Tensor:
-        """Return the loss to train on: that of the loss function, plus all that was added.
+        """Return the loss to train on: the loss of the loss function, plus all that was added.
 
         Args:
-            loss: what the loss function returned; may be None.
+            loss: the value that the loss function returned; may be None.
 
         Raises:
             InputError: ``loss`` is None, and nothing was added.
@@ -89,7 +90,8 @@ class Losses(dict[str, Tensor]):
             "there is no loss: none was returned, and the model has added none",
             name="loss",
             cure="pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
-            "or call add_loss(value) in the model's forward; beside an own train_batch, override eval_batch too",
+            "or call add_loss(value) in the model's forward; beside an own train_batch, "
+            "override eval_batch too, or give eval_data=None",
         )
 
 
@@ -102,17 +104,16 @@ class Collecting(Protocol):
 
 @final
 class Collector:
-    """A ``with`` block in which ``losses`` collects; the loop enters it once and assigns ``losses`` in each step.
+    """A ``with`` block in which ``losses`` collects; the loop enters it once and assigns ``losses`` in each step."""
 
-    A context variable keeps threads and nested runs apart, but is too slow to set twice in each step.
-
-    Attributes:
-        losses: collects what is added; None outside of the forward passes, and of an own ``train_batch``.
-    """
+    # A context variable keeps threads and nested runs apart, but is too slow to be set twice in each step: it is set to
+    # the collector as a training call begins, and each step sets an attribute of the collector only.
 
     def __init__(self, losses: Collecting | None = None) -> None:
+        # Collects the terms; None outside of forward passes and of an own train_batch, where add_loss does nothing.
         self.losses = losses
-        self._tokens: list[Token[Collector | None]] = []  # several, as it may be entered inside itself
+        # A list, as the block may be entered inside itself: an evaluation inside a training call.
+        self._tokens: list[Token[Collector | None]] = []
 
     def __enter__(self) -> Collector:
         self._tokens.append(_collecting.set(self))
@@ -165,7 +166,7 @@ def add_loss(value: Tensor, name: str | None = None) -> None:
 
 
 def report_loss(value: Tensor, name: str) -> None:
-    """Name a part of the loss that the loss function has in its sum already, so that the part gets a curve.
+    """Name a loss term that the loss function has in its sum already, so that the term gets a curve.
 
     Args:
         value: a tensor; if it is not a scalar, its mean is reported.
@@ -195,7 +196,7 @@ class WeightedLosses(nn.Module):
     tensor(2.3026)
 
     If the targets are a dict that lacks a head, the loss of this head is called with its prediction alone: a penalty on
-    a hidden layer, for example. Targets that are not a dict are those of every head. In a training, the fixture
+    a hidden layer, for example. Targets that are not a dict are those of every head. In a run, the fixture
     ``losses`` has the loss of each head by name, without its weight.
 
     Args:
@@ -234,14 +235,14 @@ class WeightedLosses(nn.Module):
                 cure = "return a dict from the model's forward, with the names of the losses"
                 raise InputError(what, name=name, cure=cure)
             if not isinstance(targets, Mapping):
-                part = function(prediction[name], targets)
+                term = function(prediction[name], targets)
             elif name in targets:
-                part = function(prediction[name], targets[name])
+                term = function(prediction[name], targets[name])
             else:
-                part = function(prediction[name])
-            report_loss(part, name)
-            weighted.append(self.weights[name] * part)
-        return functools.reduce(operator.add, weighted)  # sum() would begin with the number 0, one operation more
+                term = function(prediction[name])
+            report_loss(term, name)
+            weighted.append(self.weights[name] * term)
+        return functools.reduce(operator.add, weighted)  # sum() would add the first term to 0: one kernel more on a GPU
 
 
 def _function_and_weight(name: str, entry: Any) -> tuple[Callable[..., Tensor], float]:

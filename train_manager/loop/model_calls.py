@@ -1,4 +1,4 @@
-"""How a model is called with its inputs: what its forward takes is read once, and looked up in each step."""
+"""How a model is called with its inputs: the parameters of its forward are read once, and looked up in each step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ModelCall:
     has ``**kwargs`` and names one of them. All other inputs are given as they are, as one argument.
 
     Args:
-        model: its forward is read; that of the model inside if it is compiled or wrapped by torch.
+        model: the model whose forward is read; of a model that torch has compiled or wrapped, the one inside.
 
     Raises:
         InputError: in a call, the forward needs several arguments and the inputs do not have them.
@@ -39,8 +39,10 @@ class ModelCall:
         parameters = _parameters_of_forward(model)
         given = [p for p in parameters if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
         named = [p for p in parameters if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
+        # For a tuple of inputs: the parameters that it must fill, and how many it can fill (None: any number, *args).
         self._positional = tuple(p.name for p in given if p.default is Parameter.empty)
         self._by_position = None if any(p.kind is Parameter.VAR_POSITIONAL for p in parameters) else len(given)
+        # For a dict of inputs: the keys that it must have, the keys that it may have, and whether there is **kwargs.
         self._required = {p.name for p in parameters if _is_required(p)}
         self._all = {p.name for p in named}
         self._rest = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
@@ -49,8 +51,8 @@ class ModelCall:
         self._label = f"{type(_inner(model)).__name__}.forward"
 
     def __call__(self, model: Any, inputs: Any) -> Any:
-        """Return what a model returns of the inputs; it may be a compiled or wrapped form of the one that was read."""
-        if type(inputs) is Tensor and not self._needs_several:  # as nearly always
+        """Call a model with the inputs: the model that was read, or a compiled or wrapped form of it."""
+        if type(inputs) is Tensor and not self._needs_several:  # the usual case first: this runs in each step
             return model(inputs)
         if isinstance(inputs, Mapping) and self._names(inputs):
             return model(**inputs)
@@ -62,7 +64,7 @@ class ModelCall:
 
     def _names(self, inputs: Mapping[Any, Any]) -> bool:
         keys = tuple(inputs)
-        known = self._known.get(keys)  # batches have the same keys in a run
+        known = self._known.get(keys)  # the batches of a run have the same keys, so the answer is kept
         if known is None:
             known = self._known[keys] = self._names_keys(set(keys))
         return known
@@ -99,7 +101,7 @@ def _parameters_of_forward(model: Any) -> list[Parameter]:
     forward = inner.forward if isinstance(inner, nn.Module) else inner
     try:
         return list(inspect.signature(forward).parameters.values())
-    except (TypeError, ValueError):  # not callable, or in C without a signature
+    except (TypeError, ValueError):  # not callable, or a function in C without a signature
         return []
 
 

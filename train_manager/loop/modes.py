@@ -10,15 +10,16 @@ from torch import nn
 
 
 @contextmanager
-def preserved_modes(*models: nn.Module) -> Iterator[None]:
+def preserve_modes(*models: nn.Module) -> Iterator[None]:
     """Restore grad mode, and train or eval mode of each submodule, however the block ends."""
     before = [(module, module.training) for model in models for module in model.modules()]
     try:
-        with torch.set_grad_enabled(torch.is_grad_enabled()):  # changes nothing, and restores grad mode
+        # Sets grad mode to its present value, so that it is restored at the end.
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
             yield
     finally:
         for module, was_training in before:
-            module.training = was_training  # not by train(), which would set all of its submodules
+            module.training = was_training  # not module.train(), which would set its submodules too
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def mode(*models: nn.Module, training: bool) -> Iterator[None]:
     >>> print(net.training, net[0].training, net[1].training)
     True True False
     """
-    with preserved_modes(*models):
+    with preserve_modes(*models):
         for model in models:
             model.train(training)
         torch.set_grad_enabled(training)

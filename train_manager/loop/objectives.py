@@ -36,10 +36,10 @@ class Objective(Extension):
     *Leaves behind:* the means of the metrics over the examples of a set, in ``eval_result``.
     """
 
-    priority = -10  # other hooks that modify eval_result find the metrics in it
+    priority = -10  # before the other hooks of eval_result, which then find the metrics in it
 
     def __init__(self) -> None:
-        self._means: dict[str, WeightedMean] = {}
+        self._means: dict[str, WeightedMean] = {}  # of the evaluation set that is open
 
     # ---- to be overridden --------------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ class Objective(Extension):
     # ---- metrics in evaluation ---------------------------------------------------------------------------------------
 
     def pre_eval_step_epoch(self) -> None:
-        self._means = {}
+        self._means = {}  # an evaluation that fails half-way leaves the means of its set behind
 
     def post_eval_step_batch(self, train_manager: Extensible, true_batch_size: int) -> None:
         for name, value in train_manager.call_by_name(self.metrics).items():
@@ -83,7 +83,7 @@ class Objective(Extension):
 
 def _scalar(name: str, value: Any) -> Tensor:
     if isinstance(value, int | float):
-        return torch.tensor(float(value), dtype=torch.float64)
+        return torch.tensor(float(value), dtype=torch.float64)  # a float of Python has 64 bits
     if not isinstance(value, Tensor) or value.dim():
         found = f"has shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"is a {type(value).__name__}"
         raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from torch import nn
 from torch.optim import Optimizer
@@ -15,13 +15,13 @@ from train_manager.model.optimizers import fused_argument, parameters_in, requir
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.source_locations import users_level
 
+EXAMPLE: Final = "optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
+
 OptimizerArgument = Optimizer | Callable[[Iterable[nn.Parameter]], Optimizer]
 """An optimizer, or a callable that makes one of parameters."""
 
 Schedules = Any
-"""A scheduler of torch, which has no common base class with ``step()``; or a dict of them by optimizer."""
-
-# ---- optimizers ------------------------------------------------------------------------------------------------------
+"""A scheduler, or a dict of them by optimizer; torch's schedulers have no common base class with ``step()``."""
 
 
 def require_optimizer(
@@ -33,7 +33,7 @@ def require_optimizer(
     if isinstance(value, Mapping):
         if not value:
             raise InputError("optimizer is an empty dict", name="optimizer", cure='name some: {"generator": Adam}')
-        made = {name: _optimizer_of_part(given, name, model) for name, given in value.items()}
+        made = {name: _optimizer_of_submodule(given, name, model) for name, given in value.items()}
         require_optimizer_of(made, model, loss)
         warn_of_untrained_loss(made, loss)
         return made
@@ -41,72 +41,73 @@ def require_optimizer(
         require_optimizer_of({"optimizer": value}, model, loss)
         warn_of_untrained_loss({"optimizer": value}, loss)
         return value
-    optimizer = _made(value, _with_loss(model, loss), "the optimizer", kind_of(model))
+    optimizer = _make_optimizer(value, _with_loss(model, loss), "the optimizer", kind_of(model))
     require_optimizer_of({"optimizer": optimizer}, model, loss)
     return optimizer
 
 
-def _optimizer_of_part(value: OptimizerArgument, name: str, model: Any) -> Optimizer:
-    """Return an optimizer that has a name; a callable makes it of the part of the model that has the same name."""
+def _optimizer_of_submodule(value: OptimizerArgument, name: str, model: Any) -> Optimizer:
+    """Return an optimizer that has a name; a callable makes it of the submodule of the same name."""
     if not isinstance(name, str) or not name.isidentifier():
         cure = 'take an identifier: {"generator": torch.optim.AdamW}'
         raise InputError(f"an optimizer cannot be called {name!r}", name="optimizer", cure=cure)
     if isinstance(value, Optimizer):
         return value
-    part = getattr(model, name, None)
-    if callable(value) and not isinstance(part, nn.Module):
-        parts = [child for child, _ in model.named_children()] if isinstance(model, nn.Module) else []
-        nearest = near(name, parts)
+    submodule = getattr(model, name, None)
+    if callable(value) and not isinstance(submodule, nn.Module):
+        submodules = [child for child, _ in model.named_children()] if isinstance(model, nn.Module) else []
+        nearest = near(name, submodules)
         raise InputError(
             f"optimizer {name!r} is a callable of the parameters of model.{name}, which is not a module",
             name="optimizer",
             nearest=nearest,
             cure=did_you_mean(nearest)
-            or f"name it after a part ({', '.join(parts) or 'there is none'}), or give a ready optimizer",
+            or f"name it after a part ({', '.join(submodules) or 'there is none'}), or give a ready optimizer",
         )
-    parameters = list(part.parameters()) if isinstance(part, nn.Module) else []
-    return _made(value, parameters, f"optimizer {name!r}", f"model.{name}")
+    parameters = list(submodule.parameters()) if isinstance(submodule, nn.Module) else []
+    return _make_optimizer(value, parameters, f"optimizer {name!r}", f"model.{name}")
 
 
 def _with_loss(model: Any, loss: Any) -> list[nn.Parameter]:
-    """Return the parameters of the model and of the loss, which may be a module with some: those are said."""
+    """Return the parameters of the model and of the loss; warn if the loss has any."""
     own = list(model.parameters()) if isinstance(model, nn.Module) else []
-    known = {id(parameter) for parameter in own}
+    known = {id(parameter) for parameter in own}  # by identity: the loss may hold a submodule of the model
     more = [parameter for parameter in _parameters_of_loss(loss) if id(parameter) not in known]
     count = sum(parameter.numel() for parameter in more if parameter.requires_grad)
     if count:
-        text = f"the loss ({_called(loss)}) has {count} parameters, which are trained too"
+        text = f"the loss ({_loss_name(loss)}) has {count} parameters, which are trained too"
         warnings.warn(text, stacklevel=users_level())
     return own + more
 
 
-def _made(make: Any, parameters: list[nn.Parameter], which: str, whose: str) -> Optimizer:
-    """Return the optimizer that a callable makes; of a list, which it can walk more than once."""
+def _make_optimizer(make: Any, parameters: list[nn.Parameter], which: str, whose: str) -> Optimizer:
+    """Return the optimizer that a callable makes of a list of parameters."""
+    # A list, not a generator as Module.parameters(): the callable may walk over it more than once.
     if not callable(make):
         what = f"{which} must be a torch optimizer or a callable that makes one, but is {kind_of(make)}"
         raise InputError(what, name="optimizer", cure="give the class: optimizer=torch.optim.AdamW")
     try:
         optimizer: Optimizer = make(parameters, **fused_argument(make, parameters))
     except ValueError as error:
-        if parameters:
+        if parameters:  # an invalid option, such as lr=-1; else torch has refused the empty list
             raise
         what = f"{whose.removeprefix('a ')} has no parameters for an optimizer"
         cure = "leave the optimizer out, or give one that has the parameters to train"
         raise InputError(what, name="optimizer", cure=cure) from error
+    except (TypeError, AttributeError) as error:
+        error.add_note(f"{which} is made of a list of parameters: {EXAMPLE}")
+        raise
     if not hasattr(optimizer, "param_groups"):
         what = f"{which.removeprefix('the ')} must make a torch optimizer, but made {kind_of(optimizer)}"
-        cure = "optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
-        raise InputError(what, name="optimizer", cure=cure)
+        raise InputError(what, name="optimizer", cure=EXAMPLE)
     return optimizer
 
 
 def require_optimizer_of(
     optimizers: Mapping[str, Any], model: Any, loss: Any, called_model: Any = None, *, cure: str = ""
 ) -> None:
-    """Require of each optimizer a parameter of the model, of what is called in its place, or of the loss.
-
-    Checked as it is given, and as a training begins: one of them may have been replaced since.
-    """
+    """Require of each optimizer a parameter of the model, of its wrapped form, or of the loss."""
+    # Checked as the optimizer is given, and as a training call begins: the model may have been replaced since.
     trained = {id(parameter) for module in (model, called_model) for parameter in _parameters_of(module)}
     trained.update(map(id, _parameters_of_loss(loss)))
     for name, optimizer in optimizers.items():
@@ -130,7 +131,7 @@ def warn_of_untrained_loss(optimizers: Mapping[str, Any], loss: Any) -> None:
     missing = sum(p.numel() for p in _parameters_of_loss(loss) if p.requires_grad and id(p) not in own)
     if missing:
         which = "the optimizer lacks" if len(optimizers) == 1 else "no optimizer has"
-        text = f"{which} {missing} parameters of the loss ({_called(loss)}), so they are not trained"
+        text = f"{which} {missing} parameters of the loss ({_loss_name(loss)}), so they are not trained"
         warnings.warn(f"{text} (give them to it, or set requires_grad=False)", stacklevel=users_level())
 
 
@@ -142,11 +143,8 @@ def _parameters_of_loss(loss: Any) -> list[nn.Parameter]:
     return [parameter for module in modules_of_loss(loss) for parameter in module.parameters()]
 
 
-def _called(loss: Any) -> str:
-    return type(getattr(loss, "__self__", loss)).__name__
-
-
-# ---- learning rate schedules -----------------------------------------------------------------------------------------
+def _loss_name(loss: Any) -> str:
+    return type(getattr(loss, "__self__", loss)).__name__  # of a method, the class of its object
 
 
 def require_lr_schedule(value: Any, optimizer: Optimizer | dict[str, Optimizer] | None) -> Schedules:
@@ -180,13 +178,14 @@ def _scheduler(value: Any, optimizer: Optimizer) -> Any:
         raise InputError(what, name="lr_schedule", cure=cure)
     if isinstance(scheduler, ReduceLROnPlateau):
         what = "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau"
-        cure = "step it with a metric: extensions=[LRSchedule(make, monitor=...)]"
-        raise InputError(what, name="lr_schedule", cure=cure)
+        example = 'LRSchedule(torch.optim.lr_scheduler.ReduceLROnPlateau, monitor="valid/loss")'
+        raise InputError(what, name="lr_schedule", cure=f"step it with a metric: extensions=[{example}]")
     return scheduler
 
 
 def require_schedules_of(schedulers: Schedules, optimizers: Mapping[str, Any]) -> None:
     """Require schedulers of these optimizers: an optimizer may have been replaced since its scheduler was made."""
+    # By groups: a wrapped optimizer is another object, but shares its groups with the one inside.
     groups = {id(group) for optimizer in optimizers.values() for group in optimizer.param_groups}
     for scheduler in schedulers_in(schedulers):
         scheduled = getattr(scheduler, "optimizer", None)  # a scheduler of another library may have none
@@ -201,7 +200,7 @@ def require_schedules_of(schedulers: Schedules, optimizers: Mapping[str, Any]) -
 def warn_of_steps_per_batch(schedulers: Schedules, epochs: int) -> None:
     """Warn of a scheduler that was made for each batch, as ``OneCycleLR`` often is: here it steps once per epoch."""
     for scheduler in schedulers_in(schedulers):
-        total = getattr(scheduler, "total_steps", None)
+        total = getattr(scheduler, "total_steps", None)  # OneCycleLR has it
         if isinstance(total, int) and total > epochs:
             name = type(scheduler).__name__
             warnings.warn(
@@ -212,7 +211,7 @@ def warn_of_steps_per_batch(schedulers: Schedules, epochs: int) -> None:
 
 
 def schedulers_in(schedulers: Schedules) -> list[Any]:
-    """Return the schedulers, of which there may be none."""
+    """Return the schedulers in a list."""
     if schedulers is None:
         return []
     return list(schedulers.values()) if isinstance(schedulers, dict) else [schedulers]

@@ -1,4 +1,4 @@
-"""What a batch, a prediction and a loss must be, checked in each step, in the order in which a step makes them.
+"""Checks of a batch, a prediction and a loss in each step, in the order in which a step makes them.
 
 In training these checks run once per batch, so the usual case comes first and none of them reads from a GPU.
 """
@@ -12,40 +12,41 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from train_manager.data.batch import Parts, tensors_in
+from train_manager.data.batch import Unpacked, tensors_in
 from train_manager.telling.errors import InputError
 
-_PARTS = {"inputs", "targets"}
+_UNPACKED = {"inputs", "targets"}
 
 
-def require_parts(value: tuple[Any, ...] | Mapping[str, Any]) -> Parts:
+def require_unpacked(value: tuple[Any, ...] | Mapping[str, Any]) -> Unpacked:
     """Return ``inputs`` and ``targets`` by name, from the pair or the dict that ``unpack_batch`` returned."""
-    if type(value) is dict and value.keys() <= _PARTS:  # as nearly always
-        return cast(Parts, value)
+    # The usual values first; `type(...) is` is several times as fast as isinstance with a Mapping.
+    if type(value) is dict and value.keys() <= _UNPACKED:
+        return cast(Unpacked, value)
     if isinstance(value, tuple) and len(value) == 2:
         return {"inputs": value[0], "targets": value[1]}
     if not isinstance(value, Mapping):
         found = f"{len(value)} values" if isinstance(value, tuple) else f"a {type(value).__name__}"
         what = f"unpack_batch must return a pair or a dict, but returned {found}"
         raise InputError(what, name="unpack_batch", cure='return (inputs, targets), or a dict: {"inputs": ...}')
-    others = [name for name in value if name not in _PARTS]
+    others = [name for name in value if name not in _UNPACKED]
     if others:
         what = f"unpack_batch must return inputs and targets only, but returned {others[0]!r} too"
         cure = f'write a fixture of its own: @fixture("train_step_batch") def {others[0]}(self, batch): ...'
         raise InputError(what, name="unpack_batch", cure=cure)
-    return cast(Parts, value)
+    return cast(Unpacked, value)
 
 
 def count_rows(batch: Any) -> int:
     """Return the number of rows of the first tensor in a batch that has rows."""
     first = batch[0] if type(batch) in (tuple, list) and batch else batch
-    if type(first) is Tensor and first.dim():  # nearly always, and a search costs 1 us
+    if type(first) is Tensor and first.dim():  # the usual batch, without the search below, which takes 1 us
         return first.shape[0]
     for tensor in tensors_in(batch):
         if tensor.dim():
             return tensor.shape[0]
-    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else [batch]
-    if any(type(part).__module__ == "numpy" for part in parts):
+    entries = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else [batch]
+    if any(type(one).__module__ == "numpy" for one in entries):
         what = f"a batch ({type(batch).__name__}) has arrays of numpy, but a model takes tensors"
         raise InputError(what, name="batch", cure="give tensors: torch.from_numpy(x), or InMemory(x, y, batch_size=64)")
     what = f"a batch ({type(batch).__name__}) has no tensor whose rows can be counted"
@@ -56,9 +57,10 @@ def count_rows(batch: Any) -> int:
 
 
 def require_batch_size(value: Any) -> Any:
-    """Return a whole number of examples. A tensor is not compared with 0: reading it would wait for the GPU."""
+    """Return a whole number of examples, perhaps in a tensor."""
     if type(value) is int and value > 0:
         return value
+    # A tensor is not compared with 0: reading it would wait for the GPU.
     if isinstance(value, Tensor) and not value.dim() and not (value.is_floating_point() or value.dtype == torch.bool):
         return value
     if hasattr(value, "__index__") and not isinstance(value, Tensor | bool) and operator.index(value) > 0:
@@ -108,7 +110,7 @@ def no_targets(batch: Any) -> InputError:
 
 
 def require_loss_to_update(value: Any) -> Tensor:
-    """Return what ``update`` or ``backward`` was given, if it is a tensor."""
+    """Return the loss that ``update`` or ``backward`` was given, if it is a tensor."""
     if type(value) is Tensor or isinstance(value, Tensor):
         return value
     what = f"the loss given to update must be a tensor, but is a {type(value).__name__}"
@@ -119,22 +121,24 @@ def require_loss_to_update(value: Any) -> Tensor:
     raise InputError(what, name="loss", cure=cure)
 
 
-def returned_a_value(returned: Any, method: str) -> InputError:
-    """Return the error for a value that ``train_batch`` or ``eval_batch`` returned: other tools would train on it."""
+def returned_value_error(returned: Any, method: str) -> InputError:
+    """Return the error for a value that ``train_batch`` or ``eval_batch`` returned."""
+    # Other tools (Lightning's training_step) train on a returned loss; here it would be lost without a word.
     cure = "call self.update(loss)" if method == "train_batch" else 'set it: self.fixtures["loss"] = loss'
     what = f"{method} must return nothing, but returned a {type(returned).__name__}"
     return InputError(what, name=method, cure=cure)
 
 
-def joined(predictions: list[Any]) -> Any:
+def join_predictions(predictions: list[Any]) -> Any:
     """Return one tensor of the predictions of several batches, or the list if they cannot be joined.
 
-    >>> joined([torch.zeros(2, 3), torch.zeros(1, 3)]).shape
+    >>> join_predictions([torch.zeros(2, 3), torch.zeros(1, 3)]).shape
     torch.Size([3, 3])
-    >>> len(joined([torch.zeros(2, 3), torch.zeros(1, 4)]))
+    >>> len(join_predictions([torch.zeros(2, 3), torch.zeros(1, 4)]))
     2
     """
-    kinds = {(part.shape[1:], part.dtype) if isinstance(part, Tensor) and part.dim() else None for part in predictions}
+    # None stands for a prediction without rows. All kinds must be equal: cat would change a dtype without a word.
+    kinds = {(one.shape[1:], one.dtype) if isinstance(one, Tensor) and one.dim() else None for one in predictions}
     return torch.cat(predictions) if len(kinds) == 1 and None not in kinds else predictions
 
 
@@ -158,18 +162,18 @@ def require_training_loss(value: Tensor) -> Tensor:
         raise InputError(
             "the loss does not require grad, so nothing would be trained",
             name="loss",
-            cure="is it computed under no_grad or from detached tensors, or are all parameters frozen?",
+            cure="is it computed under no_grad, from detached tensors or from an argmax, or are all parameters frozen?",
         )
     return value
 
 
 def require_modified_loss(name: str, value: Any, who: str) -> None:
-    """Refuse what a hook makes of a loss, unless it is a scalar tensor: the error names the hook.
+    """Refuse a loss that a hook has modified to something else than a scalar tensor.
 
     Args:
-        name: of the fixture.
-        value: what it is modified to.
-        who: the hook.
+        name: the name of the fixture.
+        value: the new value.
+        who: the hook, which the error names.
     """
     if isinstance(value, Tensor) and not value.dim():
         return

@@ -2,13 +2,13 @@
 
 ::
 
-    first signal, in a training   a note to the loop: it ends the run after this step, and the signal follows as the
+    first signal, in a call       a note to the loop: it ends the run after this step, and the signal follows as the
                                   exception of its kind once the run has closed
-    first signal, elsewhere       the exception, at once: between two trainings there is no step to finish
+    first signal, elsewhere       the exception, at once: between two training calls there is no step to finish
     second signal                 the exception, at once
 
 The exception is KeyboardInterrupt for SIGINT, ``SystemExit(143)`` for SIGTERM, ``SystemExit(99)`` for SIGUSR1. A
-handler runs between any two bytecodes of the main thread, so it changes nothing of the loop but its note.
+handler runs between any two bytecodes of the main thread, so it changes nothing of the loop but this note.
 """
 
 from __future__ import annotations
@@ -33,40 +33,41 @@ group, and a launcher among them passes it on."""
 
 
 class Stoppable(Protocol):
-    """What a training offers to signal handlers, as a TrainManager does."""
+    """An object that signal handlers can stop, as a TrainManager."""
 
     def stop_from_outside(self, reason: str) -> bool: ...
 
 
 @contextmanager
-def stopped_by_signals(
+def stop_on_signals(
     training: Stoppable, *, saves: bool = True, requeue_exit_code: int = 99, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[], None]]:
-    """Let SIGTERM, Ctrl-C and SIGUSR1 end the run of a training in a ``with`` block, and then the process.
+    """Let SIGTERM, Ctrl-C and SIGUSR1 end a run in a ``with`` block, and then the process.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager()
-    >>> with stopped_by_signals(tm):
+    >>> with stop_on_signals(tm):
     ...     result = tm.train()
 
-    The handlers that were there before are restored as the block ends, in whatever way. If it fails, its error is what
+    The handlers that were there before are restored as the block ends, in whatever way. If the block fails, its error
     comes out. A block inside another one adds its training to those that end; the exception leaves the outer block.
 
-    Left alone is a signal that is ignored, as by ``nohup``, and one that has a handler of the program's own, with a
-    warning. In a notebook only Ctrl-C is taken, and in a thread that is not the main one nothing is. In a process that
-    was forked in the block, as a worker of a DataLoader, SIGUSR1 and the first Ctrl-C do nothing, for the main process
-    may need it for its last step. SIGTERM ends it; then no more data is waited for, and the run ends.
+    Left alone is a signal that is ignored, as by ``nohup``, and a signal with a handler of the program's own, with a
+    warning. In a notebook only Ctrl-C is taken, and in a thread that is not the main one no signal is. In a process
+    that was forked in the block, as a worker of a DataLoader, SIGUSR1 and the first Ctrl-C do nothing, because the main
+    process may need the worker for its last step. SIGTERM ends the worker; then the loop waits for no more data, and
+    the run ends.
 
     Args:
-        training: is told of the first signal.
+        training: its ``stop_from_outside`` is called by the first signal.
         saves: whether the message says that a checkpoint is written.
         requeue_exit_code: of SIGUSR1, which clusters send before the time is up: 99 asks Grid Engine to queue the job
             again, 85 HTCondor; for Slurm the job's script does it: ``[ $? = 99 ] && scontrol requeue $SLURM_JOB_ID``.
         clock: returns seconds.
 
     Yields:
-        A function that raises the exception of the signal, if one has come: for the start of a training, in a run
-        that the program holds open, and perhaps trains in until something is reached.
+        A function that raises the exception of the signal, if one has come. It is called at the start of a training
+        call, in a run that the program holds open: a program that trains until something is reached must end too.
     """
     outer = _Handlers.installed
     if threading.current_thread() is not threading.main_thread():
@@ -74,7 +75,7 @@ def stopped_by_signals(
     elif outer is not None and outer.pid == os.getpid():
         outer.trainings.append(training)
         try:
-            yield _nothing  # the hook around this run must come to its end
+            yield _nothing  # this run is inside a hook of the outer one, and the hook must come to its end
         finally:
             outer.trainings.remove(training)
     else:
@@ -83,12 +84,13 @@ def stopped_by_signals(
             handlers.install()
             yield handlers.raise_first
         except RuntimeError as error:
-            if "DataLoader worker" in str(error):  # which the same signal has ended
+            # The same signal has ended a worker of a DataLoader: the signal is the cause, not the error of the loader.
+            if "DataLoader worker" in str(error):
                 handlers.raise_first()
             raise
         finally:
             handlers.restore()
-        handlers.raise_first()
+        handlers.raise_first()  # the run has ended without an error, as the loop has followed the note
 
 
 def wait_for_the_signal_of_a_worker(error: Exception) -> None:
@@ -97,35 +99,47 @@ def wait_for_the_signal_of_a_worker(error: Exception) -> None:
         time.sleep(SAME_SIGNAL)
 
 
+def note_next_call(
+    interrupt: KeyboardInterrupt, entry: str, *, step: int, epoch: int, epochs: int, saved_at: int | None
+) -> None:
+    """Note on an interrupt where the next training call begins, for a person at a prompt: a program ends.
+
+    Args:
+        interrupt: leaves a training call; the losses of the open epoch, and its place in the data, are lost.
+        entry: the method that was called.
+        step: how many steps are done.
+        epoch: how many epochs are done.
+        epochs: how many ``train`` trains.
+        saved_at: the step of the last checkpoint of the run.
+    """
+    if not hasattr(sys, "ps1") and not sys.flags.interactive:
+        return
+    then = f"; the next tm.{entry}() begins epoch {epoch + 1} anew, with the weights as they are"
+    if saved_at == step:
+        then += f"; a new TrainManager with Checkpoints(resume=True) continues at step {step}"
+    interrupt.add_note(f"stopped at step {step}{'' if entry == 'train' and epoch >= epochs else then}")
+
+
 def _nothing() -> None: ...
 
 
 @final
 class _Handlers:
-    """The handlers of one run, and of the runs inside its hooks.
+    """The handlers of one run, and of the runs inside its hooks."""
 
-    Attributes:
-        trainings: those that the first signal ends.
-        first: the signal that has ended them; None before.
-        pid: the process that they belong to; one that is forked has them too.
-        before: the handlers that they replace.
-    """
-
-    installed: _Handlers | None = None
+    installed: _Handlers | None = None  # the present object: a process has one handler for each signal
 
     def __init__(self, training: Stoppable, saves: bool, requeue_exit_code: int, clock: Callable[[], float]) -> None:
-        self.trainings = [training]
-        self.first: signal.Signals | None = None
-        self.pid = os.getpid()
-        self.before: dict[signal.Signals, Any] = {}
+        self.trainings = [training]  # the trainings that the first signal ends
+        self.first: signal.Signals | None = None  # the signal that has ended them
+        self.pid = os.getpid()  # the process that has installed the handlers; a forked process inherits them
+        self.before: dict[signal.Signals, Any] = {}  # the handlers that are restored at the end
         self._saves = saves
         self._requeue_exit_code = requeue_exit_code
         self._clock = clock
-        self._first_at = 0.0
-        self._interrupts_of_child = 0
-        self._loader_handler: Any = None
-
-    # ---- in and out ----------------------------------------------------------------------------------------------
+        self._first_at = 0.0  # the time of the first signal
+        self._interrupts_of_child = 0  # how many SIGINT this process got, if it is a forked one
+        self._loader_handler: Any = None  # the handler of torch for the end of a worker, while it is switched off
 
     def install(self) -> None:
         """Replace the default handlers of the signals."""
@@ -137,7 +151,7 @@ class _Handlers:
             if handler not in (signal.SIG_DFL, signal.default_int_handler) or _is_handled_elsewhere(number, handler):
                 warnings.warn(
                     f"{number.name} has a handler of the program's own, which is left alone: {number.name} ends no "
-                    "training with a checkpoint (call tm.stop_from_outside(reason) in that handler)",
+                    "run with a checkpoint (call tm.stop_from_outside(reason) in that handler)",
                     stacklevel=users_level(),
                 )
                 continue
@@ -145,7 +159,7 @@ class _Handlers:
             signal.signal(number, self._handle)
 
     def restore(self) -> None:
-        """Put the former handlers back, but for those that something else has replaced since."""
+        """Put the former handlers back, except where the program has installed another one since."""
         for number, handler in self.before.items():
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, handler)
@@ -154,25 +168,23 @@ class _Handlers:
         _Handlers.installed = None
 
     def raise_first(self) -> None:
-        """Raise what the first signal raises, if one has come."""
+        """Raise the exception of the first signal, if one has come."""
         if self.first is not None:
             raise self.exception(self.first)
 
     def exception(self, number: signal.Signals) -> BaseException:
-        """Return what a signal raises."""
+        """Return the exception of a signal."""
         if number is signal.SIGINT:
             return KeyboardInterrupt()
         return SystemExit(143 if number is signal.SIGTERM else self._requeue_exit_code)
-
-    # ---- the handler ---------------------------------------------------------------------------------------------
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         number = signal.Signals(signum)
         if os.getpid() != self.pid:
             self._handle_in_child(number)
         elif self.first is None:
-            told = [training.stop_from_outside(number.name) for training in self.trainings]
-            if not any(told):
+            takes_note = [training.stop_from_outside(number.name) for training in self.trainings]
+            if not any(takes_note):  # no training call is under way, so there is no step to finish
                 raise self.exception(number)
             self.first, self._first_at = number, self._clock()
             self._let_workers_end()
@@ -185,17 +197,19 @@ class _Handlers:
         return ", with a checkpoint" if self._saves else ""
 
     def _let_workers_end(self) -> None:
-        """Let the step go on if workers of a DataLoader end: a cluster sends its signals to all processes of a job.
-
-        torch would raise an error wherever the main thread is. If the loop asks for more data, it gets the error then.
-        """
+        """Let the step continue if workers of a DataLoader end."""
+        # A cluster sends its signals to all processes of a job. As a worker ends, torch's handler of SIGCHLD would
+        # raise an error in the middle of the step. Without this handler, the loop gets the error if it asks the loader
+        # for more data.
         handler = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
         if str(getattr(handler, "__module__", "")).startswith("torch.utils.data"):
             self._loader_handler = handler
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def _handle_in_child(self, number: signal.Signals) -> None:
+        """Handle a signal in a worker of a DataLoader, or in another process that was forked in the block."""
         if number is signal.SIGTERM:
+            # The default handler again, and the signal once more: the process ends as if this handler were not there.
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         elif number is signal.SIGINT:
@@ -215,6 +229,7 @@ def _is_handled_elsewhere(number: signal.Signals, handler: Any) -> bool:
     """Return whether a handler was installed past Python, as by ``faulthandler.register``; known on Linux only."""
     if handler is not signal.SIG_DFL:
         return False
+    # SigCgt is a bit mask of the signals that this process catches, with bit 0 for signal 1.
     with contextlib.suppress(OSError), open("/proc/self/status", encoding="utf-8", errors="replace") as status:
         caught = next((line.split()[1] for line in status if line.startswith("SigCgt:")), "0")
         return bool(int(caught, 16) >> (number - 1) & 1)
@@ -222,7 +237,7 @@ def _is_handled_elsewhere(number: signal.Signals, handler: Any) -> bool:
 
 
 def _say(message: str) -> None:
-    """Write a line to stderr past Python's file, in the middle of whose writing the signal may have come."""
-    start = "\n" if os.isatty(2) else ""  # perhaps a progress bar stands there
+    """Write a line to stderr, without Python's file object: the signal may have come while it was writing."""
+    start = "\n" if os.isatty(2) else ""  # a progress bar may stand in the line of the cursor
     with contextlib.suppress(OSError):
         os.write(2, f"{start}{message}\n".encode())

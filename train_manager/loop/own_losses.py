@@ -1,8 +1,10 @@
-"""What an own ``train_batch`` does to the loss: what it adds beside ``forward``, and what it updates with.
+"""The losses of an own ``train_batch``: those that it adds beside ``forward``, and those that it updates with.
 
-add_loss(penalty)       waits
-update(loss)            differentiates loss + penalty, and nothing waits any more
-update(loss)            differentiates this loss alone
+A loss that is given as a tensor takes the terms that wait, once:
+
+    add_loss(penalty)       the penalty waits
+    update(loss)            differentiates loss + penalty, and nothing waits any more
+    update(loss)            differentiates this loss alone
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from train_manager.telling.source_locations import users_level
 
 @final
 class StepMeans(dict[str, Tensor]):
-    """Losses by name: what is added within one step is summed up, and the mean is taken over steps.
+    """Losses by name: values that are added within one step are summed up, and the mean is taken over steps.
 
     >>> import torch
     >>> means = StepMeans()
@@ -34,9 +36,9 @@ class StepMeans(dict[str, Tensor]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._sums: dict[str, Tensor] = {}
-        self._steps: dict[str, int] = {}
-        self._open: set[str] = set()  # names that have something in the present step
+        self._sums: dict[str, Tensor] = {}  # over all steps
+        self._steps: dict[str, int] = {}  # how many steps each name was added in
+        self._open: set[str] = set()  # the names that were added in the present step
 
     def add(self, name: str, value: Tensor) -> Tensor:
         """Add a value, without its graph, to the present step; return the mean so far."""
@@ -44,6 +46,7 @@ class StepMeans(dict[str, Tensor]):
         self._sums[name] = in_32_bits(self._sums[name]) + value if name in self._sums else value
         self._steps[name] = self._steps.get(name, 0) + (name not in self._open)
         self._open.add(name)
+        # No division by 1: nearly every batch has one step, and on a GPU the division would be a kernel.
         self[name] = self._sums[name] / self._steps[name] if self._steps[name] > 1 else self._sums[name]
         return self[name]
 
@@ -63,27 +66,22 @@ class OwnLosses:
     (1.5, 2.0)
 
     Args:
-        losses: the parts of the loss by name, where each gets its curve. One of ``forward`` keeps its name.
-        is_resting: nothing is collected: hooks run, or a backward pass that computes parts of the model again.
-
-    Attributes:
-        waiting: what was added with a graph since the last update, by name.
-        by_optimizer: what the updates of each optimizer were given.
-        is_shown_apart: ``loss`` is only the sum over several optimizers, so tables show the loss of each.
+        losses: the loss terms by name, where each gets its curve. A term that ``forward`` has added keeps its name.
+        is_resting: returns whether nothing is collected: hooks run, or a backward pass that runs submodules again.
     """
 
-    __slots__ = ("_is_resting", "_losses", "_parts", "_taken", "by_optimizer", "is_shown_apart", "waiting")
+    __slots__ = ("_is_resting", "_losses", "_step_means", "_taken", "by_optimizer", "is_shown_apart", "waiting")
 
     def __init__(self, losses: Losses, is_resting: Callable[[], bool] = lambda: False) -> None:
         self._is_resting = is_resting
-        self._losses, self._parts = losses, StepMeans()
-        self._taken: tuple[Tensor, Tensor] | None = None
-        self.waiting: dict[str, Tensor] = {}
-        self.by_optimizer = StepMeans()
-        self.is_shown_apart = False
+        self._losses, self._step_means = losses, StepMeans()
+        self._taken: tuple[Tensor, Tensor] | None = None  # the last loss that took something, and the total it became
+        self.waiting: dict[str, Tensor] = {}  # by name: added with a graph, and taken by no update yet
+        self.by_optimizer = StepMeans()  # the losses that each optimizer was updated with
+        self.is_shown_apart = False  # `loss` is only the sum over several optimizers: tables show the loss of each
 
     def add(self, name: str, value: Tensor) -> None:
-        """Keep a scalar for the next update, if it has a graph; without one, as under ``no_grad``, it has a curve."""
+        """Keep a scalar for the next update, and give it a curve; without a graph (``no_grad``) it has a curve only."""
         if value.requires_grad and not self._is_resting():
             self.waiting[name] = self.waiting[name] + value if name in self.waiting else value
         self.collect(name, value)
@@ -91,10 +89,11 @@ class OwnLosses:
     def collect(self, name: str, value: Tensor) -> None:
         """Give a scalar a curve."""
         if name not in self._losses.of_forward and not self._is_resting():
-            self._losses[name] = self._parts.add(name, value)
+            self._losses[name] = self._step_means.add(name, value)
 
     def take(self, loss: Tensor) -> Tensor:
-        """Return a loss with all that waits; if two optimizers get the same loss, both get the same total."""
+        """Return the sum of a loss and of all that waits."""
+        # Two optimizers that are updated with the same loss object get the same total: by now nothing waits any more.
         total = self._taken[1] if self._taken is not None and self._taken[0] is loss else loss
         if self.waiting:
             total = functools.reduce(operator.add, self.waiting.values(), total)
@@ -108,26 +107,26 @@ class OwnLosses:
     def end_step(self, name: str) -> None:
         """Note that an optimizer has done a step."""
         self.by_optimizer.end_step(name)
-        self._parts.end_step()
+        self._step_means.end_step()
 
     def sum_of_updates(self) -> Tensor:
         """Return the sum of the losses of the optimizers."""
         return functools.reduce(operator.add, self.by_optimizer.values())
 
-    def warn_of_waiting(self, told: set[str]) -> None:
-        """Warn of what no update has taken, once for each name that is not in ``told``."""
-        names = [name for name in self.waiting if name not in told]
-        told.update(names)
+    def warn_of_waiting(self, warned_of: set[str]) -> None:
+        """Warn of terms that no update has taken, once for each name: ``warned_of`` keeps the names."""
+        names = [name for name in self.waiting if name not in warned_of]
+        warned_of.update(names)
         if names:
             what = f"no update or backward came after train_batch added {' and '.join(map(repr, names))} by add_loss"
             cure = "call the model, or add_loss, before self.update(loss), or else under torch.no_grad()"
             warnings.warn(f"{what}, so it is not trained on ({cure})", stacklevel=users_level())
 
 
-def shown_losses(values: Mapping[str, Any], by_optimizer: Mapping[str, Tensor]) -> Mapping[str, Any]:
-    """Return fixtures as lines and bars show them: the loss of each optimizer in place of a sum over several.
+def display_values(values: Mapping[str, Any], by_optimizer: Mapping[str, Tensor]) -> Mapping[str, Any]:
+    """Return fixtures as lines and bars show them: with the loss of each optimizer in place of a sum over several.
 
-    >>> shown_losses({"loss": 3.0, "lr": 0.5}, {"losses/critic": 1.0, "losses/generator": 2.0})
+    >>> display_values({"loss": 3.0, "lr": 0.5}, {"losses/critic": 1.0, "losses/generator": 2.0})
     {'loss': {'losses/critic': 1.0, 'losses/generator': 2.0}, 'lr': 0.5}
     """
     return {**values, "loss": by_optimizer} if by_optimizer and "loss" in values else values

@@ -1,6 +1,6 @@
-"""Which parameters a training leaves out, from a look at them as the gradients of an optimizer's first windows are.
+"""Which parameters a training leaves out, found from the gradients of an optimizer's first windows.
 
-The loop looks by itself; ``check_parameters`` in ``diagnosis`` tells more of a model. No hook is needed for it.
+The loop makes this check by itself, without a hook; ``check_parameters`` in ``diagnosis`` reports more about a model.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from train_manager.model.optimizers import parameters_in
 from train_manager.telling.findings import Finding, Level
 
 CHECK: Final = "parameters"
-WINDOWS: Final = 10  # a part that every second window leaves out, at random, is in one of these but once in a thousand
-WHOLE: Final = 4  # a module with more parameters than these is named in place of them
+# A submodule that every second window leaves out at random is in none of these once in a thousand trainings.
+WINDOWS: Final = 10
+WHOLE: Final = 4  # of a module with more parameters than these, the module is named in place of its parameters
 
 Texts = tuple[Level, str, str]
 """How bad a finding is, what was found, and the cure."""
@@ -46,10 +47,10 @@ IDLE: Final[Texts] = (
 )
 MANY: Final = ("parameters", "tensors", "learn", "are", "have", "them")
 ONE: Final = ("parameter", "tensor", "learns", "is", "has", "it")
-"""The words of a text that are others if it is of one."""
+"""The words of the texts that depend on the number of parameters: for several, and for one."""
 
 
-def found_in_first_window(
+def check_first_window(
     model: Any,
     loss: Any,
     optimizers: Mapping[str, Optimizer],
@@ -59,17 +60,15 @@ def found_in_first_window(
     around: Iterable[Optimizer] = (),
     frozen: Collection[int] = (),
 ) -> list[Finding]:
-    """Return what is wrong with the parameters of a training, as far as one step can know.
+    """Return findings about the parameters of a training, as far as one step shows them.
 
-    A target network, of which no loss takes a gradient, may be in no optimizer; and what ``model.parameters()`` gives
-    may be frozen, but no group as a whole. Which parameters no loss reaches is not among it: ``Idle`` tells that, for a
-    step may pass over a part.
+    Parameters that no loss reaches are left to ``Idle``, as one step may pass over a submodule.
 
     Args:
-        model: what is trained.
-        loss: may have parameters too.
-        optimizers: by name.
-        name: of the one whose gradients are complete.
+        model: the model that is trained.
+        loss: the loss, which may have parameters too.
+        optimizers: the optimizers by name.
+        name: the name of the optimizer whose gradients are complete.
         wrapped: a compiled or wrapped form of the model is called, which may have flattened parameters into its own.
         around: the optimizers of the training around a phase.
         frozen: the ids of parameters that an extension has frozen, and will train later.
@@ -77,15 +76,18 @@ def found_in_first_window(
     names, optimizer = names_of(model, loss), optimizers[name]
     owners = Counter(one for owner in optimizers.values() for one in dict.fromkeys(parameters_in(owner)))
     owned = {*map(id, owners), *(id(one) for owner in around for one in parameters_in(owner))}
+    # A wrapper (FSDP) that puts many parameters into one tensor has other parameters than the model.
     are_flat = wrapped and any(id(one) not in names for one in parameters_in(optimizer))
     of_model = () if are_flat or not isinstance(model, nn.Module) else model.parameters()
+    # With a gradient: a target network, of which no loss takes a gradient, may be in no optimizer.
     learn = (one for one in of_model if one.requires_grad and one.grad is not None)
+    # Groups as a whole: `model.parameters()` in one group may well have frozen parameters among others.
     groups: list[list[Tensor]] = [group["params"] for group in optimizer.param_groups]
     resting = (group for group in groups if not any(one.requires_grad or id(one) in frozen for one in group))
     return [
-        *told((one for one in learn if id(one) not in owned), names, UNOWNED),
-        *told((one for one, count in owners.items() if count > 1), names, SHARED),
-        *told((one for group in resting for one in group), names, FROZEN, name),
+        *make_findings((one for one in learn if id(one) not in owned), names, UNOWNED),
+        *make_findings((one for one, count in owners.items() if count > 1), names, SHARED),
+        *make_findings((one for group in resting for one in group), names, FROZEN, name),
     ]
 
 
@@ -96,7 +98,7 @@ class Idle:
     One window cannot tell: stochastic depth leaves blocks out at random, and heads may be trained by turns.
 
     Args:
-        optimizer: the gradients of its first window are complete.
+        optimizer: the optimizer; the gradients of its first window are complete.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -114,17 +116,17 @@ class Idle:
         """Whether all windows have been looked at."""
         return not self._parameters or self._windows >= WINDOWS
 
-    def found(self, model: Any, loss: Any, optimizer: Optimizer, name: str) -> list[Finding]:
-        """Return them, unless the optimizer trains no other: the loop warns of that itself."""
+    def find(self, model: Any, loss: Any, optimizer: Optimizer, name: str) -> list[Finding]:
+        """Return a finding of the idle parameters, if there are any."""
+        # Not if no parameter at all has a gradient: warn_without_gradients warns of that.
         if all(one.grad is None for one in parameters_in(optimizer)):
             return []
-        return told((one for one in self._parameters if one.requires_grad), names_of(model, loss), IDLE, name)
+        return make_findings((one for one in self._parameters if one.requires_grad), names_of(model, loss), IDLE, name)
 
 
-# ---- texts and names -------------------------------------------------------------------------------------------------
-
-
-def told(parameters: Iterable[Tensor], names: Mapping[int, str], texts: Texts, optimizer: str = "") -> list[Finding]:
+def make_findings(
+    parameters: Iterable[Tensor], names: Mapping[int, str], texts: Texts, optimizer: str = ""
+) -> list[Finding]:
     """Return a finding of parameters, if there are any."""
     found = {id(one): one for one in parameters}
     if not found:
@@ -137,16 +139,17 @@ def told(parameters: Iterable[Tensor], names: Mapping[int, str], texts: Texts, o
 
 
 def names_of(model: Any, loss: Any) -> dict[int, str]:
-    """Return the names of the parameters, by their ids; those of the loss begin with "loss."."""
+    """Return the names of the parameters by their ids; the names of the loss's parameters begin with "loss."."""
     modules = [*(("loss.", one) for one in modules_of_loss(loss)), ("", model)]
     named = [(prefix, module) for prefix, module in modules if isinstance(module, nn.Module)]
     return {id(one): f"{prefix}{name}" for prefix, module in named for name, one in module.named_parameters()}
 
 
 def places(found: Mapping[int, Tensor], names: Mapping[int, str]) -> list[str]:
-    """Return the names of parameters; a module all of whose many parameters are among them is named in their place."""
+    """Return the names of parameters; if they are all parameters of a large module, its name instead."""
     unnamed = [f"a tensor of shape {tuple(one.shape)}" for key, one in found.items() if key not in names]
     named = [name for key, name in names.items() if key in found]
+    # For each module: how many of the found parameters are inside it, and how many parameters are inside it in all.
     inside, every = (Counter(module for one in some for module in _around(one)) for some in (named, names.values()))
     whole = {module for module, count in inside.items() if count == every[module] > WHOLE}
     shown = [next((f"{module}.*" for module in _around(name) if module in whole), name) for name in named]

@@ -1,4 +1,4 @@
-"""The phases of a training: what each has of its own, and which were opened: a resumed program opens them again."""
+"""The phases of a training: the setup and progress of each, and a log, as a resumed program opens them again."""
 
 from __future__ import annotations
 
@@ -9,49 +9,57 @@ from typing import Any, NamedTuple, final
 from train_manager.checkpoints.fit import Difference
 from train_manager.loop.feed import misfits_of_position
 from train_manager.loop.progress import Progress
+from train_manager.loop.ranks import ONE_PROCESS, Ranks
 from train_manager.loop.setup import Setup
 from train_manager.telling.errors import CheckpointError
 
 
 @final
 class Level(NamedTuple):
-    """The training itself, or a phase in it: what is trained, and how far that has come.
+    """The training itself, or a phase in it: its components, and how far it has come.
 
-    A part of a phase that is the same object as around it is saved around it only.
+    A component of a phase that is the same object as in the level around it is saved in the outer level only.
     """
 
     setup: Setup
     progress: Progress
 
     def state_dict(
-        self, around: Level | None, open_stages: Iterable[str], held: Collection[int] = ()
+        self, around: Level | None, open_stages: Iterable[str], held: Collection[int] = (), ranks: Ranks = ONE_PROCESS
     ) -> dict[str, Any]:
-        """Return the state of both.
+        """Return the state of setup and progress in one dict.
 
         Args:
-            around: the level around this one.
-            open_stages: those that are open at this moment.
+            around: the level around this one; None for the training itself.
+            open_stages: the stages that are open at this moment.
             held: the ids of the parameters that extensions keep from getting gradients.
+            ranks: the processes that train together.
         """
         outer = None if around is None else around.setup
-        progress = self.progress.state_dict(self.setup.train_data, open_stages)
+        progress = self.progress.state_dict(self.setup.train_data, open_stages, ranks)
+        # Within a training call the model is in train mode, so a submodule in eval mode was set so by a hook.
         resting = self.setup.resting_modules() if "train" in open_stages else []
         if resting:
             progress["run"]["resting"] = resting
         return {**progress, **self.setup.state_dict(outer, held)}
 
     def misfits(self, around: Level | None, state: Mapping[str, Any], *, is_there: bool = True) -> Iterator[str]:
-        """Say what of a saved state does not fit."""
+        """Say why a saved state does not fit."""
         yield from misfits_of_position(self.setup.train_data, state["data"])
         yield from self.setup.misfits(None if around is None else around.setup, state, is_there=is_there)
 
     def load_state_dict(
-        self, state: Mapping[str, Any], held: Collection[int] = (), *, is_there: bool = True
+        self,
+        state: Mapping[str, Any],
+        held: Collection[int] = (),
+        *,
+        is_there: bool = True,
+        ranks: Ranks = ONE_PROCESS,
     ) -> list[Difference]:
         """Restore what ``state_dict`` returned, as far as it fits, and return where the program differs."""
         setup = self.setup
         found = setup.load_state_dict(state, held, is_there=is_there)
-        self.progress.load_state_dict(state, setup.train_data, is_cut=setup.steps_per_epoch is not None)
+        self.progress.load_state_dict(state, setup.train_data, is_cut=setup.steps_per_epoch is not None, ranks=ranks)
         return found
 
 
@@ -60,20 +68,20 @@ class Level(NamedTuple):
 class PhaseLog:
     """Which phases a program has opened, in the order in which it did.
 
-    A program that goes on from a checkpoint opens them again. In those that were completed nothing is trained; in the
-    one that the checkpoint was written in, the training goes on.
-
-    Attributes:
-        entered: for each phase its path of names, its ``epoch_num``, whether it was completed, and if so the states of
-            modules of its own, if checkpoints are saved: a resumed program does not train them again.
-        around: what is around each open phase, outermost first.
+    A program that resumes from a checkpoint opens them again. In completed phases nothing is trained; in the phase that
+    the checkpoint was written in, the training continues.
     """
 
+    # For each phase of the checkpoint and of this program: its path of names, its epoch_num, and whether it was
+    # completed. A completed phase has the states of its own modules too, if checkpoints are saved: a program that
+    # resumes does not train them again.
     entered: list[dict[str, Any]] = field(default_factory=list)
-    around: list[Level] = field(default_factory=list)
-    _open: list[dict[str, Any]] = field(default_factory=list)
-    _done: list[bool] = field(default_factory=list)  # of those, as they were opened: a state may be loaded inside
-    _passed: int = 0  # of those entered, by this program
+    around: list[Level] = field(default_factory=list)  # the level around each open phase, outermost first
+    _open: list[dict[str, Any]] = field(default_factory=list)  # the entries of the open phases, outermost first
+    # For each open phase: whether it was completed before the checkpoint, as known when the phase was opened. Not read
+    # from its entry, because a state that is loaded inside the phase brings another entry.
+    _done: list[bool] = field(default_factory=list)
+    _passed: int = 0  # how many phases of `entered` this program has opened
 
     @property
     def is_behind(self) -> bool:
@@ -91,13 +99,13 @@ class PhaseLog:
         return self._passed
 
     def enter(self, name: str, around: Level) -> dict[str, Any]:
-        """Take note that a phase opens, and return what is known of it.
+        """Note that a phase opens, and return its entry.
 
         Raises:
             CheckpointError: the program of the checkpoint had opened another phase.
         """
         path = [*(phase["path"][-1] for phase in self._open), name]
-        if not self.is_behind:
+        if not self.is_behind:  # a new phase; else the next one of the checkpoint, which must be the same
             self.entered.append({"path": path, "epoch_num": 0, "is_done": False})
         phase = self.entered[self._passed]
         if phase["path"] != path:
@@ -109,7 +117,13 @@ class PhaseLog:
         return phase
 
     def leave(self, epoch_num: int, *, failed: bool, modules: Mapping[str, Any] | None = None) -> None:
-        """Take note that the innermost phase ends, with a copy of what the modules were that it alone has."""
+        """Note that the innermost phase ends.
+
+        Args:
+            epoch_num: the epochs that it has completed.
+            failed: an error or a stop of the whole run ends it, so that a resumed program continues in it.
+            modules: a copy of the states of the modules that only this phase has.
+        """
         phase = self._open.pop()
         self._done.pop()
         self.around.pop()
@@ -122,9 +136,10 @@ class PhaseLog:
         return [dict(phase) for phase in self.entered[: self._passed]]
 
     def load_state_dict(self, state: list[dict[str, Any]]) -> None:
-        """Go on from what ``state_dict`` returned; phases that are open stay so."""
+        """Resume from what ``state_dict`` returned; phases that are open stay so."""
         open_now = [phase["path"] for phase in self._open]
         self.entered = [dict(phase) for phase in state]
+        # The new entries of the open phases. From the end: phases before may have had the same path.
         self._open = [next(p for p in reversed(self.entered[: self._passed]) if p["path"] == path) for path in open_now]
 
 

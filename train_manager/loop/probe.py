@@ -1,4 +1,4 @@
-"""What is done with a batch beside the training: without hooks, losses that count or counters."""
+"""Forward passes beside the training: without hooks, and without a trace in the losses and the counters."""
 
 from __future__ import annotations
 
@@ -8,23 +8,32 @@ from typing import Any, Final
 
 from train_manager.core.beside import beside_the_hooks
 from train_manager.core.store import Store
-from train_manager.data.batch import parts_of
-from train_manager.loop.outputs import count_rows, require_batch_size, require_parts
+from train_manager.data.batch import unpack
+from train_manager.data.shares import ALONE
+from train_manager.loop.outputs import count_rows, require_batch_size, require_unpacked
 from train_manager.loop.own_losses import OwnLosses
 
 ANEW: Final = (
     *("inputs", "targets", "true_batch_size", "global_batch_size", "prediction", "loss"),
     *("unpack_batch", "get_true_batch_size", "model_forward", "train_model_forward", "eval_model_forward"),
 )
-"""What a batch makes alive: fixtures, and methods with what they define."""
+"""The fixtures of a batch that a probe computes anew, and the methods whose fixtures it computes anew."""
 
 
 @contextmanager
 def beside_the_batch(store: Store, stage: str, given: Mapping[str, Any], anew: Collection[str]) -> Iterator[None]:
-    """Begin the open batch anew for a ``with`` block, with other values of fixtures; as ``beside_the_hooks``."""
+    """Begin the open batch anew for a ``with`` block.
+
+    Args:
+        store: the state of the manager.
+        stage: the stage of the batch, as for ``beside_the_hooks``.
+        given: fixtures with other values.
+        anew: fixtures and methods that begin anew.
+    """
     train_manager = store.value("train_manager")
     progress, collector = train_manager._progress, train_manager._collector
     before = progress.step, collector.losses
+    # Terms that the model adds in the probe go to a Step that is dropped after the block.
     progress.step = step = progress.step.for_probe()
     step.own = collector.losses = OwnLosses(step.losses)
     try:
@@ -34,18 +43,37 @@ def beside_the_batch(store: Store, stage: str, given: Mapping[str, Any], anew: C
         progress.step, collector.losses = before
 
 
-def probed(store: Store, kind: str, batch: Any) -> Any:
+@contextmanager
+def calling_the_model_itself(train_manager: Any) -> Iterator[None]:
+    """Call the model in place of its wrapper in a ``with`` block, if several processes train together.
+
+    The wrapper would wait for the other processes, which do not run the block.
+    """
+    if train_manager.ranks.place is ALONE:
+        yield
+        return
+    called = train_manager.called_model
+    train_manager.called_model = train_manager.model
+    try:
+        yield
+    finally:
+        train_manager.called_model = called
+
+
+def probe_batch(store: Store, kind: str, batch: Any) -> Any:
     """Return the prediction for a batch in place of the one that is open.
 
     Args:
-        store: the state of the manager that trains on the open one, or evaluates it.
+        store: the state of the manager that trains on the open batch, or evaluates it.
         kind: "train" or "eval".
-        batch: on the device of the model.
+        batch: the batch, on the device of the model.
     """
     chosen, fixtures = store.value("train_manager")._chosen, store.value("fixtures")
-    with beside_the_batch(store, f"{kind}_step_batch", {"batch": batch}, ANEW):
+    bare = calling_the_model_itself(store.value("train_manager"))
+    with bare, beside_the_batch(store, f"{kind}_step_batch", {"batch": batch}, ANEW):
+        # As TrainManager._unpack does it, but without a check of the structure of the batch.
         as_usual = chosen.unpacks_as_usual
-        fixtures.define_all(parts_of(batch) if as_usual else require_parts(chosen.unpack_batch()))
+        fixtures.define_all(unpack(batch) if as_usual else require_unpacked(chosen.unpack_batch()))
         size = require_batch_size(count_rows(batch) if as_usual else chosen.get_true_batch_size())
         sizes = ("true_batch_size", "global_batch_size") if kind == "train" else ("true_batch_size",)
         fixtures.define_all(dict.fromkeys(sizes, size))

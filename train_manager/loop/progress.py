@@ -10,14 +10,15 @@ from torch import Tensor
 
 from train_manager.loop.books import Lifetime
 from train_manager.loop.call import Call, InterruptedCall
-from train_manager.loop.epoch import EpochPart, OpenEpoch, OwnEpoch
+from train_manager.loop.epoch import EpochPart, OpenEpoch, OwnEpoch, add_epochs
 from train_manager.loop.feed import Feed
 from train_manager.loop.own_losses import OwnLosses
+from train_manager.loop.ranks import ONE_PROCESS, Ranks, state_for_rank, state_of_ranks
 from train_manager.loop.requests import NOTHING, Requests
 from train_manager.loop.run_state import RunState
 from train_manager.loop.step import NO_STEP
 from train_manager.metrics.deferred import DeferredScalars, FiniteLosses
-from train_manager.schedules.rules import known_call, new_call
+from train_manager.schedules.rules import new_call, reserve_call_number
 from train_manager.telling.findings import Finding
 
 EVALUATIONS: Final = ("eval", "eval_on_batch", "predict")
@@ -26,45 +27,33 @@ EVALUATIONS: Final = ("eval", "eval_on_batch", "predict")
 
 @final
 class Progress:
-    """The epochs of the training or of a phase, the present run and the present call.
-
-    Attributes:
-        epoch_num: epochs completed.
-        first_step: the ``step_num`` from which these are counted: 0, or that at which the phase began.
-        feed: where the batches come from.
-        lifetime: what the values of a ``Book`` belong to that extensions measure over the training or the phase.
-        epoch: the epoch that is open, or was last.
-        partial: where the row of an epoch that was left is in the history; None if none was.
-        own: the epoch of a loop of the program's own, if that has trained since the last end of an epoch.
-        part: the part of it that the present call trains.
-        losses: of the batches since that part began or ended, looked at together.
-        step: the batch that is trained on.
-        run: the present or last run.
-        call: the present or last training call.
-        interrupted: the call that a checkpoint was written in, until the program makes it again.
-        reopens: the stages that were open in that checkpoint, until they are open again.
-        saved_at: what the last checkpoint was of.
-        findings: what checks have found; a phase and what is around it have one list.
-    """
+    """The epochs of the training or of a phase, the present run and the present training call."""
 
     def __init__(
         self, run: RunState, call: Call, epoch_num: int = 0, key: str = "", findings: list[Finding] | None = None
     ) -> None:
+        # Values of a Book that extensions measure over the training or the phase belong to this object.
         self.lifetime = Lifetime(key)
-        self.epoch_num = epoch_num
-        self.first_step = call.start_step
-        self.feed = Feed()
-        self.epoch = OpenEpoch(Lifetime(key))
-        self.partial: int | None = None
+        self.epoch_num = epoch_num  # epochs completed
+        self.first_step = call.start_step  # step_num as the training (0) or the phase began
+        self.feed = Feed()  # gives the batches
+        self.epoch = OpenEpoch(Lifetime(key))  # the epoch that is open, or was open last
+        self.partial: int | None = None  # where history.epochs has the row of an epoch that was left unfinished
+        # The epoch of a loop of the program's own, from its first train_on_batch until end_epoch.
         self.own: OwnEpoch | None = None
-        self.part = EpochPart()
+        self.epoch_part = EpochPart()  # the part of the epoch that the present training call trains
+        # The losses of the batches since this part began, or since the last part ended; looked at together.
         self.losses = FiniteLosses(epoch_num + 1)
-        self.step = NO_STEP
-        self.run = run
-        self.call = call
+        self.step = NO_STEP  # the batch that is trained on
+        self.run = run  # the present or last run
+        self.call = call  # the present or last training call
+        # The training call that the loaded checkpoint was written in, until the program makes this call again; and the
+        # stages that were open then, until each of them is open again.
         self.interrupted: InterruptedCall | None = None
         self.reopens: set[str] = set()
+        # TrainManager._place_of_checkpoint() at the last save or load: there a further checkpoint has nothing new.
         self.saved_at: tuple[int, ...] | None = None
+        # The findings of checks; a phase shares the list of the training around it.
         self.findings: list[Finding] = [] if findings is None else findings
 
     def __getstate__(self) -> dict[str, Any]:
@@ -75,16 +64,16 @@ class Progress:
     # ---- a run, a call, an epoch ---------------------------------------------------------------------------------
 
     def begin_run(self, entry: str | None, step_num: int) -> None:
-        """Begin a run; what a checkpoint has left for the next training stays if that has not begun."""
+        """Begin a run. The interrupted call of a checkpoint stays until a training call begins."""
         self.run = RunState(entry, None if self.interrupted is None else self.interrupted.evaluated_at)
-        self.losses, self.part = FiniteLosses(self.epoch_num + 1), EpochPart()
+        self.losses, self.epoch_part = FiniteLosses(self.epoch_num + 1), EpochPart()
         if self.interrupted is None:
             self.reopens = set()
-        # An evaluation leaves the number as it is, for schedules would begin anew with another one.
+        # Schedules begin anew as the number of the call changes, which they must not do at a tm.eval() in between.
         self.call = Call(self.call.number if entry in EVALUATIONS else new_call(), step_num)
 
     def begin_call(self, entry: str, step_num: int, steps: int | None, *, evaluates: bool) -> tuple[str, ...]:
-        """Begin a training call, of so many steps if they are counted; or go on with the one of a checkpoint.
+        """Begin a training call, of so many steps if they are counted; or continue with the one of a checkpoint.
 
         Returns:
             The names of the modules that were in eval mode there.
@@ -92,56 +81,64 @@ class Progress:
         interrupted, self.interrupted = self.interrupted, None
         limit = None if steps is None else step_num + steps
         if interrupted is not None and interrupted.entry == entry:
-            number, start_step = known_call(interrupted.number), interrupted.start_step
+            # The number that the call had in the program before: saved schedules know their place in this call.
+            number, start_step = reserve_call_number(interrupted.number), interrupted.start_step
             if interrupted.stop is not None:
                 self.run.stop(*interrupted.stop)
         else:
             number, start_step, self.reopens = new_call(), step_num, set()
-        self.call, self.part = Call(number, start_step, entry, evaluates, limit), EpochPart()
+        self.call, self.epoch_part = Call(number, start_step, entry, evaluates, limit), EpochPart()
         return () if interrupted is None or interrupted.entry != entry else interrupted.resting
 
     def meet_epoch(self, data: Iterable[Any] | None) -> None:
-        """Make a new epoch of these data, unless one of them was left; an epoch of own batches is none then."""
-        self.own, self.part = None, EpochPart()
+        """Make a new epoch of these data, unless an epoch of them was left unfinished; an own epoch is dropped."""
+        self.own, self.epoch_part = None, EpochPart()
         if not self.feed.goes_on_with(data):
             self.epoch = OpenEpoch(Lifetime(self.lifetime.key))
 
     def begin_epoch(self, data: Iterable[Any] | None, *, is_last: bool) -> None:
-        """Begin the epoch that was met, or the next part of the one that was left.
+        """Begin the epoch that ``meet_epoch`` has made, or the next part of the epoch that was left unfinished.
 
         Args:
-            data: what is trained on; a hook may have replaced it since.
-            is_last: no epoch of the call comes after it.
+            data: the training data.
+            is_last: no epoch of the training call comes after this one.
 
         Raises:
-            NonFiniteLoss: a loss of a batch before it was nan or infinite.
+            NonFiniteLoss: a loss of a batch before the epoch was nan or infinite.
         """
         self.losses.check()
+        # A pre hook of the epoch has replaced the data since meet_epoch: the unfinished epoch of the former data ends.
         if self.epoch.is_left and not self.feed.goes_on_with(data):
             self.epoch = OpenEpoch(Lifetime(self.lifetime.key))
         self.epoch.is_left = True
-        self.part.is_last = is_last  # not before: a schedule would ask the data of the epoch before whether it ends
+        # Only now: at the start of the stage, a schedule would have asked the former epoch's feed whether it ends.
+        self.epoch_part.is_last = is_last
         self.losses = self.epoch.losses_of_part(self.epoch_num + 1)
 
-    def begin_own_batch(self) -> None:
-        """Begin an own epoch with the first batch of ``train_on_batch`` since the last end of one."""
+    def begin_own_batch(self, examples: int | None) -> None:
+        """Count a batch of ``train_on_batch`` to the own epoch, which its first batch begins.
+
+        Args:
+            examples: how many of them this process has; None if it trains alone.
+        """
         self.own = self.own or self._new_own_epoch()
-        self.part.end_requested = False
+        self.epoch_part.end_requested = False
         self.own.batches += 1
+        self.own.examples_here = examples
         self.losses = self.own.losses
 
     def end_own_epoch(self) -> None:
-        """Make the own epoch the one that has ended last.
+        """End the own epoch: it becomes the epoch that was open last.
 
         Raises:
             NonFiniteLoss: a loss of one of its batches was nan or infinite.
         """
-        own, self.own = self.own, None  # before a loss that is not finite is found: the error drops the epoch
-        assert own is not None, "there is one"
+        own, self.own = self.own, None  # before end(), whose NonFiniteLoss must leave no own epoch behind
+        assert own is not None, "end_epoch() has checked that own batches were trained on"
         self.losses = FiniteLosses(self.epoch_num + 1)
-        self.epoch = own.ended()
+        self.epoch = own.end()
 
-    def end_part(self, seconds: float) -> None:
+    def end_epoch_part(self, seconds: float) -> None:
         """Add the losses of the present part to its epoch.
 
         Raises:
@@ -154,13 +151,13 @@ class Progress:
         """Keep the losses of a batch that was trained on.
 
         Args:
-            loss: of the batch, if it has one.
-            own: those of its updates, which are kept for their own means if ``loss`` is only their sum.
+            loss: the loss of the batch, if it has one.
+            own: the losses of its updates, which are kept for means of their own if ``loss`` is only their sum.
             step: the number of the batch.
-            examples: its size.
+            examples: the number of its examples.
 
         Returns:
-            What is kept of ``loss``: a scalar without its graph; None if it is only a sum.
+            The scalar that is kept of ``loss``, without its graph; None if ``loss`` is only a sum.
 
         Raises:
             NonFiniteLoss: the losses kept so far were looked at, and one was nan or infinite.
@@ -170,14 +167,14 @@ class Progress:
             kept = None if loss is None else losses.keep(loss, step, None, examples)
         else:
             kept = _keep_with_updates(losses, loss, own, step, examples)
-        if len(losses.origins) >= DeferredScalars.limit:
+        if len(losses.origins) >= DeferredScalars.limit:  # so many scalars wait on the device, unread
             losses.check()
         return kept
 
     # ---- findings ------------------------------------------------------------------------------------------------
 
     def keep_finding(self, finding: Finding) -> bool:
-        """Keep what a check has found, and return whether it is new."""
+        """Keep a finding of a check, and return whether it is new."""
         is_new = all(known.identity != finding.identity for known in self.findings)
         if is_new:
             self.findings.append(finding)
@@ -186,63 +183,70 @@ class Progress:
     # ---- lifetimes -----------------------------------------------------------------------------------------------
 
     def lifetime_of_epoch(self) -> Lifetime:
-        """Return that of the epoch that is open, or was last."""
+        """Return the lifetime of the epoch that is open, or was open last."""
         return (self.epoch if self.own is None else self.own.epoch).lifetime
 
     @property
     def is_within_epoch(self) -> bool:
-        """Whether an epoch was left before its end, or is one of the program's own, and none has ended since."""
+        """Whether an epoch has begun and not ended: it was left before its end, or is an own epoch."""
         return self.partial is not None or self.own is not None
 
     def open_epochs(self) -> list[Lifetime]:
-        """Return the lifetimes of the epochs that go on in the next training call."""
+        """Return the lifetimes of the epochs that continue in the next training call."""
         epochs = [self.epoch] if self.feed.is_unfinished else []
         return [epoch.lifetime for epoch in [*epochs, *([] if self.own is None else [self.own.epoch])]]
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
     def requests(self, data_ended: bool) -> Requests:
-        """Return what is requested between two batches."""
-        run, part = self.run, self.part
-        data_ended = data_ended or part.data_has_ended
-        if not (run.stop_at or data_ended or part.end_requested or run.eval_requested or run.save_requested):
-            return NOTHING  # as nearly always
+        """Return the requests between two batches."""
+        run, epoch_part = self.run, self.epoch_part
+        data_ended = data_ended or epoch_part.data_has_ended
+        # The usual step, without making a tuple; the loop compares by `is NOTHING`.
+        if not (run.stop_at or data_ended or epoch_part.end_requested or run.eval_requested or run.save_requested):
+            return NOTHING
         return Requests(
             stop=run.stop_at == "step",
-            end_epoch=part.end_requested,
+            end_epoch=epoch_part.end_requested,
             data_ended=data_ended,
             evaluate=run.eval_requested,
             stop_after_epoch=run.stop_at == "epoch",
             save=run.save_requested,
+            stopped=(run.stop_reason or "", run.stopped_by, run.stops_run) if run.stop_at else None,
         )
 
     def forget_results(self, entry: str) -> None:
-        """Forget those of the call before, unless they are of the coming call, as a checkpoint has brought them."""
+        """Forget the results of the last training call."""
+        # A checkpoint has brought results of the coming call itself, of which it trains the rest: these stay.
         if self.interrupted is None or self.interrupted.entry != entry:
             self.run.keep_results({}, None)
 
     def forget_stop(self) -> None:
-        """Forget a stop of before the checkpoint: the call that it would have ended is not made again."""
+        """Forget a ``stop(at="epoch")`` that a checkpoint has brought: the call that it would end is not made again."""
         if self.interrupted is not None:
             self.interrupted = self.interrupted._replace(stop=None)
 
     # ---- saved state ---------------------------------------------------------------------------------------------
 
-    def state_dict(self, data: Iterable[Any] | None, open_stages: Iterable[str]) -> dict[str, Any]:
-        """Return what the rest of the training depends on.
+    def state_dict(
+        self, data: Iterable[Any] | None, open_stages: Iterable[str], ranks: Ranks = ONE_PROCESS
+    ) -> dict[str, Any]:
+        """Return the state that the rest of the training depends on.
 
         Args:
-            data: what is trained on.
-            open_stages: those that are open at this moment.
+            data: the training data.
+            open_stages: the stages that are open at this moment.
+            ranks: the processes that train together, whose sums are added.
 
         Raises:
             NonFiniteLoss: a loss of the open epoch was nan or infinite.
         """
         is_open = "train_step_epoch" in open_stages
+        epoch = self.epoch.state_dict(self.losses, is_open=is_open and self.feed.is_unfinished)
         return {
             "data": self.feed.state_dict(data),
-            "epoch": self.epoch.state_dict(self.losses, is_open=is_open and self.feed.is_unfinished),
-            "own": None if self.own is None else self.own.state_dict(),
+            "epoch": state_of_ranks(ranks, epoch, add_epochs),
+            "own": None if self.own is None else self.own.state_dict(ranks),
             "run": {
                 **self._call_to_go_on(open_stages, is_open=is_open),
                 "first_step": self.first_step,
@@ -255,33 +259,38 @@ class Progress:
         }
 
     def _call_to_go_on(self, open_stages: Iterable[str], *, is_open: bool) -> dict[str, Any]:
-        """Return the call that a program will make again: the present one, or that of a checkpoint loaded before it."""
+        """Return the training call that a program will make again that resumes from here."""
         call, interrupted = self.call, self.interrupted
         if interrupted is not None:
+            # A checkpoint was loaded, and its call was not made again yet: the program to come has to make it too.
             entry, number, start_step, _, stop, resting = interrupted
             to_come = {"stop": stop and list(stop), **({"resting": list(resting)} if resting else {})}
             return {"call": [entry, number, start_step], "open": sorted(self.reopens), **to_come}
-        stop_to_come = self.run.stop_to_come() if is_open else None  # one that has ended a call does not end the next
+        stop_to_come = self.run.stop_to_come() if is_open else None  # a stop that has ended its call is done
         return {"call": [call.entry, call.number, call.start_step], "open": list(open_stages), "stop": stop_to_come}
 
-    def load_state_dict(self, state: Mapping[str, Any], data: Iterable[Any] | None, *, is_cut: bool) -> None:
-        """Go on from what ``state_dict`` returned; an epoch of data that cannot go on begins anew.
+    def load_state_dict(
+        self, state: Mapping[str, Any], data: Iterable[Any] | None, *, is_cut: bool, ranks: Ranks = ONE_PROCESS
+    ) -> None:
+        """Resume from what ``state_dict`` returned; an epoch of data that cannot continue begins anew.
 
         Args:
-            state: what it returned.
-            data: what is trained on.
+            state: the state that ``state_dict`` returned.
+            data: the training data.
             is_cut: ``steps_per_epoch`` cuts the epochs.
+            ranks: the processes that train together, of which each takes its sums.
         """
         run = state["run"]
+        # First, as the data decide whether the open epoch of the state can continue.
         goes_on = self.feed.load_state_dict(state["data"], data, is_cut=is_cut)
-        self.epoch.load_state_dict(state["epoch"] if goes_on else {})
+        self.epoch.load_state_dict(state_for_rank(ranks, state["epoch"], add_epochs) if goes_on else {})
         self.epoch_num, self.first_step = state["epoch_num"], run["first_step"]
         self.partial = run.get("partial")
-        self._load_own_epoch(state.get("own"))
+        self._load_own_epoch(state.get("own"), ranks)
         self.run.evaluated_at = run["evaluated_at"]
         self.run.keep_results(run["results"], run["results_at"])
         self.reopens = set(run["open"]) - (set() if goes_on else {"train_step_epoch"})
-        entry, number, start_step = run["call"]
+        entry, number, start_step = run["call"]  # no entry: the checkpoint was written outside of training calls
         stop = None if run.get("stop") is None else tuple(run["stop"])
         self.interrupted = (
             None
@@ -289,11 +298,11 @@ class Progress:
             else InterruptedCall(entry, number, start_step, run["evaluated_at"], stop, tuple(run.get("resting", ())))
         )
 
-    def _load_own_epoch(self, state: Mapping[str, Any] | None) -> None:
+    def _load_own_epoch(self, state: Mapping[str, Any] | None, ranks: Ranks) -> None:
         self.own = None
         if state is not None:
             self.own = self._new_own_epoch()
-            self.own.load_state_dict(state, self.epoch_num + 1)
+            self.own.load_state_dict(state, self.epoch_num + 1, ranks)
 
     def _new_own_epoch(self) -> OwnEpoch:
         return OwnEpoch(f"{self.lifetime.key} own".lstrip(), self.epoch_num + 1)
@@ -302,10 +311,11 @@ class Progress:
 def _keep_with_updates(
     losses: FiniteLosses, loss: Tensor | None, own: OwnLosses, step: int, examples: float
 ) -> Tensor | None:
-    """Keep the loss of a batch and those of its updates, which are in means of their own if ``loss`` is their sum."""
+    """Keep the loss of a batch and the losses of its updates, whose means are kept apart if ``loss`` is their sum."""
     is_apart = own.is_shown_apart
     kept = None if loss is None or is_apart else losses.keep(loss, step, None, examples)
     for name, value in own.by_optimizer.items():
         if is_apart or value is not loss:
+            # With weight 0 a loss is only checked for nan, and is in no mean: `loss` stands for all of them there.
             losses.keep(value, step, name, examples if is_apart else 0)
     return kept

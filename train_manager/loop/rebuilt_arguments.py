@@ -1,4 +1,4 @@
-"""The arguments with which a TrainManager is made again, and the overridden options that its state would undo."""
+"""The arguments with which a TrainManager is rebuilt, and the overridden options that its state would undo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.checkpoint_names import folder_in, is_checkpoint
-from train_manager.checkpoints.verification import looked_for_again
+from train_manager.checkpoints.selection import SavedWeights
+from train_manager.checkpoints.verification import retry_if_gone
 from train_manager.core.hooks import Hook
 from train_manager.loop.recorded_arguments import DATA
 from train_manager.rebuilding.making import Rebuilding, refuse_missing
@@ -32,11 +33,11 @@ ROOM: Final = 256_000_000  # bytes that a model may take beyond its files: buffe
 def rebuilt_arguments(
     kind: type, parameters: Tree, overrides: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments with which a TrainManager is made again.
+    """Return the arguments with which a TrainManager is rebuilt.
 
     Args:
-        kind: its class.
-        parameters: what the checkpoint has recorded.
+        kind: the class of the manager.
+        parameters: the recorded arguments of the checkpoint.
         overrides: values by dotted paths.
         given: arguments in place of the recorded ones.
 
@@ -44,13 +45,15 @@ def rebuilt_arguments(
         CheckpointError: something is needed and cannot be rebuilt, or there is no such place to override.
         ArgumentError: the class has no argument of this name.
     """
-    recorded = _without_places(_recorded(kind, parameters), overrides)
+    recorded = _without_places(_recorded_arguments(kind, parameters), overrides)
+    # Overrides of whole arguments ({"epochs": 3}) are given like arguments; the others lead into the tree.
     whole = {name: value for name, value in overrides.items() if name in _names(kind) and name not in given}
     values = {**whole, **given}
     refuse_unfitting(kind.__name__, kind.__init__, (), {**recorded, **values}, ARGUMENTS)  # type: ignore[misc]
     arguments = {**recorded, **{name: Given(value) for name, value in values.items()}}
-    parts = {path: value for path, value in overrides.items() if path not in whole}
-    tree = with_overrides({"dict": arguments}, parts)
+    nested = {path: value for path, value in overrides.items() if path not in whole}
+    tree = with_overrides({"dict": arguments}, nested)
+    # Data that are not recorded are None; for all else that cannot be rebuilt there is one error.
     tree = {"dict": {name: None if _is_absent_data(name, part) else part for name, part in tree["dict"].items()}}
     refuse_missing(not_rebuildable(tree), by_keyword=True)
     made: dict[str, Any] = Rebuilding(tree).made()
@@ -58,19 +61,21 @@ def rebuilt_arguments(
 
 
 def memory_limit_of(path: Path) -> MemoryLimit:
-    """Return how much memory what a checkpoint says may take as it is made: about that of its files."""
+    """Return how much memory the objects of a checkpoint may take as they are made."""
+    # A file of a few bytes may say how to make a layer of any size, whose own state would be a large file. An honest
+    # training may take more than its files, hence the factor and ROOM.
     return MemoryLimit(4 * sum(file.stat().st_size for file in path.iterdir()) + ROOM)
 
 
 def apply_options(optimizers: Mapping[str, Optimizer], schedulers: Any, overrides: Mapping[str, Any]) -> None:
-    """Give optimizers and schedulers the overridden options once more: the state that was loaded has the old ones.
+    """Give optimizers and schedulers the overridden options once more, as the loaded state has the old options.
 
-    With a scheduler, an overridden rate is the one that it begins with: the present one is scaled as the first one is.
+    With a scheduler, an overridden rate is its initial rate: the present rate is scaled by the same factor.
 
     Args:
-        optimizers: by name.
-        schedulers: the attribute ``lr_schedule``: one, a dict of them by optimizer, or None.
-        overrides: of which ``optimizer.lr``, ``optimizer.<name>.lr``, ``lr_schedule.gamma`` and the like count.
+        optimizers: the optimizers by name.
+        schedulers: the attribute ``lr_schedule``: a scheduler, a dict of them by optimizer, or None.
+        overrides: of these ``optimizer.lr``, ``optimizer.<name>.lr``, ``lr_schedule.gamma`` and the like are used.
     """
     scheduler_of = schedulers if isinstance(schedulers, dict) else dict.fromkeys(optimizers, schedulers)
     for path, value in overrides.items():
@@ -82,6 +87,14 @@ def apply_options(optimizers: Mapping[str, Optimizer], schedulers: Any, override
                 _set_option(optimizers[called], scheduler_of.get(called), option, value)
             elif part == "lr_schedule" and option in vars(scheduler_of.get(called)):
                 setattr(scheduler_of[called], option, value)
+
+
+def with_given_weights(state: dict[str, Any], model: Any, extensions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state with the weights that ``Checkpoints`` did not save, as a given model has them."""
+    for saved in (vars(extension).get("saved_weights") for extension in extensions.values()):
+        if isinstance(saved, SavedWeights) and isinstance(state.get("model"), dict):
+            return {**state, "model": saved.put_back(state["model"], model)}
+    return state
 
 
 def writers_to_rest(hooks: Iterable[Hook], *, has_data: bool) -> list[str]:
@@ -98,18 +111,19 @@ def _set_option(optimizer: Optimizer, scheduler: Any, option: str, value: Any) -
         if option == "lr" and scheduler is not None and "initial_lr" in group:
             scale = value / group["initial_lr"] if group["initial_lr"] else 1.0
             group["lr"], group["initial_lr"] = group["lr"] * scale, value
-            scheduler.base_lrs[number] = value
+            scheduler.base_lrs[number] = value  # LambdaLR and others compute the rate from it
         elif option in group:
             group[option] = value
 
 
-def _recorded(kind: type, parameters: Tree) -> dict[str, Tree]:
+def _recorded_arguments(kind: type, parameters: Tree) -> dict[str, Tree]:
     check(parameters)
     if not isinstance(parameters, dict) or "object" not in parameters:
         raise CheckpointError("the checkpoint has no recorded parameters of a TrainManager", name="parameters")
     recorded = {name: tree for name, tree in parameters["arguments"].items() if name != "train_dir"}
     names = _names(kind)
     gone = next((name for name in recorded if name not in names), None)
+    # A subclass with arguments of its own was recorded as its base class, or the checkpoint is of another class.
     if names and gone is not None and not _takes_any(kind):
         what = f"the training was made with the argument {gone!r}, which {kind.__name__} does not have"
         made_by = parameters["object"].rpartition(":")[2].rpartition(".")[2]
@@ -126,10 +140,10 @@ def _without_places(recorded: dict[str, Tree], overrides: Mapping[str, Any]) -> 
     """Return recorded arguments without the paths and addresses of extensions; a warning says which."""
     left_out: list[str] = []
     kept = without_places({"dict": recorded}, left_out)
-    told = [place for place in left_out if place not in overrides]
-    if told:
-        cure = f'overrides={{"{told[0]}": ...}} gives one'
-        what = f"paths and addresses in a checkpoint are not used: {', '.join(told)}"
+    listed = [place for place in left_out if place not in overrides]
+    if listed:
+        cure = f'overrides={{"{listed[0]}": ...}} gives one'
+        what = f"paths and addresses in a checkpoint are not used: {', '.join(listed)}"
         warnings.warn(f"{what} ({cure})", stacklevel=users_level())
     found: dict[str, Tree] = kept["dict"]
     return found
@@ -153,14 +167,14 @@ def read_parameters(path: Path) -> tuple[Path, Tree, dict[str, Any]]:
     """Return a checkpoint, the parameters recorded in it, and the state of all else.
 
     Args:
-        path: the checkpoint itself, or a training's folder, whose newest sound one is taken.
+        path: a checkpoint; or the folder of a training, whose newest sound checkpoint is taken.
 
     Raises:
         CheckpointError: there is none, it is damaged, or has no parameters.
     """
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}", name=path.name, cure="give a checkpoint, or a train_dir")
-    path, state = looked_for_again(lambda: _read(path))
+    path, state = retry_if_gone(lambda: _read(path))
     if "parameters" not in state:
         raise CheckpointError(
             f"{path} has no recorded parameters",

@@ -1,7 +1,7 @@
-"""What a TrainManager was made with, recorded as it is made; ``rebuilt_arguments`` makes arguments of it again.
+"""The arguments of a TrainManager, recorded as it is made; ``rebuilt_arguments`` makes arguments of the record again.
 
-Not recorded are ``train_dir``, for what is made anew must not write where another run did, and data that are no
-recorded objects: they are large, and a training that is only evaluated or looked at needs none.
+Not recorded are ``train_dir``, because a manager that is rebuilt must not write where another run did; and data whose
+class is not ``recorded``: they are large, and a training that is only evaluated or looked at needs none.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ def record_of_manager(kind: type, given: Mapping[str, Any]) -> Tree:
     special = {name: _tree_of_data(given[name]) for name in DATA}
     optimizer = given["optimizer"]
     if isinstance(optimizer, Mapping):
-        parts = {name: _tree_of_optimizer(one, [getattr(model, name, None)]) for name, one in optimizer.items()}
-        special["optimizer"] = {"dict": parts}
+        trees = {name: _tree_of_optimizer(one, [getattr(model, name, None)]) for name, one in optimizer.items()}
+        special["optimizer"] = {"dict": trees}
     else:
         special["optimizer"] = _tree_of_optimizer(optimizer, [model, *modules_of_loss(loss)])
     plain = trees_of({name: value for name, value in given.items() if name not in special})
-    name = f"{kind.__module__}:{kind.__qualname__}"  # told, not looked up: the caller of from_checkpoint has the class
+    # The name is for errors and for readers: from_checkpoint makes an object of the class that it is called on.
+    name = f"{kind.__module__}:{kind.__qualname__}"
     return {"object": name, "arguments": {name: (plain | special)[name] for name in given}}
 
 
@@ -45,7 +46,8 @@ def _tree_of_data(data: Any) -> Tree:
 
 
 def _tree_of_optimizer(optimizer: Any, modules: list[Any]) -> Tree:
-    """Return the tree of the callable that makes an optimizer; of a ready one, if all are in one group."""
+    """Return the tree of a callable that makes the optimizer."""
+    # A ready optimizer is recorded as its class and its options, if it has the parameters of the modules in one group.
     if not isinstance(optimizer, Optimizer):
         return tree_of(optimizer)
     name, called = name_of(type(optimizer)), type(optimizer).__name__

@@ -6,7 +6,8 @@
     ├─ train_backward           four                  │  backward
     └─ train_optimizer_step                           │  step
 
-A training is the same in both, to the bit; a step without the stages takes less time.
+A training is the same in both, to the bit; a step without the stages takes less time. A region does the same as
+``inner_stages.py``, so a change there is made here too; ``tests/test_region_against_stages.py`` compares both.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from train_manager.core.plan import Plan
 from train_manager.core.providers import Provider
 from train_manager.core.stage import note_place
 from train_manager.core.store import Store
-from train_manager.data.batch import Parts
+from train_manager.data.batch import Unpacked
 from train_manager.loop.counts import Counts
 from train_manager.loop.losses import Collector
 from train_manager.loop.model_calls import ModelCall
@@ -55,33 +56,26 @@ class Forwards(Protocol):
 class Region:
     """Trains on a batch without its inner stages; made for one setup and one set of extensions, and dies with either.
 
-    Attributes:
-        version: that of the plans for which it was made.
-        methods: the functions that the methods were of which it takes the place.
-        opened_for: what needs the stages; empty if nothing does.
-        is_watched: a batch has shown that the model and the loss write no fixture and open no stage.
-        collects: an own ``train_batch``, or what it calls, may add losses beside the forward pass.
-
     Args:
-        opened_for: what needs the stages.
+        reason_to_open: why the inner stages must open, such as the name of an extension; empty if they need not.
         model: named in errors.
-        optimizer: the only one.
+        optimizer: the only optimizer.
         store: the state of the manager.
-        windows: that of the manager, as are the others.
-        collector: collects what the model adds to the loss.
+        windows: the windows of the manager.
+        collector: collects the terms that the model adds to the loss.
         counts: how much was trained.
         methods: the functions behind the methods that a region stands for.
-        collects: as above.
+        collects: an own ``train_batch``, ``update`` or the like may add losses beside the forward pass.
     """
 
-    __slots__ = (
+    __slots__ = (  # no __dict__: several of these attributes are read in each step
         *("_called", "_collector", "_counts", "_loss", "_model", "_model_call", "_optimizer", "_store", "_windows"),
-        *("collects", "is_watched", "methods", "opened_for", "version"),
+        *("collects", "is_watched", "methods", "reason_to_open", "version"),
     )
 
     def __init__(
         self,
-        opened_for: str,
+        reason_to_open: str,
         model: Any,
         optimizer: Any,
         store: Store,
@@ -91,51 +85,56 @@ class Region:
         methods: tuple[Any, ...],
         collects: bool = False,
     ) -> None:
+        # The store counts a new version as hooks come or go: a region of an older version is replaced by a new one.
         self.version = store.version
-        self.opened_for = opened_for
+        self.reason_to_open = reason_to_open
         self.collects = collects
+        # Turns True once a batch has shown that the model and the loss write no fixture and open no stage: until then
+        # batches open their inner stages, with a Watch around the model and the loss.
         self.is_watched = False
         self._model, self._optimizer = model, optimizer
-        self._loss: Callable[..., Tensor] | None = None
+        self._loss: Callable[..., Tensor] | None = None  # None: the loss is called by fixture names
         self._model_call = ModelCall(model)
         self.methods = methods
         self._store, self._windows, self._collector, self._counts = store, windows, collector, counts
 
-    def calls(self, model: Any, loss: Callable[..., Tensor] | None) -> None:
-        """Call the model with the inputs, and a loss with the prediction and the targets, without asking by name.
+    def call_directly(self, model: Any, loss: Callable[..., Tensor] | None) -> None:
+        """Use the model and the loss from now on without their methods: called by position, not by fixture names.
 
         Args:
             model: the model, or its compiled or wrapped form.
-            loss: takes both by position; None if either must be called by names.
+            loss: takes prediction and targets by position; None if the model or the loss must be called by names.
         """
         self._called, self._loss = model, loss
 
-    def forward(self, parts: Parts, chosen: Forwards, step: Step) -> Tensor:
+    def forward(self, unpacked: Unpacked, chosen: Forwards, step: Step) -> Tensor:
         """Define the prediction and the loss of the batch that is open, and return the loss.
 
         Args:
-            parts: the inputs and the targets, as far as the batch has them.
-            chosen: returns the prediction and the loss.
-            step: what is known of the batch.
+            unpacked: the inputs and the targets, as far as the batch has them.
+            chosen: the methods that return the prediction and the loss.
+            step: the state of the batch.
         """
+        # Here and below: the cell of a fixture has an owner once a hook or a method has asked for the fixture. It may
+        # have modified it, so the cell counts. Without an owner, the value that the loop has defined is used directly.
         store, collector = self._store, self._collector
         batch, cells = store.innermost, store.cells
         assert batch is not None, "a batch is open"
         losses = collector.losses = step.losses if cells["losses"].owner is None else cells["losses"].value
-        batch.part = MODEL
+        batch.inner_stage = MODEL  # so that errors name the stage, although it is not opened
         try:
-            loss_of = self._loss if len(parts) == 2 else None
+            loss_of = self._loss if len(unpacked) == 2 else None
             if loss_of is None:
                 prediction = chosen.train_model_forward()
             else:
-                inputs = parts["inputs"] if cells["inputs"].owner is None else cells["inputs"].value
+                inputs = unpacked["inputs"] if cells["inputs"].owner is None else cells["inputs"].value
                 prediction = self._model_call(self._called, inputs)
             store.define_waiting("prediction", require_prediction(prediction, self._model), batch, _HERE)
-            batch.part = LOSS
+            batch.inner_stage = LOSS
             if loss_of is None:
                 returned = chosen.train_loss_forward()
             else:
-                targets = parts["targets"] if cells["targets"].owner is None else cells["targets"].value
+                targets = unpacked["targets"] if cells["targets"].owner is None else cells["targets"].value
                 returned = loss_of(prediction, targets)
             loss = require_training_loss(losses.total(returned))
             store.define("loss", loss, batch, _HERE)  # not seldom: most hooks of a batch ask for it
@@ -143,7 +142,7 @@ class Region:
             note_place(error, store.path)
             raise
         finally:  # before the backward pass: activation checkpoints run the model again, which would add its losses
-            collector.losses = batch.part = None
+            collector.losses = batch.inner_stage = None
         step.forward_loss = step.hooked_loss = loss
         return loss
 
@@ -151,54 +150,54 @@ class Region:
         """Run the backward pass of a loss, and the step of the optimizer if its window ends with the batch.
 
         Args:
-            loss: that of the batch.
-            loss_again: computes it anew.
-            step: what is known of the batch.
+            loss: the loss of the batch.
+            loss_again: computes this loss anew.
+            step: the state of the batch.
         """
         store, optimizer, windows = self._store, self._optimizer, self._windows
         batch, cells = store.innermost, store.cells
         assert batch is not None, "a batch is open"
         is_last = cells["update_ends"].value
-        batch.part = BACKWARD
+        batch.inner_stage = BACKWARD
         try:
-            step.backwards[SOLE] = Backward(loss, loss_again)  # before it runs: half a backward must be dropped too
+            # Noted before the pass runs: if it fails half-way, its gradients are dropped with the batch.
+            step.backwards[SOLE] = Backward(loss, loss_again)
             windows.backward(SOLE, optimizer, loss, False, is_modified=False, is_last=is_last)
-            batch.part = None
+            batch.inner_stage = None
             if is_last:
                 warn_without_gradients(optimizer, SOLE)
-                batch.part = STEP
+                batch.inner_stage = STEP
                 optimizer.step()
-                windows.close(SOLE)  # which frees the gradients: the next forward pass has their memory
+                windows.close(SOLE)  # frees the gradients now, so that the next forward pass can use their memory
                 del step.backwards[SOLE]
                 self._counts.count_update(SOLE)
                 cells["update_num"].value = self._counts.update_num
         except Exception as error:
-            if batch.part is not None:
+            if batch.inner_stage is not None:
                 note_place(error, store.path)
             raise
         finally:
-            batch.part = None
+            batch.inner_stage = None
 
 
 _HERE = Region.forward.__code__, 0
 """The line that defines the fixtures of a batch here, as errors name it."""
 
 
-def changed_from_inside(path: tuple[str, ...]) -> StageError:
-    """Return the error for a model or a loss that changes what it is trained with; half a batch cannot have both."""
+def changed_inside_error(path: tuple[str, ...]) -> StageError:
+    """Return the error for a model or a loss that changes the setup or the extensions in the middle of a batch."""
     what = "the model or the loss has replaced a part of the training, or has added or removed an extension"
-    return StageError(what, stages=path, cure="do so in a hook, such as pre_train_step_batch, or between two calls")
+    return StageError(
+        what, stages=path, cure="do so in a hook, such as pre_train_step_batch, or between two training calls"
+    )
 
 
-# ---- whether the stages stay closed ----------------------------------------------------------------------------------
-
-
-def opened_for(plan_of: Callable[[str], Plan], model: object, optimizer: object, own_methods: Iterable[str]) -> str:
-    """Return what needs the inner stages, as ``explain`` tells it; an empty text if nothing does.
+def reason_to_open(plan_of: Callable[[str], Plan], model: object, optimizer: object, own_methods: Iterable[str]) -> str:
+    """Return why the inner stages must open, in the words of ``explain``; an empty text if they need not.
 
     Args:
         plan_of: returns the plan of a stage.
-        model: what is trained.
+        model: the model that is trained.
         optimizer: the optimizer, or several by name.
         own_methods: the names of the methods of the class or the object that may write fixtures or open stages.
     """
@@ -218,16 +217,14 @@ def opened_for(plan_of: Callable[[str], Plan], model: object, optimizer: object,
 def _lookers(plan: Plan) -> Iterator[str]:
     """Yield the classes that have a hook, a provider or a schedule at a stage."""
     lookers: tuple[Hook | Provider, ...] = (*plan.around, *plan.pre, *plan.post, *plan.providers.values())
-    yield from (looker.label.partition(".")[0] for looker in lookers)
+    yield from (looker.label.partition(".")[0] for looker in lookers)  # a label is "Class.method"
+    # A schedule may belong to a hook of another stage, and only count the openings of this one.
     if not lookers and (plan.run_pre is not None or plan.run_post is not None):
         yield "a schedule"
 
 
-# ---- what the first batch shows --------------------------------------------------------------------------------------
-
-
 class Watch:
-    """Notes whether functions that are called in the first batch write a fixture, open a stage, or ask for theirs."""
+    """Note whether the model or the loss writes a fixture, opens a stage, or reads the fixture ``stage``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -236,27 +233,30 @@ class Watch:
     def of(self, function: Callable[[], Any]) -> Callable[[], Any]:
         """Return the function, watched."""
 
-        def watched() -> Any:
+        def watch_call() -> Any:
             store = self._store
+            # Three traps: the dict of open stages notes each opening; the values before are compared with those after;
+            # the fixture `stage` notes that it is read, as it would be another one with the inner stages closed.
             opened = store.open = _NotedDict(store.open)
             values, lazy = store.computed, store.lazy
             stage = store.cells["stage"]
-            find, stage.compute = stage.compute, self._told_stage(stage.compute)
+            find, stage.compute = stage.compute, self._note_use_of_stage(stage.compute)
             try:
                 return function()
             finally:
                 store.open, stage.compute = dict(opened), find
+                # A lazy fixture that was computed meanwhile is not a write: it was only read.
                 written = [name for name, value in store.computed.items() if values.get(name, lazy) is not value]
                 self.has_seen |= opened.is_written or not lazy.issuperset(written)
 
-        return watched
+        return watch_call
 
-    def _told_stage(self, find: Callable[[], Any]) -> Callable[[], Any]:
-        def told() -> Any:
+    def _note_use_of_stage(self, find: Callable[[], Any]) -> Callable[[], Any]:
+        def find_and_note() -> Any:
             self.has_seen = True
             return find()
 
-        return told
+        return find_and_note
 
 
 class _NotedDict(dict[str, Any]):

@@ -1,8 +1,8 @@
-"""What hooks and the data request of the loop, looked at together at the point of decision."""
+"""Requests of hooks and of the data to the loop, looked at together at the point of decision."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 
 @final
@@ -15,13 +15,15 @@ class Requests(NamedTuple):
 
     Attributes:
         stop: end the training, in this epoch.
-        end_epoch: end the epoch, and go on with the next.
+        end_epoch: end the epoch, and continue with the next.
         data_ended: the epoch's data has ended.
         evaluate: evaluate before the next batch.
         save: save a checkpoint before the next batch, after an evaluation.
         skip_batch: leave this batch out.
         stop_after_epoch: end the training after this epoch.
         save_at_end: save a checkpoint as the last thing of the training call, which ends here.
+        stopped: why the training ends, which hook has asked for it, and whether it ends the whole run.
+        examples: how many examples the batch has here; the decision has those of all processes. None between batches.
     """
 
     stop: bool = False
@@ -32,6 +34,8 @@ class Requests(NamedTuple):
     stop_after_epoch: bool = False
     save: bool = False
     save_at_end: bool = False
+    stopped: tuple[str, str | None, bool] | None = None
+    examples: Any = None
 
     @property
     def stops(self) -> bool:
@@ -39,6 +43,6 @@ class Requests(NamedTuple):
         return self.stop or self.stop_after_epoch
 
 
-NOTHING: Final = Requests()
-SKIP_BATCH: Final = Requests(skip_batch=True)
-DATA_ENDED: Final = Requests(data_ended=True)
+NOTHING: Final = Requests()  # the loop compares with `is`, so that a step without requests costs little
+SKIP_BATCH: Final = Requests(skip_batch=True, examples=0)
+DATA_ENDED: Final = Requests(data_ended=True, examples=0)

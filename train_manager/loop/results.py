@@ -49,8 +49,8 @@ class TrainResult:
         done = [plural(self.epochs, "epoch"), plural(self.steps, "step"), seconds_text(self.seconds)]
         texts = [", ".join(done)]
         if self.metrics:
-            figures = (f"{name} {key} {text_of(of[key])}" for name, of in self.metrics.items() for key in of)
-            texts.append(f"at step {self.evaluated_at}: {', '.join(figures)}")
+            metrics = (f"{name} {key} {text_of(of[key])}" for name, of in self.metrics.items() for key in of)
+            texts.append(f"at step {self.evaluated_at}: {', '.join(metrics)}")
         if self.stopped is not None:
             texts.append(f"stopped: {self.stopped}")
         return f"TrainResult({'; '.join(texts)})"

@@ -11,10 +11,11 @@ from train_manager.schedules import scheduled
 
 @final
 class EvalAt(Extension):
-    """Requests an evaluation whenever its hook runs, in calls that evaluate."""
+    """Requests an evaluation whenever its hook runs, in training calls that evaluate."""
 
     def post_train_step_batch(self, train_manager: Any) -> None:
         progress = train_manager._progress
+        # Not in train_epoch, nor for batches of train_on_batch: a loop of the program's own evaluates by itself.
         if progress.call.evaluates and not progress.step.is_own:
             train_manager.eval_soon()
 

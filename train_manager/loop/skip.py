@@ -1,4 +1,4 @@
-"""How a hook skips a batch or a stage of the loop: what it raises, and where the loop catches it."""
+"""How a hook skips a batch or a stage of the loop: the exception, and where the loop catches it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from train_manager.core.extensible import Extensible
 from train_manager.core.outcome import Skip, SkipStage
+from train_manager.telling.errors import StageError
 
 Self = TypeVar("Self", bound=Extensible)
 P = ParamSpec("P")
@@ -30,14 +31,21 @@ class SkipBatch(Skip):
 
 
 def raise_if_of_another(skip: SkipStage, *path: str) -> None:
-    """Raise a request further that is of another stage, or of the body of this one.
+    """Raise a ``SkipStage`` again unless a pre hook of this stage has raised it.
 
     Args:
-        skip: the request.
-        path: of the stage that may be skipped here; its name alone may be that of a stage inside it.
+        skip: the exception.
+        path: the path of the stage that may be skipped here; a stage inside it may have the same name.
     """
     if skip.path != path:
         raise skip
+
+
+def skipped_too_late_error(path: tuple[str, ...]) -> StageError:
+    """Return the error for a batch that one of several processes skips after all have agreed to train on it."""
+    what = "a hook has skipped a batch, or a stage of it, after the processes had agreed to train on it"
+    cure = "raise SkipBatch in pre_train_step_batch, before the processes agree; or skip the example by its weight"
+    return StageError(what, name="SkipBatch", stages=path, cure=cure)
 
 
 def skippable(
@@ -45,7 +53,7 @@ def skippable(
 ) -> Callable[[Callable[Concatenate[Self, P], R]], Callable[Concatenate[Self, P], R | None]]:
     """Let the method that opens this stage return None if a pre hook of the stage raises ``SkipStage``.
 
-    A ``SkipStage`` of another stage, or of the body of this one, is raised further.
+    A ``SkipStage`` of another stage, or of the body of this one, is raised again.
     """
 
     def decorate(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R | None]:
@@ -54,6 +62,7 @@ def skippable(
             try:
                 return method(self, *args, **kwargs)
             except SkipStage as skip:
+                # The stage is closed by now, so `fixtures.path` is the path of the stage around it.
                 raise_if_of_another(skip, *self.fixtures.path, stage)
                 return None
 

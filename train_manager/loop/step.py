@@ -1,4 +1,4 @@
-"""Step: one batch that is trained on, and what is done with it; made with the batch, and dies with it."""
+"""Step: the state of the batch that is trained on. The loop makes one for each batch, and lets go of it afterwards."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from train_manager.loop.own_losses import OwnLosses
 
 
 class Backward(NamedTuple):
-    """The last backward pass of an optimizer in a batch.
+    """The last backward pass of an optimizer in a batch."""
 
-    Attributes:
-        loss: what ``train_batch`` has given; None if the batch steps on gradients of batches before it.
-        loss_again: computes it anew; None if it was given as a tensor of its own.
-    """
-
+    # The loss that train_batch has given; None if the batch steps on gradients of batches before it.
     loss: Tensor | None = None
+    # Computes this loss anew; None if train_batch gave a tensor that is not the loss of forward().
     loss_again: Callable[[], Tensor] | None = None
 
 
@@ -30,29 +27,16 @@ NO_BACKWARD: Final = Backward()
 
 @final
 class Step:
-    """What the loop knows of the batch that it trains on; with it go the losses and their graphs.
+    """Hold the losses of the batch that is trained on, and note the steps of its training that are done."""
 
-    Attributes:
-        batch_num: its number in the epoch, or of those that ``train_on_batch`` was given, from 1; 0 if there is none.
-        is_own: ``train_on_batch`` was given it, outside of an epoch.
-        is_own_last: what ``train_on_batch`` was told of it.
-        is_counted: it was trained on, and what follows are its post hooks.
-        skip_is_decided: the point of decision has looked at whether it is skipped.
-        forward_loss: the loss of its forward pass; None before that.
-        hooked_loss: the same as hooks left it.
-        losses: collects the losses by name.
-        own: what ``train_batch`` has added beside its forward pass, and updated with; None if it did neither.
-        backwards: of the optimizers that it has run a backward for, or begun to step, and whose windows are open.
-        asked_to_step: the names of the optimizers that it was asked to step.
-    """
-
-    __slots__ = (
+    __slots__ = (  # no __dict__: a Step is made for each batch
         "asked_to_step",
         "backwards",
         "batch_num",
         "forward_loss",
         "hooked_loss",
         "is_counted",
+        "is_left_out",
         "is_own",
         "is_own_last",
         "losses",
@@ -63,18 +47,25 @@ class Step:
     def __init__(
         self, batch_num: int, *, is_own: bool = False, is_own_last: bool = False, is_counted: bool = False
     ) -> None:
+        # From 1, in the epoch or among the batches that train_on_batch was given; 0 if there is no batch.
         self.batch_num = batch_num
+        # Whether train_on_batch was given the batch, outside of an epoch; and its argument last_batch.
         self.is_own, self.is_own_last = is_own, is_own_last
+        # is_counted turns True as step_num counts the batch: after that its post hooks run.
+        # skip_is_decided turns True as the point of decision has looked at whether the batch is skipped.
         self.is_counted, self.skip_is_decided = is_counted, False
-        self.forward_loss: Tensor | None = None
-        self.hooked_loss: Any = None
-        self.losses = Losses()
+        self.is_left_out = False  # the point of decision has skipped the batch
+        self.forward_loss: Tensor | None = None  # the loss that forward() has computed; None before it
+        self.hooked_loss: Any = None  # the same loss as the hooks of train_loss_forward have left it
+        self.losses = Losses()  # collects the loss terms by name
+        # The terms that train_batch adds beside forward(), and the losses that it updates with; None without either.
         self.own: OwnLosses | None = None
+        # By optimizer: the backward pass of a window that is still open. If the batch fails, these windows are dropped.
         self.backwards: dict[str, Backward] = {}
-        self.asked_to_step: set[str] = set()
+        self.asked_to_step: set[str] = set()  # the optimizers that train_batch has called update or step for
 
     def for_probe(self) -> Step:
-        """Return one of the same batch, for a forward pass that leaves nothing in this one."""
+        """Return a new Step of the same batch, so that the forward pass of a probe adds no loss to this one."""
         return Step(self.batch_num, is_own=self.is_own, is_own_last=self.is_own_last, is_counted=self.is_counted)
 
 
@@ -83,12 +74,13 @@ class StepClock:
     """How long the body of a step takes, without the time of hooks."""
 
     def __init__(self, store: Store) -> None:
+        # store.hook_seconds grows over the whole run: the difference is the time of the hooks since now.
         self._store, self._began, self._in_hooks = store, perf_counter(), store.hook_seconds
 
     def seconds(self) -> float:
-        """Return the seconds since it was made."""
+        """Return the seconds since the clock was made, less the time of hooks."""
         return perf_counter() - self._began - (self._store.hook_seconds - self._in_hooks)
 
 
 NO_STEP: Final = Step(0, is_counted=True)
-"""Between two batches, and while nothing is trained."""
+"""The Step between two batches, and while nothing is trained: so ``progress.step`` is never None."""

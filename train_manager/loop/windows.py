@@ -4,7 +4,7 @@
     generator   backward   backward, step        backward ...       two batches gather one gradient
     critic      backward, step   (the same)                         a window inside each batch
 
-A window begins with gradients of zero and leaves none behind, so no gradient enters a step that it is not of.
+A window begins with gradients of zero and leaves none behind, so no gradient enters the step of another window.
 """
 
 from __future__ import annotations
@@ -19,44 +19,47 @@ from typing import Any, final
 from torch import Tensor
 from torch.optim import Optimizer
 
+from train_manager.loop.ranks import Gradients
 from train_manager.model.optimizers import parameters_in
+from train_manager.model.sharding import as_sharded
 from train_manager.telling.errors import InputError, StageError
 from train_manager.telling.source_locations import users_level
 
 
 @final
 class Window:
-    """What an optimizer has gathered since its last step.
+    """The gradients of an optimizer since its last step; they lie in ``.grad`` of its parameters."""
 
-    Attributes:
-        optimizer: the optimizer.
-        backwards: how many backward passes the gradients are the sum of.
-        is_modified: a hook has modified a loss, so the gradients are not those of the loss computed anew.
-    """
-
-    __slots__ = ("backwards", "is_modified", "optimizer")
+    __slots__ = ("backwards", "is_gathered", "is_modified", "optimizer")
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
-        self.backwards = 0
-        self.is_modified = False
+        self.backwards = 0  # how many backward passes the gradients are the sum of
+        self.is_gathered = False  # the gradients are the mean over all processes, if several train together
+        self.is_modified = False  # a hook has modified a loss: a loss computed anew would have other gradients
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the gradients, and what they are made of."""
-        gradients = [parameter.grad for parameter in parameters_in(self.optimizer)]
+    def state_dict(self, of_all: Gradients | None) -> dict[str, Any]:
+        """Return the gradients, and how many backward passes they are the sum of."""
+        # Each of several processes has gradients of its own rows, and their mean is taken as the window ends. The mean
+        # of sums is the sum of means: each process that resumes begins with the mean so far, on any number of them.
+        gradients = (
+            [p.grad for p in parameters_in(self.optimizer)] if of_all is None else of_all.mean_gradients(self.optimizer)
+        )
         return {"gradients": gradients, "backwards": self.backwards, "is_modified": self.is_modified}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put the gradients back."""
         self.backwards, self.is_modified = state["backwards"], state["is_modified"]
         for parameter, gradient in zip(parameters_in(self.optimizer), state["gradients"], strict=True):
-            parameter.grad = None if gradient is None else gradient.to(parameter, copy=True)
+            # A copy: the next backward pass adds to .grad in place, and the state may be loaded once more.
+            copied = None if gradient is None else gradient.to(parameter.device, parameter.dtype, copy=True)
+            parameter.grad = as_sharded(copied, parameter)
 
     def require_loss_again(self, loss_again: Callable[[], Tensor] | None, name: str) -> Callable[[], Tensor]:
         """Return the function that computes the loss anew; the gradients must be those of this loss alone.
 
         Raises:
-            InputError: it is None, or the gradients are those of more.
+            InputError: the function is None, or the gradients are the sum of several backward passes.
         """
         if self.is_modified or self.backwards != 1:
             what = f"the loss of optimizer {name!r} must be computed anew, but its gradients are not those of one loss"
@@ -71,18 +74,14 @@ class Window:
 
 @final
 class Windows:
-    """The open windows, by the names of their optimizers.
-
-    Attributes:
-        ended: whether the last counted batch ended all windows (``update_ends``).
-        gathered: called with an optimizer whose gradients are complete, before hooks and its step see them; for what
-            makes the gradients of several processes one. None if there is nothing to do.
-    """
+    """The open windows, by the names of their optimizers."""
 
     def __init__(self) -> None:
         self._open: dict[str, Window] = {}
-        self.ended = True
-        self.gathered: Callable[[Optimizer], None] | None = None
+        self.ended = True  # whether the last counted batch ended all windows (its fixture update_ends)
+        # Where several processes train together, this object makes their gradients one, before hooks and the step see
+        # them. None in one process.
+        self.gradients: Gradients | None = None
 
     def __getitem__(self, name: str) -> Window:
         return self._open[name]
@@ -92,9 +91,10 @@ class Windows:
         return self._open.get(name)
 
     def __enter__(self) -> None:
-        """Keep windows for the time of a ``with`` block, a run; an error that ends it ends them too."""
+        """Keep windows for the time of a ``with`` block, a run or a phase, at whose end all are dropped."""
 
     def __exit__(self, *error: object) -> None:
+        # At a usual end drop_all has closed all windows, with a warning; the ones here are of a run that has failed.
         for name in list(self._open):
             self.close(name)
         self.ended = True
@@ -125,11 +125,11 @@ class Windows:
         """Run a backward pass for one optimizer; a window that it begins, begins with gradients of zero.
 
         Args:
-            name: of the optimizer.
+            name: the name of the optimizer.
             optimizer: the optimizer.
-            loss: is differentiated.
+            loss: the loss that is differentiated.
             retain_graph: keep the graph for another backward.
-            is_modified: a hook has put the loss in the place of what ``train_batch`` has given.
+            is_modified: a hook has put this loss in the place of the loss that ``train_batch`` has given.
             is_last: the window ends with this batch.
         """
         window = self._open.get(name)
@@ -139,20 +139,34 @@ class Windows:
         window.backwards += 1
         if is_modified:
             window.is_modified = True
+        gradients = self.gradients
+        if gradients is not None:
+            loss = gradients.weigh(loss)
         if len(self._open) > 1:
+            # The loss may reach parameters of other optimizers too (a generator's loss goes through the critic):
+            # those gradients must not enter the other windows.
             with self._set_aside(name):
                 loss.backward(retain_graph=retain_graph)
         else:
             loss.backward(retain_graph=retain_graph)
-        if is_last and self.gathered is not None:
-            self.gathered(optimizer)
+        if gradients is not None:
+            window.is_gathered = is_last
+            if is_last:
+                gradients.gather(optimizer)
+
+    def complete(self, name: str) -> None:
+        """Make the gradients of all processes one before a step, unless the last backward pass has done so."""
+        window = self._open[name]
+        if self.gradients is not None and not window.is_gathered:
+            self.gradients.gather_late(window.optimizer)
 
     def backward_again(self, name: str, loss: Tensor) -> None:
-        """Run the backward pass of a loss that was computed anew, in place of the one before."""
+        """Run the backward pass of a loss that was computed anew; its gradients take the place of the former ones."""
+        gradients = self.gradients
         with self._set_aside(name):
-            loss.backward()
-        if self.gathered is not None:
-            self.gathered(self._open[name].optimizer)
+            (loss if gradients is None else gradients.weigh(loss)).backward()
+        if gradients is not None:
+            gradients.gather(self._open[name].optimizer)
 
     def drop(self, names: Iterable[str]) -> None:
         """End the windows of some optimizers."""
@@ -168,13 +182,14 @@ class Windows:
         if names:
             warnings.warn(
                 f"{when} within a window, so the gradients gathered for {' and '.join(map(repr, names))} are dropped "
-                "(to go on in the same window, hold a run open: `with tm.run():`)",
+                "(to continue in the same window, hold a run open: `with tm.run():`)",
                 stacklevel=users_level(),
             )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the gradients of the open windows, in the order of each optimizer's parameters."""
-        return {"ended": self.ended, "open": {name: window.state_dict() for name, window in self._open.items()}}
+        open_now = {name: window.state_dict(self.gradients) for name, window in self._open.items()}
+        return {"ended": self.ended, "open": open_now}
 
     def load_state_dict(self, state: Mapping[str, Any], optimizers: Mapping[str, Optimizer]) -> None:
         """Open the windows that were open when ``state_dict`` was called."""
@@ -186,32 +201,33 @@ class Windows:
             window.load_state_dict(state["open"][name])
 
     def _set_aside(self, name: str) -> AbstractContextManager[None]:
+        """Set the gradients of all other open windows aside, for a ``with`` block."""
         own = {id(parameter) for parameter in parameters_in(self._open[name].optimizer)}
         others: list[Tensor] = []
         for other, window in self._open.items():
             if other != name:
                 parameters = list(parameters_in(window.optimizer))
                 if not own.isdisjoint(map(id, parameters)):
-                    raise _shared(name, other)
+                    raise _shared_parameters_error(name, other)
                 others += parameters
-        return preserved_gradients(others)
+        return preserve_gradients(others)
 
 
 def warn_without_gradients(optimizer: Optimizer, name: str) -> None:
-    """Warn of a step that changes nothing, since the loss was of other parameters."""
+    """Warn of a step that changes nothing, since the loss does not depend on the optimizer's parameters."""
     if all(parameter.grad is None for group in optimizer.param_groups for parameter in group["params"]):
         what = f"no parameter of optimizer {name!r} has a gradient, so its step changes nothing"
         warnings.warn(f"{what} (is the loss computed with its parameters?)", stacklevel=users_level())
 
 
-def updated_twice(name: str) -> StageError:
+def updated_twice_error(name: str) -> StageError:
     """Return the error for a further update of an optimizer, in a batch of a window of several."""
     what = f"optimizer {name!r} is updated twice in one batch, but its gradients are gathered over several"
     cure = "leave out Accumulate, or call self.backward(...) for each loss and self.step() once"
     return StageError(what, name=name, cure=cure)
 
 
-def _shared(name: str, other: str) -> StageError:
+def _shared_parameters_error(name: str, other: str) -> StageError:
     return StageError(
         f"optimizers {name!r} and {other!r} share parameters, and both gather gradients, which would mix",
         name=name,
@@ -220,10 +236,8 @@ def _shared(name: str, other: str) -> StageError:
 
 
 def free_gradients(optimizer: Optimizer) -> None:
-    """Free the gradients of an optimizer, as ``zero_grad`` does; a ``zero_grad`` of the optimizer's own is called.
-
-    That of torch costs 6 us more in each step, for the profiler.
-    """
+    """Free the gradients of an optimizer, as ``zero_grad`` does; a ``zero_grad`` of the optimizer's own is called."""
+    # The loop below stands for Optimizer.zero_grad, which takes 6 us more in each step to mark itself for the profiler.
     if getattr(optimizer.zero_grad, "__func__", None) is not Optimizer.zero_grad:
         optimizer.zero_grad(set_to_none=True)
         return
@@ -233,8 +247,9 @@ def free_gradients(optimizer: Optimizer) -> None:
 
 
 @contextmanager
-def preserved_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
+def preserve_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
     """Set all gradients aside for a ``with`` block, and put the same tensors back."""
+    # By reference: a copy of the gradients would take as much memory as the model.
     kept = [(parameter, parameter.grad) for parameter in parameters]
     for parameter, _ in kept:
         parameter.grad = None
@@ -245,11 +260,8 @@ def preserved_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
             parameter.grad = gradient
 
 
-# ---- optimizers that call a closure ----------------------------------------------------------------------------------
-
-
 def needs_closure(optimizer: Optimizer) -> bool:
-    """Return whether ``step`` requires a closure, as that of LBFGS does."""
+    """Return whether ``step`` requires a closure, as ``LBFGS.step`` does."""
     return requires_closure(type(optimizer))
 
 
@@ -258,12 +270,13 @@ def _step_requires_closure(kind: Any) -> bool:
     return closure is not None and closure.default is Parameter.empty
 
 
+# Cached by class, as each step asks; bounded, as the cache keeps the classes alive.
 requires_closure: Callable[[Any], bool] = lru_cache(maxsize=64)(_step_requires_closure)
 """Returns whether ``step`` of a class of optimizers requires a closure."""
 
 
 def require_no_closure(optimizer: Optimizer, name: str, asked_by: str) -> None:
-    """Refuse an optimizer with a closure, for an extension that works on the gradients from before the step.
+    """Refuse an optimizer with a closure, at the request of an extension that works on gradients before the step.
 
     Raises:
         InputError: the optimizer requires a closure.
@@ -279,8 +292,8 @@ def require_no_closure(optimizer: Optimizer, name: str, asked_by: str) -> None:
 
 
 def once_known(loss: Any, again: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Return a closure whose first call returns the loss whose gradients are there; later ones compute it anew."""
-    known = [loss]
+    """Return a closure whose first call returns the loss whose gradients are there; later calls compute it anew."""
+    known = [loss]  # a list, so that the first call takes the loss out, and lets its graph go
 
     def closure() -> Tensor:
         return known.pop() if known else again()

@@ -5,21 +5,22 @@ Its files in reading order; each imports only those above it:
     deferred      scalars that stay on their device until many of them are read at once
     host_numbers  numbers that one thread keeps and another one reads
     histogram     histograms that are counted on the device
-    layer_norms   norms of layers, made of those of their parameters
+    layer_norms   norms of layers, made of the norms of their parameters
     column_windows  windows of steps, which grow
     columns       numbers of layers over a training, in such windows
     columns_by_name  such numbers of several kinds, on their way into a store
     histograms    the last histogram of each of several series
     confusion     which classes a model takes for which
-    shelf         metrics that are named by a string, and functions of a whole evaluation set
     outside_scores  how foreign an example looks to a classifier
     gallery       the most interesting examples of an evaluation
     example_losses  the losses of each example over a training
-    speed         how fast a training is
-    rate_changes  learning rates that are told when they change
+    speed         how fast a run is
+    rate_changes  learning rates, reported when they change
     averages      the weighted mean, and the exponential moving average
-    history_rows  what a row of the history is made of
+    history_rows  the entries of a row of the history
     metric        one metric: a function, or an object that accumulates
+    loss_terms    the loss terms, a metric for each name
+    shelf         metrics that are named by a string, and functions of a whole evaluation set
     monitor       one number of the evaluations, and the patience with it
 """
 
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from train_manager.metrics.shelf import whole as whole
 else:
-
+    # Imported when it is first read: `shelf` imports torch, and history_rows and monitor are used without torch.
     def __getattr__(name: str) -> Any:
         if name != "whole":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from train_manager.metrics.deferred import DeferredScalars, numbers
+from train_manager.metrics.deferred import DeferredScalars, add_totals, numbers
 
 
 def in_32_bits(value: Any) -> Any:
@@ -29,7 +29,7 @@ def as_float(value: Tensor) -> Tensor:
     """
     if value.is_floating_point():
         return value
-    return value.float() if value.is_mps else value.double()  # MPS has no floats of 64 bits
+    return value.float() if value.is_mps else value.double()  # MPS has no 64-bit floats
 
 
 @final
@@ -50,15 +50,17 @@ class ExponentialMovingAverage:
 
     def __init__(self, share: float = 0.01) -> None:
         self.share = share
-        self.count = 0
+        self.count = 0  # of the values so far
         self.value: Tensor | None = None
 
     def append(self, value: Tensor) -> None:
         """Add a value, without reading it on the host."""
         value = in_32_bits(value.detach())
         self.count += 1
+        # 1 / count makes it the plain mean of the first values.
         share = max(self.share, 1 / self.count)
-        # A new tensor, because a caller may still hold the last one.
+        # A new tensor, because a caller may still hold the last one, and a later
+        # read must give it the old number. `to`: a loaded average is on the CPU.
         self.value = value.clone() if self.value is None else torch.lerp(self.value.to(value), value, share)
 
     def state_dict(self) -> dict[str, Any]:
@@ -71,14 +73,14 @@ class ExponentialMovingAverage:
 
 
 def mean_of(total: Any, weight: Any) -> Any:
-    """Return the mean that totals give; nan if there is none.
+    """Return a mean from its totals; nan if the weight is 0.
 
     >>> mean_of(8.0 + 1.0, 2 + 1)  # the totals of two parts, added up
     3.0
     """
     try:
         return (as_float(total) if isinstance(total, Tensor) else total) / weight
-    except ZeroDivisionError:  # of numbers; tensors give nan, and to ask one whether it is 0 would be to read it
+    except ZeroDivisionError:  # Python raises; a tensor gives nan, without the wait that a comparison with 0 would cost
         return math.nan
 
 
@@ -94,8 +96,8 @@ class WeightedMean:
     """
 
     def __init__(self) -> None:
-        self._scalars = DeferredScalars()
-        self._weights: list[float] = []
+        self._scalars = DeferredScalars()  # values that are not in the sums yet
+        self._weights: list[float] = []  # their weights, which may be tensors
         self._sum = self._weight = 0.0
 
     def append(self, value: Tensor, weight: float) -> None:
@@ -120,9 +122,10 @@ class WeightedMean:
 
     def totals(self) -> tuple[float, float]:
         """Return the sum and the weight so far; this reads the values that are not in them yet."""
-        weights = numbers(self._weights)  # they may be tensors
+        weights = numbers(self._weights)
         self._weights.clear()
-        # One by one: the last bit of sum() depends on where it begins (Python 3.12), and checkpoints look in between.
+        # One by one, not with sum(): since Python 3.12 sum() compensates rounding within one call, so that its last bit
+        # would depend on when a checkpoint has read the totals before.
         for value, weight in zip(self._scalars.take(), weights, strict=True):
             self._sum += value * weight
             self._weight += weight
@@ -149,6 +152,13 @@ class WeightedMeans(dict[str, WeightedMean]):
         """Return the sum and the weight of each mean; this reads the values that are not in them yet."""
         return {name: mean.totals() for name, mean in self.items()}
 
+    def join(self, totals: Sequence[Mapping[str, tuple[float, float]]]) -> None:
+        """Take the sums of all processes, of which one may lack names."""
+        found: dict[str, tuple[float, float]] = {}
+        for each in totals:
+            add_totals(found, each)
+        self.load_state_dict({name: {"sum": total, "weight": weight} for name, (total, weight) in found.items()})
+
     def state_dict(self) -> dict[str, dict[str, float]]:
         """Return the sums so far; this reads the values that are not in them yet."""
         return {name: mean.state_dict() for name, mean in self.items()}
@@ -159,3 +169,14 @@ class WeightedMeans(dict[str, WeightedMean]):
         for name, saved in state.items():
             self[name] = WeightedMean()
             self[name].load_state_dict(saved)
+
+
+def add_means(states: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """Return the sum of what ``WeightedMeans.state_dict`` has returned in several processes.
+
+    >>> add_means([{"accuracy": {"sum": 2.0, "weight": 4.0}}, {"accuracy": {"sum": 1.0, "weight": 1.0}}])
+    {'accuracy': {'sum': 3.0, 'weight': 5.0}}
+    """
+    means = WeightedMeans()
+    means.join([{name: (one["sum"], one["weight"]) for name, one in state.items()} for state in states])
+    return means.state_dict()

@@ -17,7 +17,7 @@ FULL: Final = 64  # vectors that one copy brings to the host
 
 @final
 class Columns:
-    """Vectors of a training, in windows that grow with it: some 4,300 for 100,000 steps. Nothing that is there changes.
+    """Vectors of a training, in windows that grow with it: some 4,300 for 100,000 steps. A full window never changes.
 
     >>> columns = Columns(["0 Linear", "2 Linear"])
     >>> for step in (1, 2):
@@ -28,17 +28,18 @@ class Columns:
 
     Args:
         labels: the names of the layers.
-        parts_of: the layer that each number of a vector is a part of; the norms of a layer's parts are joined to its
-            norm, without those below 0, which stand for none. None if a vector has a number for each layer.
-        counts: how many numbers the norm of each layer is of.
+        parts_of: the layer of each parameter, if a vector has the norm of each parameter: these norms are joined to the
+            norm of the layer, without norms below 0, which stand for a missing gradient. Empty if a vector has a number
+            for each layer.
+        counts: how many numbers the norm of each layer is taken over.
     """
 
     def __init__(self, labels: Sequence[str], parts_of: Sequence[int] = (), counts: Sequence[int] = ()) -> None:
         self.labels, self.parts_of, self.counts = list(labels), list(parts_of), list(counts)
-        self.rows: list[Column] = []
-        self.sent = 0  # rows that a store has
-        self._waiting: list[tuple[Tensor, int, Any]] = []  # on their device
-        self._open: list[Column] = []  # single steps, of a window that is not full
+        self.rows: list[Column] = []  # full windows
+        self.sent = 0  # the number of rows that a store has
+        self._waiting: list[tuple[Tensor, int, Any]] = []  # vectors on their device, with step and weight
+        self._open: list[Column] = []  # single steps, until they fill a window
 
     def append(self, vector: Tensor, step: int, weight: Any) -> bool:
         """Keep a vector that nobody changes, and return whether so many are kept that they should be taken."""
@@ -46,13 +47,15 @@ class Columns:
         return len(self._waiting) >= FULL
 
     def take(self) -> None:
-        """Read what was kept, with one copy, and join what fills a window."""
+        """Copy the waiting vectors to the host, all at once, and join steps that fill a window."""
         if self._waiting:
             vectors, steps, weights = zip(*self._waiting, strict=True)
             self._waiting.clear()
+            # In 64 bits, because the squares of large norms overflow 32.
             read = torch.stack(vectors).cpu().double()
             read = norms_by_layer(read, self.parts_of, len(self.labels)) if self.parts_of else read
             rows = read.float().unbind()
+            # Mean and largest of a single step are the same.
             self._open += map(Column, steps, numbers(weights), rows, rows)
         move_full_windows(self._open, self.rows)
 

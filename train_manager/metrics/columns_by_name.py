@@ -13,7 +13,7 @@ from train_manager.metrics.columns import Columns
 
 @final
 class ColumnsByName(dict[str, Columns]):
-    """Columns by the name that they are stored by; each begins with its first vector.
+    """Columns by the name under which a store has them; each begins with its first vector.
 
     >>> series = ColumnsByName()
     >>> series.of("gradient_norms", ["0 Linear"]) is series.of("gradient_norms", ["0 Linear"])
@@ -25,6 +25,7 @@ class ColumnsByName(dict[str, Columns]):
 
     def of(self, name: str, labels: Sequence[str], parts_of: Sequence[int] = (), counts: Sequence[int] = ()) -> Columns:
         """Return the columns of a name for these layers."""
+        # Vectors of other layers, as after a layer was added, get columns of their own, "name (2)".
         found, number = name, 1
         while found in self and (self[found].labels != list(labels) or self[found].counts != list(counts)):
             number += 1
@@ -39,11 +40,12 @@ class ColumnsByName(dict[str, Columns]):
             columns.take()
             if writer is None:
                 continue
+            # The counts do not change, so they are written once, before the first window.
             if columns.counts and not columns.sent and columns.rows:
                 writer.array(f"{name}_counts", torch.tensor(columns.counts, dtype=torch.float), columns.labels)
             for number, row in enumerate(columns.rows[columns.sent :], start=columns.sent):
                 writer.array(name, row.mean, columns.labels, step=row.step)
-                if width_after(number) > 1:
+                if width_after(number) > 1:  # the largest of a single step is the number itself
                     writer.array(f"{name}_largest", row.largest, columns.labels, step=row.step)
             columns.sent = len(columns.rows)
 
@@ -55,5 +57,5 @@ class ColumnsByName(dict[str, Columns]):
         """Restore what ``state_dict`` returned."""
         self.clear()
         for name, saved in state.items():
-            self[name] = Columns(())
+            self[name] = Columns(())  # its labels come with the state
             self[name].load_state_dict(saved)

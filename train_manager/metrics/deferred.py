@@ -31,7 +31,7 @@ def must_be_copied(value: Tensor) -> bool:
     return not value.is_cpu or value.is_inference() or value._version > 0 or value._is_view()
 
 
-def kept_scalar(value: Tensor) -> Tensor:
+def detach_scalar(value: Tensor) -> Tensor:
     """Return a scalar without its graph; a copy, if its memory may be written again."""
     return value.detach().clone() if must_be_copied(value) else value.detach()
 
@@ -42,17 +42,25 @@ def numbers(values: Sequence[Any]) -> list[Any]:
     >>> numbers([torch.tensor(16), torch.tensor(8)]), numbers([16, torch.tensor(8)])
     ([16, 8], [16, 8])
     """
+    # One copy for all; reading one by one would wait for the device each time.
     if values and all(isinstance(value, Tensor) for value in values):
         return torch.stack(list(values)).tolist()
     return [value.item() if isinstance(value, Tensor) else value for value in values]
+
+
+def on_host(value: Any) -> Any:
+    """Return a tensor in memory of its own on the host, as it is sent to another process; anything else as it is."""
+    # A view would be sent with all the memory that it is a part of.
+    return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
 
 
 def read_scalars(scalars: Sequence[Tensor]) -> list[float]:
     """Return the values of scalars that were kept, with one copy to the host.
 
     Raises:
-        InputError: one that was not copied was changed in place meanwhile, so its value is lost.
+        InputError: a scalar that was not copied was changed in place meanwhile, so its value is lost.
     """
+    # torch counts the changes in place of a tensor; as they were kept, all scalars had the count 0.
     if any(scalar._version for scalar in scalars if not scalar.is_inference()):
         raise InputError(
             "a scalar whose reading was deferred, such as the loss of a step, was changed in place",
@@ -77,8 +85,8 @@ class DeferredScalars:
     limit = 1024  # a scalar occupies up to 512 bytes on a GPU
 
     def __init__(self) -> None:
-        self._scalars: list[Tensor] = []
-        self._copies = True
+        self._scalars: list[Tensor] = []  # not read yet
+        self._copies = True  # whether scalars are copied as they are kept; decided anew for each list
 
     def __len__(self) -> int:
         return len(self._scalars)
@@ -91,9 +99,10 @@ class DeferredScalars:
     def keep(self, value: Tensor) -> Tensor:
         """Keep a scalar, without its graph and without waiting for it; return what is kept."""
         scalars = self._scalars
-        if not scalars:  # decided once per list, since the scalars of a training come from the same code
+        if not scalars:  # decided once per list, because the scalars of a training come from the same code
             self._copies = must_be_copied(value)
         try:
+            # A scalar that was changed before it came here is copied in any case, or `read_scalars` would refuse it.
             copies = self._copies or value._version
         except RuntimeError:  # an inference tensor has no version
             copies = True
@@ -113,7 +122,7 @@ class DeferredScalars:
 
 @final
 class FiniteLosses:
-    """The losses of one epoch, which are checked together: at its end, or whenever the list is full.
+    """The losses of one epoch, which are checked together: at its end, or as soon as the list is full.
 
     >>> losses = FiniteLosses(epoch=1)
     >>> is_full = losses.append(torch.tensor(.5), step=1, weight=16)
@@ -123,19 +132,15 @@ class FiniteLosses:
     ... except NonFiniteLoss as error:
     ...     print(str(error)[:50])
     the loss of 'generator' was nan in step 2, epoch 1
-
-    Attributes:
-        origins: of the losses since the last check: the step, the optimizer, the weight.
-        by_optimizer: the totals of those that have an optimizer and a weight, as of the last check.
     """
 
     def __init__(
         self, epoch: int, total: float = 0.0, examples: float = 0.0, by_optimizer: Mapping[str, Totals] = NO_TOTALS
     ) -> None:
-        self._epoch, self._total, self._examples = epoch, total, examples  # not 0 if a part goes on
-        self.by_optimizer = dict(by_optimizer)
+        self._epoch, self._total, self._examples = epoch, total, examples  # totals are not 0 if an epoch resumes
+        self.by_optimizer = dict(by_optimizer)  # the totals of losses with an optimizer and a weight, at the last check
         self._scalars = DeferredScalars()
-        self.origins: list[tuple[int, str | None, float]] = []
+        self.origins: list[tuple[int, str | None, float]] = []  # since the last check: step, optimizer, weight
 
     def append(self, value: Tensor, step: int, name: str | None = None, weight: float = 0) -> bool:
         """Keep a loss of a step, and return whether so many are kept that they should be checked.
@@ -143,14 +148,14 @@ class FiniteLosses:
         Args:
             value: the loss.
             step: the number of the step; its losses are appended between two checks.
-            name: the optimizer that the loss is of, if it is not that of the batch; then it is a part of a mean apart.
-            weight: the examples of the batch, or 0 if the loss is not a part of a mean.
+            name: the optimizer of the loss, if it is not the loss of the batch; then it counts in a mean of its own.
+            weight: the examples of the batch, or 0 if the loss counts in no mean.
         """
         self.keep(value, step, name, weight)
         return len(self.origins) >= DeferredScalars.limit
 
     def keep(self, value: Tensor, step: int, name: str | None, weight: float) -> Tensor:
-        """Do the same, and return what is kept: the loss without its graph."""
+        """Keep a loss of a step, and return it without its graph."""
         self.origins.append((step, name, weight))
         return self._scalars.keep(value)
 
@@ -165,6 +170,7 @@ class FiniteLosses:
         Raises:
             NonFiniteLoss: with the first step whose loss was nan or infinite.
         """
+        # Taken out before they are checked: if the check raises, the next one must not find the same loss again.
         origins, self.origins = self.origins, []
         losses = self._scalars.take()
         broken = [index for index, loss in enumerate(losses) if not math.isfinite(loss)]
@@ -176,12 +182,13 @@ class FiniteLosses:
                 f"and not finite in {len(broken)} of {len(losses)} losses checked together",
                 epoch=self._epoch,
                 step=step,
-                cure="try a smaller learning rate or clipped gradients, or look at that step's batch",
+                cure="try a smaller learning rate or clipped gradients, or look at that step's batch; "
+                "NonFiniteFinder() names the module",
             )
         self._add(losses, origins)
 
     def _add(self, losses: Sequence[float], origins: Sequence[tuple[int, str | None, Any]]) -> None:
-        """Add losses to the means that they are parts of; the examples of a step count once, with its first loss."""
+        """Add losses to their means; the examples of a step count once, with its first loss."""
         if not origins:
             return
         steps, names, sizes = zip(*origins, strict=True)
@@ -190,9 +197,11 @@ class FiniteLosses:
             for loss, name, weight in zip(losses, names, weights, strict=True):
                 if name is not None and weight:
                     add_totals(self.by_optimizer, {name: (loss * weight, weight)})
+            # A loss of an optimizer is in the mean of the optimizer, not in the mean of the batches.
             weights = [weight if name is None else 0 for name, weight in zip(names, weights, strict=True)]
-        for product in map(mul, losses, weights):  # not by sum(), which in Python 3.12 depends on where it begins
+        for product in map(mul, losses, weights):  # not sum(), whose last bit depends on where it begins
             self._total += product
+        # Reversed, so that of several losses of a step the first one is left in the dict.
         self._examples += sum(dict(zip(reversed(steps), reversed(weights), strict=True)).values())
 
 

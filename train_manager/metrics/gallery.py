@@ -1,4 +1,4 @@
-"""The most interesting examples of an evaluation, which are found without a wait for the device."""
+"""The examples of an evaluation with the largest keys, which are found without a wait for the device."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ class Largest:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self.columns: dict[str, Tensor] = {}
+        self.columns: dict[str, Tensor] = {}  # of the examples so far, at most `most`; "key" is one of them
 
     def append(self, keys: Tensor, columns: Mapping[str, Tensor]) -> None:
         """Add examples: a key and one value of each column for each of them."""
         given = {"key": keys, **columns}
+        # The best so far compete with the new batch, so that at most `most` examples and one batch are in memory.
         whole = {name: torch.cat([self.columns.get(name, value[:0]), value]) for name, value in given.items()}
         best = whole["key"].topk(min(self._most, len(whole["key"]))).indices
         self.columns = {name: value[best] for name, value in whole.items()}
@@ -46,8 +47,8 @@ class Gallery:
 
     def __init__(self, mistakes: int, others: int) -> None:
         self._mistakes, self._others = Largest(mistakes), Largest(others)
-        self._count = 0
-        self._random: torch.Generator | None = None  # of its own: that of the training stays as it is
+        self._count = 0  # examples so far, for their places
+        self._random: torch.Generator | None = None  # a generator apart, so that the training draws the same
 
     @torch.no_grad()
     def append(self, inputs: Tensor, found: Classified) -> None:
@@ -56,10 +57,12 @@ class Gallery:
             self._random = torch.Generator(found.said.device).manual_seed(0)
         places = torch.arange(len(inputs), device=inputs.device) + self._count
         self._count += len(inputs)
-        told = {"said": found.said, "true": found.true, "sure": found.sure}
-        columns = {"inputs": inputs.detach(), "place": places, **told}
+        classes = {"said": found.said, "true": found.true, "sure": found.sure}
+        columns = {"inputs": inputs.detach(), "place": places, **classes}
         is_mistake = (found.said != found.true) & (found.true >= 0)
+        # The key -1 stands for an example that is not a mistake: leaving it out here would wait for the device.
         self._mistakes.append(torch.where(is_mistake, found.sure, -1.0), columns)
+        # The largest of random keys are a random sample.
         keys = torch.rand(len(inputs), generator=self._random, device=found.said.device)
         self._others.append(keys, columns)
 
@@ -69,15 +72,15 @@ class Gallery:
         if not parts[0]:
             return {}
         whole = {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
-        is_shown = whole.pop("key") >= 0  # the others of the first part are right
+        is_shown = whole.pop("key") >= 0  # below 0: among the mistakes, but right
         return {name: value[is_shown] for name, value in whole.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: an evaluation that ends early begins anew."""
+        """Return an empty dict: an evaluation that ends early begins anew."""
         return {}
 
     def load_state_dict(self, state: Any) -> None:
-        """Take that back."""
+        """Do nothing: there is no state."""
 
 
 @final
@@ -98,7 +101,7 @@ def require_one_for_each(inputs: Any, predictions: int, asked_by: str) -> None:
     """Refuse inputs that are not a tensor with one for each prediction.
 
     Raises:
-        InputError: they are not.
+        InputError: inputs are not such a tensor.
     """
     if not isinstance(inputs, Tensor) or len(inputs) != predictions:
         kind = f"of shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else f"a {type(inputs).__name__}"

@@ -28,11 +28,12 @@ def histogram_of(values: Any, bins: int) -> tuple[Tensor, Tensor]:
     found = flat(values)
     if found.is_complex():
         raise TypeError("complex numbers have no order")
-    found = found.to(torch.float32 if found.is_mps else torch.float64)
+    found = found.to(torch.float32 if found.is_mps else torch.float64)  # MPS has no 64-bit floats
     is_finite = found.isfinite()
     edges = edges_of(found, is_finite, bins)
+    # The upper edge belongs to the last bin, so the place behind it is clamped into it.
     places = torch.bucketize(found, edges, right=True).sub_(1).clamp_(0, bins - 1)
-    places = places.masked_fill_(~is_finite, bins)  # beside the bins
+    places = places.masked_fill_(~is_finite, bins)  # nan and infinities go into a place behind the bins
     counts = torch.zeros(bins + 1, dtype=torch.int64, device=found.device)
     counts.scatter_add_(0, places, torch.ones_like(places))
     return edges, counts[:bins]
@@ -44,12 +45,16 @@ def edges_of(values: Tensor, is_finite: Tensor, bins: int) -> Tensor:
         return torch.linspace(0.0, 1.0, bins + 1, dtype=values.dtype, device=values.device)
     infinity = torch.full((), torch.inf, dtype=values.dtype, device=values.device)
     low, high = torch.where(is_finite, values, infinity).amin(), torch.where(is_finite, values, -infinity).amax()
+    # torch.where and not `if`, here and below: a branch would wait for the device.
     has_any = is_finite.any()
     low, high = torch.where(has_any, low, 0.0), torch.where(has_any, high, 1.0)
+    # If all values are equal, the bins reach from the value to 1 above it; from half of the value to the value, if it
+    # is so large that adding 1 changes nothing.
     top = torch.where(low == high, torch.where(low + 1.0 > low, low + 1.0, torch.maximum(low, low / 2)), high)
-    low = torch.where(low == top, torch.minimum(low, low / 2), low)  # of one value that is too large for a 1 to count
+    low = torch.where(low == top, torch.minimum(low, low / 2), low)
     width = top / bins - low / bins  # top - low could be infinite
     half = torch.arange(bins + 1, dtype=values.dtype, device=values.device) / 2
+    # In two halves, because width * bins could be infinite too.
     edges = torch.minimum(low + width * half + width * half, top)
     edges[-1] = top
     return edges

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from train_manager.metrics.histogram import histogram_of
+from train_manager.model.sharding import as_whole
 
-BINS: Final = 64
+BINS: Final = 64  # of equal width, over the range of the values
 
 
 @final
@@ -25,8 +26,11 @@ class Histograms(dict[str, tuple[Tensor, Tensor]]):
 
     def count(self, name: str, tensors: Sequence[Tensor], writer: Any) -> None:
         """Count the numbers of some tensors together, for a store too; the rows of a sparse gradient are added up."""
-        dense = [each.detach().coalesce().values() if each.is_sparse else each.detach() for each in tensors]
+        tensors = [as_whole(each.detach()) for each in tensors]
+        # A sparse gradient may have a row several times, which are summands of one number.
+        dense = [each.coalesce().values() if each.is_sparse else each for each in tensors]
         values = torch.cat([each.reshape(-1) for each in dense])
+        # A store counts too, and returns the same.
         self[name] = histogram_of(values, BINS) if writer is None else writer.histogram(name, values, bins=BINS)
 
     def state_dict(self) -> dict[str, list[Tensor]]:

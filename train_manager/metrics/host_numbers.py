@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, final
 import torch
 from torch import Tensor
 
-from train_manager.metrics.deferred import kept_scalar
+from train_manager.metrics.deferred import detach_scalar
 
 if TYPE_CHECKING:
     import numpy
 
+# Torch dtype and numpy layout of each kind of bytes; "<": the lowest byte first.
 KINDS: Final = {"f": (torch.float32, "<f4"), "d": (torch.float64, "<f8"), "q": (torch.int64, "<i8")}
 
 
@@ -30,12 +31,12 @@ class HostNumbers:
     """
 
     def __init__(self) -> None:
-        self._streams: dict[torch.device, Any] = {}  # on which the values of a device are computed
+        self._streams: dict[torch.device, Any] = {}  # the stream that the training computes on, by device
 
     def keep(self, value: Any) -> Any:
-        """Return what of a value is kept: a tensor that nobody changes, without its graph."""
+        """Return a value to keep: of a tensor a scalar that nobody changes, without its graph."""
         self.note_stream(value)
-        return kept_scalar(value) if isinstance(value, Tensor) else value
+        return detach_scalar(value) if isinstance(value, Tensor) else value
 
     def keep_floats(self, values: Any) -> Tensor:
         """Return a tensor, an array, numbers or scalars as a copy in float32, without their graph.
@@ -50,7 +51,9 @@ class HostNumbers:
         return found.to(torch.float32, copy=True)
 
     def note_stream(self, value: Any) -> None:
-        """Note on which stream a value is computed, for a tensor that is kept elsewhere."""
+        """Note the stream on which a value is computed."""
+        # Only the first value of a device asks for it: the training
+        # seldom changes its stream, and the question costs time.
         if isinstance(value, Tensor) and value.device.type == "cuda" and value.device not in self._streams:
             self._streams[value.device] = torch.cuda.current_stream(value.device)
 
@@ -60,14 +63,15 @@ class HostNumbers:
 
     def __call__(self, values: Sequence[Any]) -> list[float]:
         """Return numbers; those of a GPU come with one copy, which waits for it, so this is called in a thread."""
-        far: dict[torch.device, list[int]] = {}
+        far: dict[torch.device, list[int]] = {}  # the places of the values on each GPU
         found: list[Any] = list(values)
         for index, value in enumerate(found):
+            # The most frequent kind first.
             if type(value) is float:
                 continue
             if not isinstance(value, Tensor):
                 found[index] = float(value)
-            elif value.is_cpu or value.is_mps:  # which has no floats of 64 bits
+            elif value.is_cpu or value.is_mps:  # MPS has no 64-bit floats, which the copy below is made of
                 found[index] = float(value.item())
             else:
                 far.setdefault(value.device, []).append(index)
@@ -97,7 +101,7 @@ class HostNumbers:
         return [bytes_of(tensor, kind) for (kind, _), tensor in zip(blobs, found, strict=True)]
 
     def _on_stream(self, device: torch.device) -> AbstractContextManager[Any]:
-        # A copy on another stream could come before the value is computed.
+        # This runs in a thread, whose stream is another one: a copy on it could come before the value is computed.
         stream = self._streams.get(device)
         return nullcontext() if stream is None else torch.cuda.stream(stream)
 
@@ -109,7 +113,7 @@ def tensor_of(values: Any) -> Tensor:
     tensor([0.5000, 2.0000])
 
     Raises:
-        TypeError, ValueError, OverflowError, RuntimeError: they are not numbers, or not of one shape.
+        TypeError, ValueError, OverflowError, RuntimeError: the values are not numbers, or not of one shape.
     """
     if isinstance(values, Tensor):
         return values.detach()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from inspect import Parameter
 from typing import Any, Protocol, final
 
@@ -11,26 +12,28 @@ import torch
 from torch import Tensor
 
 from train_manager.metrics.averages import WeightedMean, as_float
+from train_manager.metrics.deferred import on_host
 from train_manager.telling.errors import InputError
 from train_manager.telling.showing import constructor_text
 
 
 class Metric(Protocol):
-    """A metric as an extension uses it, whatever its kind.
+    """A metric as an extension uses it, whatever its kind."""
 
-    Attributes:
-        original: the function or the object that the user passed.
-        parameters: the fixtures that the metric is computed from.
-    """
-
-    original: Any
-    parameters: list[Parameter]
+    original: Any  # the function or the object that the user passed
+    parameters: list[Parameter]  # the fixtures that the metric is computed from
 
     def of_batch(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return the value for one batch, by name, without accumulating it."""
 
     def append(self, values: Mapping[str, Any], weight: float) -> None:
         """Accumulate a batch of ``weight`` examples."""
+
+    def totals(self) -> Any:
+        """Return what was accumulated in this process, as it is sent to others."""
+
+    def join(self, totals: Sequence[Any]) -> None:
+        """Replace it by what all processes have accumulated, in the order of their ranks."""
 
     def result(self) -> dict[str, float]:
         """Return the value for all accumulated batches, by name; read rarely."""
@@ -45,6 +48,7 @@ def metric_of(name: str, original: Any) -> Metric:
     Raises:
         InputError: it is neither.
     """
+    # By methods and not by class, so that torchmetrics need not be installed.
     accumulates = all(callable(getattr(original, method, None)) for method in ("update", "compute", "reset"))
     if isinstance(original, type) or not (accumulates or callable(original)):
         is_class = isinstance(original, type)
@@ -71,24 +75,35 @@ class FunctionMetric:
     def __init__(self, name: str, original: Callable[..., Any]) -> None:
         self.name = name
         self.original = original
-        by_name = parameters_by_name(original)
+        by_name = parameters_by_name(original)  # None: called with (prediction, targets)
         self._by_name = by_name is not None
         self.parameters = positional_pair() if by_name is None else by_name
-        self._mean = WeightedMean()
+        self._mean = WeightedMean()  # over the batches since reset()
 
     def __repr__(self) -> str:
         return constructor_text(self)
 
     def of_batch(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
-        if self._by_name:
-            # A parameter with a default is left out if its fixture is not alive.
-            value = self.original(**{p.name: values[p.name] for p in self.parameters if p.name in values})
-        else:
-            value = self.original(values["prediction"], values["targets"])
+        try:
+            if self._by_name:
+                # A parameter with a default is left out if its fixture is not alive.
+                value = self.original(**{p.name: values[p.name] for p in self.parameters if p.name in values})
+            else:
+                value = self.original(values["prediction"], values["targets"])
+        except Exception as error:
+            add_shapes(error, self.name, values)
+            raise
         return {self.name: as_scalar(self.name, value)}
 
     def append(self, values: Mapping[str, Any], weight: float) -> None:
         self._mean.append(self.of_batch(values)[self.name], weight)
+
+    def totals(self) -> tuple[float, float]:
+        return self._mean.totals()
+
+    def join(self, totals: Sequence[tuple[float, float]]) -> None:
+        total, weight = map(sum, zip(*totals, strict=True))
+        self._mean.load_state_dict({"sum": total, "weight": weight})
 
     def result(self) -> dict[str, float]:
         return {self.name: self._mean.value()}
@@ -113,26 +128,64 @@ class ObjectMetric:
         return constructor_text(self)
 
     def of_batch(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
+        # Reset first: an evaluation that an error has ended may have left batches in the object.
         self.original.reset()
-        self.append(values, 1)
-        scalars = self._computed()
-        self.original.reset()  # some objects keep every prediction until then
+        if _is_joined() and self._syncing:  # compute() would wait for all processes, in each batch
+            self._move_to(values["prediction"])
+            scalars = self._scalars(self.original(values["prediction"], values["targets"]))
+        else:
+            self.append(values, 1)
+            scalars = self._scalars(self.original.compute())
+        self.original.reset()  # some objects keep every prediction until reset()
         return scalars
 
     def append(self, values: Mapping[str, Any], weight: float) -> None:
-        prediction = values["prediction"]
+        self._move_to(values["prediction"])
+        self.original.update(values["prediction"], values["targets"])
+
+    def _move_to(self, prediction: Any) -> None:
+        # The states of torchmetrics are on the CPU until somebody moves them.
         if isinstance(prediction, Tensor) and getattr(self.original, "device", prediction.device) != prediction.device:
             self.original.to(prediction.device)
-        self.original.update(prediction, values["targets"])
+
+    @property
+    def _syncing(self) -> list[Any]:
+        """The parts of the object whose ``compute`` is over all processes, as that of torchmetrics is."""
+        parts = self.original.modules() if isinstance(self.original, torch.nn.Module) else ()
+        return [part for part in parts if getattr(part, "sync_on_compute", False)]
+
+    def join_by(self, gather: Callable[[Any], list[Any]]) -> None:
+        """Let several processes have one value.
+
+        Args:
+            gather: returns what all processes give.
+
+        Raises:
+            InputError: the object would see the batches of this process alone.
+        """
+        for part in self._syncing:
+            # By default torchmetrics gathers by torch, which fails if a process has had no batch.
+            part.dist_sync_fn = part.dist_sync_fn or partial(_gather_state, gather)
+        if not (self._syncing or hasattr(self.original, "join")):
+            kind = type(self.original).__name__
+            what = f"metric {self.name!r} is a {kind}, which would see the examples of one process alone"
+            cure = "give whole(function), or a torchmetrics object, which gathers those of all"
+            raise InputError(what, name=self.name, asked_by="Metrics", cure=cure)
+
+    def totals(self) -> Any:
+        return None if self._syncing else self.original.totals()
+
+    def join(self, totals: Sequence[Any]) -> None:
+        if not self._syncing:
+            self.original.join(totals)
 
     def result(self) -> dict[str, float]:
-        return {name: value.item() for name, value in self._computed().items()}
+        return {name: value.item() for name, value in self._scalars(self.original.compute()).items()}
 
     def reset(self) -> None:
         self.original.reset()
 
-    def _computed(self) -> dict[str, Tensor]:
-        value = self.original.compute()
+    def _scalars(self, value: Any) -> dict[str, Tensor]:
         parts = (
             {f"{self.name}_{key}": value[key] for key in value} if isinstance(value, Mapping) else {self.name: value}
         )
@@ -146,6 +199,27 @@ class ObjectMetric:
         return {name: as_scalar(name, part) for name, part in parts.items()}
 
 
+def _is_joined() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _gather_state(gather: Callable[[Tensor], list[Tensor]], state: Tensor, group: Any = None) -> list[Tensor]:
+    """Return a state of torchmetrics in all processes, as ``Metric.dist_sync_fn`` must; without those of no batch."""
+    found = [one.to(state.device) for one in gather(on_host(state))]
+    return [one for one in found if one.numel()] or found
+
+
+def add_shapes(error: Exception, name: str, values: Mapping[str, Any]) -> None:
+    """Note the metric and the shapes that it was given, which are the usual cause, and the cure for class scores."""
+    tensors = {name: value for name in ("prediction", "targets") if isinstance(value := values.get(name), Tensor)}
+    shown = " and ".join(f"{name} of shape {tuple(value.shape)}" for name, value in tensors.items())
+    error.add_note(f"in metric {name!r}{shown and f' of {shown}'}{_cure(error)}")
+    shapes = [value.shape for value in tensors.values()]
+    # An axis of one number has no classes, of which argmax could choose.
+    if len(shapes) == 2 and len(shapes[0]) == len(shapes[1]) + 1 and shapes[0][1:2] > (1,):
+        error.add_note("  labels: prediction.argmax(1); over a whole set: whole(...)")
+
+
 def as_scalar(name: str, value: Any) -> Tensor:
     """Return a floating point scalar: the value itself, or the mean of one value per example.
 
@@ -155,6 +229,7 @@ def as_scalar(name: str, value: Any) -> Tensor:
         InputError: the value is not a number.
     """
     if not isinstance(value, Tensor):
+        # numpy scalars count as numbers too.
         if not hasattr(value, "__float__"):
             raise InputError(
                 f"metric {name!r} must return a number for the batch, or a tensor with one for each example, "
@@ -167,16 +242,35 @@ def as_scalar(name: str, value: Any) -> Tensor:
 
 
 def parameters_by_name(function: Callable[..., Any]) -> list[Parameter] | None:
-    """Return the parameters if they name fixtures, that is if a required one is ``prediction``; otherwise None."""
+    """Return the parameters if they name fixtures, otherwise None.
+
+    They do if a required one is ``prediction``, or if the function cannot be called with prediction and targets.
+    """
     called = function.forward if isinstance(function, torch.nn.Module) else function
     try:
-        parameters = inspect.signature(called).parameters
+        signature = inspect.signature(called)
     except ValueError:  # a function in C without a signature
         return None
+    parameters = signature.parameters
     prediction = parameters.get("prediction")
-    if prediction is None or prediction.default is not Parameter.empty:
+    if (prediction is None or prediction.default is not Parameter.empty) and _takes_a_pair(signature):
         return None
     return [p for p in parameters.values() if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
+
+
+def _takes_a_pair(signature: inspect.Signature) -> bool:
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        return False
+    return True
+
+
+def _cure(error: Exception) -> str:
+    """Return the arguments of a metric if a call did not fit them: behind ``*args`` a signature does not show it."""
+    if not isinstance(error, TypeError) or "positional argument" not in str(error):
+        return ""
+    return ": a metric takes (prediction, targets), or fixtures by name if one of them is prediction"
 
 
 def positional_pair() -> list[Parameter]:

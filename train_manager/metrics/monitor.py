@@ -1,19 +1,47 @@
-"""The number of an evaluation that decides, named ``"<set>/<metric>"``, and how long it may fail to improve."""
+"""The monitored metric of an evaluation, named ``"<set>/<metric>"``, and the patience with it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import final
 
 from train_manager.metrics.history_rows import PART
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.validation import require_one_of
 
+# The last word of a metric's name, which says the direction: "valid/top5_accuracy" is an accuracy.
 LESS_IS_BETTER = frozenset({"loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer"})
+# Often monitored by mistake, although the metrics of the training are not a set of eval_data.
 TRAINING_LOSS = ("train/loss", "training/loss")
 MORE_IS_BETTER = frozenset(
     {"accuracy", "acc", "precision", "recall", "f1", "auc", "auroc", "iou", "dice", "bleu", "psnr", "ssim", "r2"}
 )
+
+
+@final
+@dataclass(frozen=True)
+class Monitor:
+    """The metric by which an extension selects the best evaluation: its attribute ``best_by``.
+
+    Attributes:
+        metric: set and metric; None for the loss of the first evaluation set.
+        mode: "min" or "max", the side on which it is better.
+        asked_by: the extension, for errors.
+        keeps: what the extension does with the weights of the best evaluation: 2 puts them back, 1 saves them, 0
+            does nothing.
+    """
+
+    metric: str | None
+    mode: str
+    asked_by: str
+    keeps: int = 0
+
+
+def monitor_of(extensions: Iterable[object]) -> Monitor | None:
+    """Return the monitor that decides which weights are kept; None if no extension has one."""
+    found = [one for extension in extensions if isinstance(one := getattr(extension, "best_by", None), Monitor)]
+    return max(found, key=lambda one: one.keeps, default=None)
 
 
 def mode_of(metric: str, mode: str | None, asked_by: str) -> str:
@@ -70,6 +98,7 @@ def require_set(metric: str, sets: Collection[str], asked_by: str, optimizers: C
     missing = metric.rpartition("/")[0]
     nearest = near(missing, sets)
     known = ", ".join(map(repr, sets))
+    # The user means the loss of the training. With several optimizers there is one for each, and none for all.
     if metric in TRAINING_LOSS and len(optimizers) > 1:
         columns = " and ".join(repr(f"{PART}{name}") for name in optimizers)
         nearest, known = (), f"{known}; the training has the losses {columns}, unless forward() makes one"
@@ -97,6 +126,7 @@ def metric_value(
     Raises:
         InputError: no metric of this name is evaluated.
     """
+    # Sets of this evaluation, and of eval_data: a hook may have evaluated another set, or skipped one.
     data_name = require_set(metric, list(dict.fromkeys([*eval_results, *sets])), asked_by, optimizers)
     if data_name not in eval_results:
         return None
@@ -113,7 +143,7 @@ def is_at_start(epoch_num: int, step_num: int, first_step: int) -> bool:
     Args:
         epoch_num: epochs completed.
         step_num: batches trained on.
-        first_step: the same as the training or the phase began.
+        first_step: the batches that were trained on as the training or the phase began.
     """
     return epoch_num == 0 and step_num == first_step
 
@@ -174,6 +204,7 @@ class Patience:
 
     def _improves(self, value: float) -> bool:
         if self.best is None:
-            return value == value  # false for nan only
+            return value == value  # the first number is the best, unless it is nan
+        # With nan the gain is nan, which is not larger than anything.
         gain = self.best - value if self.mode == "min" else value - self.best
         return gain > self.min_delta

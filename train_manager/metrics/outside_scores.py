@@ -1,4 +1,4 @@
-"""How unlike the training data an example looks to a classifier, and how well that tells two sets apart."""
+"""Scores of how unlike the training data an example looks to a classifier, and how well they separate two sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def max_softmax(logits: Tensor, temperature: float = 1.0) -> Tensor:
 
     Args:
         logits: a row for each example, a column for each class.
-        temperature: by which the logits are divided first.
+        temperature: the number by which the logits are divided first.
     """
     return 1 - (logits / temperature).softmax(1).amax(1)
 
@@ -41,8 +41,8 @@ SCORES: Final[Mapping[str, Callable[[Tensor, float], Tensor]]] = {"energy": ener
 def auroc(inside: Tensor, outside: Tensor) -> float:
     """Return how often an example of the one set has a higher score than one of the other; ties count a half.
 
-    It is the area under the ROC curve, by the statistic of Mann and Whitney: 1 if the scores tell the sets apart, 0.5
-    if they tell nothing.
+    It is the area under the ROC curve, by the statistic of Mann and Whitney: 1 if the scores separate the sets, 0.5 if
+    they do not at all.
 
     >>> auroc(torch.tensor([1., 2., 3.]), torch.tensor([3., 4.]))
     0.9166666666666666
@@ -52,5 +52,7 @@ def auroc(inside: Tensor, outside: Tensor) -> float:
         outside: scores that should be higher.
     """
     ranked = inside.double().sort().values
+    # For each outside score: the inside scores below it, and those below or equal. Their sum is twice the count in
+    # which a tie is a half. By sorting it takes n log n comparisons and not n * n.
     below = torch.searchsorted(ranked, outside.double()) + torch.searchsorted(ranked, outside.double(), right=True)
     return below.double().mean().item() / (2 * len(ranked))

@@ -1,4 +1,4 @@
-"""Learning rates as the optimizers step with them, and whether they are others than those told last."""
+"""Learning rates as the optimizers step with them, and whether they have changed since they were taken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 @final
 class RateChanges:
-    """Watch the learning rates that optimizers step with, and tell when they change.
+    """Watch the learning rates that optimizers step with, and report when they change.
 
     >>> import torch
     >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=.5)
@@ -25,8 +25,8 @@ class RateChanges:
     {'lr': 0.1}
     >>> rates.end()
 
-    What a hook sets for the time of a step alone, as ``WarmUp`` does, is what counts; so the rates of an optimizer that
-    has not stepped yet are not known.
+    The rates count that the optimizer has in its step, also if a hook sets them for the step alone, as ``WarmUp`` does;
+    so the rates of an optimizer that has not stepped yet are not known.
 
     Args:
         changed: called before the step of an optimizer whose rates have changed.
@@ -35,10 +35,11 @@ class RateChanges:
     def __init__(self, changed: Callable[[], object] = lambda: None) -> None:
         self._changed = changed
         self._watched: list[_Watched] = []
-        self._told: list[Any] = []
+        self._taken: list[Any] = []  # the marks of the rates that `take` has returned last
 
     def look(self, optimizers: Mapping[str, Optimizer]) -> None:
         """Watch these optimizers from now on, and no others."""
+        # Called at every epoch and phase; nearly always the optimizers are the same, and their hooks stay.
         ids = {name: id(optimizer) for name, optimizer in optimizers.items()}
         if ids != {watched.name: id(watched.optimizer) for watched in self._watched}:
             self.end()
@@ -46,28 +47,28 @@ class RateChanges:
 
     @property
     def optimizers(self) -> dict[str, Optimizer]:
-        """Those that are watched, by name."""
+        """The optimizers that are watched, by name."""
         return {watched.name: watched.optimizer for watched in self._watched}
 
     def end(self) -> None:
-        """Watch none any more."""
+        """Stop watching, and remove the hooks from the optimizers."""
         for watched in self._watched:
             watched.end()
         self._watched = []
 
     def forget(self) -> None:
-        """Take the present rates for new ones."""
-        self._told = []
+        """Let the present rates count as changed."""
+        self._taken = []
 
     @property
     def have_changed(self) -> bool:
-        """Whether the rates are others than those told last."""
+        """Whether the rates differ from those that ``take`` returned last."""
         marks = self._marks()
-        return bool(marks) and marks != self._told
+        return bool(marks) and marks != self._taken
 
     def take(self) -> dict[str, Any]:
         """Return the rates: "lr", or "lr/<optimizer>/<group>" where there are several."""
-        self._told = self._marks()
+        self._taken = self._marks()
         found = {}
         for watched in self._watched:
             name = f"lr/{watched.name}" if len(self._watched) > 1 else "lr"
@@ -84,18 +85,16 @@ class RateChanges:
 
 
 class _Watched:
-    """The rates of one optimizer as it has stepped last.
-
-    Attributes:
-        marks: what differs if the rates do: a number, or of a tensor its counter of changes, for it is not read.
-        rates: the rates themselves; copies of tensors. Both are empty before its first step.
-    """
+    """The rates of one optimizer in its last step."""
 
     def __init__(self, name: str, optimizer: Optimizer, note: Callable[[], None]) -> None:
         self.name, self.optimizer, self._note = name, optimizer, note
+        # Both lists are empty before the first step. A mark differs if its rate does: it is the number itself, or the
+        # identity and the counter of changes of a tensor, which must not be read on the host in each step.
         self.marks: list[Any] = []
-        self.rates: list[Any] = []
-        self._has_tensors = False
+        self.rates: list[Any] = []  # numbers, and copies of tensors
+        self._has_tensors = False  # whether marks must be made; numbers are their own marks
+        # torch calls the hook within step(), when all hooks of this library have set the rates.
         self._handle = optimizer.register_step_pre_hook(self._before_step)
 
     def end(self) -> None:

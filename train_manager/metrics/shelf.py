@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, Protocol, final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor
 
-from train_manager.metrics.confusion import ConfusionCounts, classified
+from train_manager.data.shares import in_row_order
+from train_manager.metrics.confusion import ConfusionCounts, classify
+from train_manager.metrics.deferred import numbers, on_host
+from train_manager.metrics.loss_terms import LOSSES, LossTerms
+from train_manager.metrics.metric import add_shapes
 from train_manager.telling.errors import InputError, did_you_mean, near
 
 
-class Accumulating(Protocol):
-    """A metric of many batches, as those of torchmetrics are."""
-
-    def update(self, prediction: Any, targets: Any) -> None: ...
-    def compute(self) -> Any: ...
-    def reset(self) -> None: ...
-
-
-def from_shelf(name: str) -> Accumulating:
+def from_shelf(name: str) -> Any:
     """Return a new metric by its name.
 
     >>> accuracy = from_shelf("accuracy")
@@ -33,7 +29,9 @@ def from_shelf(name: str) -> Accumulating:
     """
     if name in SHELF:
         return SHELF[name]()
-    cure = did_you_mean(near(name, SHELF)) or f"there are {', '.join(map(repr, SHELF))}; or give a function"
+    meant = SYNONYMS.get(name.lower())
+    cure = did_you_mean([meant] if meant else near(name, SHELF))
+    cure = cure or f"there are {', '.join(map(repr, SHELF))}; or give a function"
     raise InputError(f"Metrics knows no metric by the name {name!r}", name=name, cure=cure)
 
 
@@ -42,7 +40,7 @@ class Accuracy:
     """The share of the examples, or of their tokens or pixels, whose class is right; targets below 0 do not count."""
 
     def __init__(self) -> None:
-        self._right: Tensor | int = 0
+        self._right: Tensor | int = 0  # a tensor on the device of the first batch, from then on
         self._counted: Tensor | int = 0
 
     def __repr__(self) -> str:
@@ -50,13 +48,22 @@ class Accuracy:
 
     def update(self, prediction: Any, targets: Any) -> None:
         """Count a batch, on its device."""
-        found = classified(prediction, targets, "Metrics('accuracy')")
+        # Examples that do not count have the class -1, which no prediction says.
+        found = classify(prediction, targets, "Metrics('accuracy')")
         self._right = self._right + (found.said == found.true).sum()
         self._counted = self._counted + (found.true >= 0).sum()
 
     def compute(self) -> Tensor:
         """Return the share; nan if no target counts."""
         return torch.as_tensor(self._right) / torch.as_tensor(self._counted)
+
+    def totals(self) -> list[int]:
+        """Return the counts."""
+        return numbers([self._right, self._counted])
+
+    def join(self, totals: Sequence[Sequence[int]]) -> None:
+        """Take the counts of all processes."""
+        self._right, self._counted = map(sum, zip(*totals, strict=True))
 
     def reset(self) -> None:
         """Forget all batches."""
@@ -65,11 +72,11 @@ class Accuracy:
 
 @final
 class F1:
-    """The F1 score over all examples: of class 1 if there are two, else the mean over the classes that were met.
+    """The F1 score over all examples, macro: the mean over the classes that were met; of two classes, that of class 1.
 
-    The score of a class is 2 TP / (2 TP + FP + FN), where TP are its examples that were found, FP others that were
-    taken for it, and FN those that were missed (van Rijsbergen, Information Retrieval, 1979). A class is met if it is
-    true of an example or was said of one.
+    The score of a class is 2 TP / (2 TP + FP + FN), where TP counts its examples that were found, FP other examples
+    that were taken for it, and FN its examples that were missed (van Rijsbergen, Information Retrieval, 1979). A class
+    is met if it is the true or the predicted class of an example.
     """
 
     def __init__(self) -> None:
@@ -80,7 +87,7 @@ class F1:
 
     def update(self, prediction: Any, targets: Any) -> None:
         """Count a batch, on its device."""
-        self._counts.append(classified(prediction, targets, "Metrics('f1')"))
+        self._counts.append(classify(prediction, targets, "Metrics('f1')"))
 
     def compute(self) -> Tensor:
         """Return the score; nan if no example counts."""
@@ -89,18 +96,28 @@ class F1:
             return torch.tensor(torch.nan)
         met = matrix.sum(0) + matrix.sum(1)  # 2 TP + FP + FN
         scores = 2 * matrix.diagonal() / met  # nan for a class that was not met
+        # Of two classes, 1 is the positive one, as in scikit-learn; of more, the macro average.
         return scores[1] if len(scores) == 2 else scores.nanmean()
+
+    def totals(self) -> Any:
+        """Return the counts."""
+        return self._counts.totals()
+
+    def join(self, totals: Sequence[Any]) -> None:
+        """Take the counts of all processes."""
+        self._counts.join(totals)
 
     def reset(self) -> None:
         """Forget all batches."""
         self._counts = ConfusionCounts()
 
 
-SHELF: Final[dict[str, Callable[[], Accumulating]]] = {"accuracy": Accuracy, "f1": F1}
+SHELF: Final[dict[str, Callable[[], Any]]] = {"accuracy": Accuracy, "f1": F1, LOSSES: LossTerms}
+SYNONYMS: Final = {"acc": "accuracy", "f1_score": "f1", "f1_macro": "f1", "macro_f1": "f1"}
 
 
 @final
-class whole:  # noqa: N801  # is called as a function
+class whole:  # noqa: N801  # users call it as a function
     """Give a metric all predictions and targets of an evaluation set at once, not batch by batch.
 
     A score that is not a mean over examples, such as F1, AUROC or a correlation, is wrong as a mean over batches:
@@ -111,7 +128,9 @@ class whole:  # noqa: N801  # is called as a function
     ...     return prediction.std()
     >>> result = tiny_manager(Metrics(spread=whole(spread))).train()
 
-    In a training, where a prediction is soon of older weights, the function gets one batch at a time.
+    In a run, where a prediction is soon of older weights, the function gets one batch at a time.
+
+    Where several processes train together, each one gets all rows of the set, in their order.
 
     Args:
         function: of prediction and targets, whose first axes are the examples; it returns a number. Both stay on their
@@ -123,7 +142,7 @@ class whole:  # noqa: N801  # is called as a function
 
     def __init__(self, function: Callable[[Tensor, Tensor], Any]) -> None:
         self.function = function
-        self.__name__ = str(getattr(function, "__name__", "<lambda>"))
+        self.__name__ = str(getattr(function, "__name__", "<lambda>"))  # Metrics names a metric by its __name__
         self._batches: list[tuple[Tensor, Tensor]] = []
 
     def __repr__(self) -> str:
@@ -146,7 +165,20 @@ class whole:  # noqa: N801  # is called as a function
         if not self._batches:
             return torch.nan
         predictions, targets = (torch.cat(one) for one in zip(*self._batches, strict=True))
-        return self.function(predictions, targets)
+        try:
+            return self.function(predictions, targets)
+        except Exception as error:
+            add_shapes(error, self.__name__, {"prediction": predictions, "targets": targets})
+            raise
+
+    def totals(self) -> list[tuple[Tensor, Tensor]]:
+        """Return the batches, on the host."""
+        return [(on_host(prediction), on_host(targets)) for prediction, targets in self._batches]
+
+    def join(self, totals: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> None:
+        """Take the batches of all processes; they stay on the host."""
+        columns = ([[batch[column] for batch in batches] for batches in totals] for column in (0, 1))
+        self._batches = list(zip(*map(in_row_order, columns), strict=True))
 
     def reset(self) -> None:
         """Forget all batches."""

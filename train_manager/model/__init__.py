@@ -1,13 +1,14 @@
-"""The parts of a model that extensions work on, and the optimizer that trains them.
+"""The modules and parameters of a model that extensions work on, and the optimizer that trains them.
 
 Its files in reading order; each imports only those above it:
 
     modules       submodules, chosen by name or pattern
     layers        the parameters of an optimizer, by the modules that own them
     optimizers    learning rates, parameters with gradients, and how optimizers and schedulers are made
-    per_object    what an extension keeps for each model or optimizer
+    per_object    values that an extension keeps for each model or optimizer
     trained_layers  the layers that an optimizer trains, found once
-    activations   what comes out of the modules in one forward pass
+    activations   the outputs of the modules in one forward pass
+    sharding      tensors of which each process has a shard, and whole tensors that meet them
     replacement   parameters that take the place of others in an optimizer
     buffers       buffers that a forward pass must not change, or that a state is loaded into
     summary       the layers of a model, with their parameters and shapes

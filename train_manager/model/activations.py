@@ -1,4 +1,4 @@
-"""What comes out of the modules of a model in one forward pass, without a wait for the device."""
+"""The outputs of the modules of a model in one forward pass, measured without a wait for the device."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any, Final, Self, final
 import torch
 from torch import Tensor, nn
 
-from train_manager.model.layers import OWN_OF_PYTORCH
+from train_manager.model.layers import OWN_OF_PYTORCH, class_name
 from train_manager.telling.errors import InputError
 
-EXAMPLES: Final = 4  # of a batch
-EDGE: Final = 0.02  # of a range: nearer to its ends a number is saturated
+EXAMPLES: Final = 4  # how many examples of a batch are looked at
+EDGE: Final = 0.02  # of the width of a range: a number that is nearer to an end is saturated
 CUTTING: Final = (nn.ReLU, nn.ReLU6, nn.Threshold, nn.Hardswish)  # modules that return 0 for what is below 0
+# The lowest and the highest output of modules that saturate.
 RANGES: Final[dict[type[nn.Module], tuple[float, float]]] = {
     nn.Tanh: (-1.0, 1.0),
     nn.Softsign: (-1.0, 1.0),
     nn.Sigmoid: (0.0, 1.0),
     nn.Hardsigmoid: (0.0, 1.0),
 }
-PASSING: Final = (nn.Identity, nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd)  # they compute nothing
+PASSING: Final = (nn.Identity, nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd)  # modules that compute nothing
+# For each statistic, whether it says something about a module.
 BELONGS: Final[dict[str, Callable[[nn.Module], bool]]] = {
     "activation_spread": lambda module: True,
     "dead_units": lambda module: isinstance(module, CUTTING),
@@ -46,15 +48,19 @@ class Activations:
     def __init__(self, model: nn.Module) -> None:
         leaves = {module: name for name, module in model.named_modules() if not [*module.children()]}
         leaves = {module: name for module, name in leaves.items() if not isinstance(module, PASSING)}
-        self._labels = {module: f"{name} {type(module).__name__}".strip() for module, name in leaves.items()}
+        self._labels = {module: f"{name} {class_name(module)}".strip() for module, name in leaves.items()}
         has_channels = any(isinstance(module, nn.Conv1d | nn.ConvTranspose1d) for module in leaves)
-        self._units = 1 if has_channels else -1  # the dimension of units in an output of three dimensions
+        # The dimension of units in an output of three dimensions: (batch, channels, length) after a convolution, or
+        # (batch, tokens, features) in a transformer.
+        self._units = 1 if has_channels else -1
         self._found: dict[str, dict[nn.Module, Tensor]] = {name: {} for name in BELONGS}
         self._removes: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
         for module in self._labels:
-            if module.training:  # else torch may leave a fast path, of other last bits, because of the hook
+            # In eval mode, a hook may make torch leave a fast path (of `nn.TransformerEncoder`, say): the outputs would
+            # differ in their last bits because somebody looks.
+            if module.training:
                 self._removes.append(module.register_forward_hook(self._look).remove)
         return self
 
@@ -63,13 +69,14 @@ class Activations:
             remove()
 
     def _look(self, module: nn.Module, args: Any, output: Any) -> None:
-        while isinstance(output, tuple) and output:  # an LSTM returns its state too, and perhaps a PackedSequence
+        while isinstance(output, tuple) and output:  # an LSTM returns its state too; a PackedSequence is a tuple
             output = output[0]
         if not isinstance(output, Tensor) or not output.is_floating_point() or output.dim() < 2:
             return
         seen = output.detach()[:EXAMPLES].float()
         self._found["activation_spread"][module] = seen.std(correction=0)
         if isinstance(module, CUTTING):
+            # A unit is dead if it is 0 in all examples, at all positions.
             is_zero = (seen == 0).movedim(self._units if seen.dim() == 3 else 1, 0).flatten(1)
             self._found["dead_units"][module] = is_zero.all(1).mean(dtype=torch.float)
         if type(module) in RANGES:
@@ -78,7 +85,7 @@ class Activations:
             self._found["saturated"][module] = ((seen < low + room) | (seen > high - room)).mean(dtype=torch.float)
 
     def vectors(self) -> Vectors:
-        """Return what was found; nan for modules that were not called."""
+        """Return the statistics of all modules; nan for modules that were not called."""
         return {name: self._vector(BELONGS[name], found) for name, found in self._found.items() if found}
 
     def _vector(self, belongs: Callable[[nn.Module], bool], found: dict[nn.Module, Tensor]) -> tuple[list[str], Tensor]:
@@ -89,7 +96,7 @@ class Activations:
 
 
 def require_not_compiled(model: nn.Module, asked_by: str) -> None:
-    """Refuse a model of ``torch.compile``, which does not run hooks that come later.
+    """Refuse a model of ``torch.compile``, which does not run hooks that are registered later.
 
     Raises:
         InputError: the model, or a module of it, is compiled.

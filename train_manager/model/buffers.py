@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 
 
 def give_buffers_their_own_memory(module: nn.Module) -> None:
-    """Copy the expanded buffers of a module, whose numbers share one place in memory: nothing can be loaded into them.
+    """Copy the expanded buffers of a module, so that a state can be loaded into them.
 
     >>> module = nn.Module()
     >>> module.register_buffer("mask", torch.ones(1).expand(3))
@@ -26,21 +26,23 @@ def give_buffers_their_own_memory(module: nn.Module) -> None:
 
 
 def _is_expanded(tensor: Tensor) -> bool:
+    """Return whether several numbers of a tensor share one place in memory, so that ``copy_`` refuses to write."""
     return any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
 @contextmanager
-def preserved_buffers(*modules: nn.Module) -> Iterator[None]:
+def preserve_buffers(*modules: nn.Module) -> Iterator[None]:
     """Restore all buffers on exit, such as the running statistics of norms.
 
     >>> norm = nn.BatchNorm1d(1)
-    >>> with preserved_buffers(norm):
+    >>> with preserve_buffers(norm):
     ...     _ = norm(torch.tensor([[1.], [3.]]))
     >>> norm.running_mean, norm.num_batches_tracked
     (tensor([0.]), tensor(0))
     """
     before = [
         (module, name, buffer, buffer.detach().clone())
+        # By id: two modules may share a module inside, whose buffers are copied once.
         for module in {id(inner): inner for outer in modules for inner in outer.modules()}.values()
         for name, buffer in module.named_buffers(recurse=False)
     ]
@@ -49,7 +51,7 @@ def preserved_buffers(*modules: nn.Module) -> Iterator[None]:
     finally:
         try:
             _put_back(before)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # in the middle of the buffers: some would keep the numbers of the block
             _put_back(before)
             raise
 
@@ -58,4 +60,4 @@ def preserved_buffers(*modules: nn.Module) -> Iterator[None]:
 def _put_back(before: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None:
     for module, name, buffer, copy in before:
         buffer.copy_(copy)
-        setattr(module, name, buffer)  # `self.mean = 0.9 * self.mean + ...` has replaced the tensor
+        setattr(module, name, buffer)  # `self.mean = 0.9 * self.mean + ...` in a forward pass replaces the tensor

@@ -16,7 +16,7 @@ def max_norm(weight: Tensor, limit: float = 2.0) -> Tensor:
     >>> max_norm(torch.tensor([[3., 4.], [.6, .8]]), limit=1).tolist()[1] == torch.tensor([.6, .8]).tolist()
     True
     """
-    return weight * (limit / row_norms(weight).clamp(min=limit))  # a factor of exactly 1 for short rows
+    return weight * (limit / row_norms(weight).clamp(min=limit))  # short rows: limit / limit, which is exactly 1
 
 
 def unit_norm(weight: Tensor) -> Tensor:
@@ -26,6 +26,7 @@ def unit_norm(weight: Tensor) -> Tensor:
     tensor([[0., 1.],
             [0., 0.]])
     """
+    # The smallest number of the type in place of 0: a row of zeros stays, and does not become nan.
     return weight / row_norms(weight).clamp(min=torch.finfo(weight.dtype).tiny)
 
 

@@ -1,4 +1,4 @@
-"""The modules of a model, chosen by name, by pattern, or directly; and which parts of a training have a state."""
+"""The modules of a model, chosen by name, by pattern, or directly; and the test whether an object has a state."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ Chosen = str | nn.Module
 """A module, its name in the model (``"trunk.0"``), or a pattern of names (``"trunk.*"``)."""
 
 
-def has_state(part: object) -> bool:
-    """Return whether a part of a training gives and takes its state, as modules, optimizers and some data do."""
-    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
+def has_state(component: object) -> bool:
+    """Return whether an object gives and takes its state, as modules, optimizers and some data do."""
+    return callable(getattr(component, "state_dict", None)) and callable(getattr(component, "load_state_dict", None))
 
 
 def choices(arguments: Iterable[Chosen | Iterable[Chosen]], asked_by: str) -> list[Chosen]:
     """Return all names and modules in one list; an argument is one of them, or a list.
 
     Raises:
-        InputError: there is none, or an entry is neither a name nor a module.
+        InputError: the list is empty, or an entry is neither a name nor a module.
     """
     found: list[Chosen] = []
+    # A text and a Sequential can be iterated over too, but are one choice.
     for argument in arguments:
         found += [argument] if isinstance(argument, str | nn.Module) or not isinstance(argument, Iterable) else argument
     if not found:
@@ -40,17 +41,17 @@ def choices(arguments: Iterable[Chosen | Iterable[Chosen]], asked_by: str) -> li
     return found
 
 
-def chosen(model: nn.Module, selection: Iterable[Chosen], asked_by: str) -> dict[str, nn.Module]:
+def choose_modules(model: nn.Module, selection: Iterable[Chosen], asked_by: str) -> dict[str, nn.Module]:
     """Return the chosen modules of a model by name, without the modules inside them.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
-    >>> list(chosen(net, ["[01]", net[2]], "FreezeModules"))
+    >>> list(choose_modules(net, ["[01]", net[2]], "FreezeModules"))
     ['0', '1', '2']
 
     Raises:
         InputError: a name or a pattern matches nothing, or a module is not part of the model.
     """
-    modules = dict(model.named_modules(remove_duplicate=False))
+    modules = dict(model.named_modules(remove_duplicate=False))  # a shared module can be chosen by each of its names
     found: dict[str, nn.Module] = {}
     for choice in selection:
         matching = {name: module for name, module in modules.items() if _matches(choice, name, module)}
@@ -60,17 +61,17 @@ def chosen(model: nn.Module, selection: Iterable[Chosen], asked_by: str) -> dict
     return found
 
 
-def warn_of_left_out(error: InputError, told: set[str]) -> None:
-    """Warn, once for each text, that an extension leaves out what the model that is trained now lacks.
+def warn_of_left_out(error: InputError, warned: set[str]) -> None:
+    """Warn, once for each text, that an extension leaves out modules that the present model lacks.
 
     A phase may train a model without the modules that an extension was given for the model around it.
 
     Args:
-        error: what the model lacks.
-        told: what was told before; grows.
+        error: names the modules that the model lacks.
+        warned: the texts of the warnings so far; grows.
     """
-    if error.what not in told:
-        told.add(error.what)
+    if error.what not in warned:
+        warned.add(error.what)
         warnings.warn(f"{error.what}, and leaves it out while this model is trained", stacklevel=users_level())
 
 
@@ -83,8 +84,9 @@ def _missing_module(model: nn.Module, choice: Chosen, modules: Mapping[str, nn.M
     if isinstance(choice, nn.Module):
         what = f"{asked_by} was given a {type(choice).__name__} that is not part of the model ({kind})"
         return InputError(what, name="modules", asked_by=asked_by, cure="give a module of the model, or its name")
-    names = [name for name in modules if name]
+    names = [name for name in modules if name]  # the model itself has the empty name
     nearest = near(choice, names)
+    # Without a name like it, the cure lists the outermost modules: all names of a large model would fill a screen.
     outermost = ", ".join(name for name in names if "." not in name)
     return InputError(
         f"{asked_by} finds no module {choice!r} in the model ({kind})",

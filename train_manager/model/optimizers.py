@@ -18,7 +18,8 @@ Rate = float | Tensor
 
 
 def optimizers_of(train_manager: Any) -> dict[str, Optimizer]:
-    """Return the optimizers of a manager by name; one that has no name is called "optimizer"."""
+    """Return the optimizers of a manager by name; a sole optimizer without a name is called "optimizer"."""
+    # Another Extensible may have the attribute `optimizer` only.
     found = getattr(train_manager, "optimizers", None)
     if found is None:
         found = train_manager.optimizer
@@ -38,7 +39,7 @@ def optimizer_of(train_manager: Any, name: str | None, asked_by: str) -> Optimiz
     True
 
     Raises:
-        InputError: there is none of this name; or there are several, and no name is given.
+        InputError: no optimizer has this name; or there are several, and no name is given.
     """
     optimizers = optimizers_of(train_manager)
     if not optimizers:
@@ -47,6 +48,7 @@ def optimizer_of(train_manager: Any, name: str | None, asked_by: str) -> Optimiz
         return next(iter(optimizers.values()))
     if name in optimizers:
         return optimizers[name]
+    # No name was given, or a wrong one.
     names = ", ".join(map(repr, optimizers))
     if name is None:
         what = f"{asked_by} works on one optimizer, but there are {len(optimizers)}: {names}"
@@ -88,6 +90,7 @@ class EveryStep(Schedule):
 
     def opened(self, stage: Scope, alive: Mapping[str, Any]) -> None:
         name = alive["optimizer_name"]
+        # A new dict, and not a change of the old one: a state that was given out, or a copy, may refer to that.
         self.counts = {**self.counts, name: self.counts.get(name, 0) + 1}
 
     def should_run(self, optimizer_name: str) -> bool:
@@ -108,14 +111,14 @@ def learning_rates(optimizer: Optimizer) -> tuple[Rate, ...]:
 def set_learning_rates(optimizer: Optimizer, rates: Iterable[Rate]) -> None:
     """Set the rate of each parameter group. A rate that is a tensor stays the same tensor, with a new value."""
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        if isinstance(group["lr"], Tensor):
+        if isinstance(group["lr"], Tensor):  # a captured CUDA graph reads the rate at this tensor's address
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
 
 
 def settings_of(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """Return what each parameter group is set to: its rate, momentum and so on. Tensors are copied."""
+    """Return the settings of each parameter group: its rate, its momentum and so on. Tensors are copied."""
     return [
         {
             name: value.clone() if isinstance(value, Tensor) else value
@@ -160,9 +163,9 @@ def require_scheduler_factory(value: Callable[[Optimizer], Any], asked_by: str, 
     """Refuse a scheduler class or function that requires more arguments than the optimizer.
 
     Args:
-        value: called with the optimizer, it returns a scheduler.
-        asked_by: the extension or the argument that it was given to.
-        form: how it is given, for the error text: ``"lr_schedule={}"``.
+        value: a function that returns a scheduler for an optimizer.
+        asked_by: the extension or the argument that the function was given to.
+        form: the source of the argument, for the error text: ``"lr_schedule={}"``.
 
     Raises:
         InputError: with the missing arguments.
@@ -184,11 +187,9 @@ def require_scheduler_factory(value: Callable[[Optimizer], Any], asked_by: str, 
 
 
 def fused_argument(optimizer: Callable[..., Optimizer], parameters: list[nn.Parameter]) -> dict[str, bool]:
-    """Return ``fused=True`` for an optimizer class of torch if all parameters are on a GPU: one kernel updates all.
-
-    On the CPU, a fused update would differ from a plain loop in the last bits (measured with AdamW, and with SGD with
-    momentum).
-    """
+    """Return ``fused=True`` for an optimizer class of torch if all parameters are on a GPU: one kernel updates all."""
+    # On the CPU, a fused update differs from a plain loop in the last bits (measured with AdamW, and with SGD with
+    # momentum).
     of_torch = isinstance(optimizer, type) and optimizer.__module__.startswith("torch.optim.")
     on_gpu = bool(parameters) and all(p.device.type == "cuda" and p.is_floating_point() for p in parameters)
     return {"fused": True} if of_torch and on_gpu and "fused" in inspect.signature(optimizer).parameters else {}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
 
 from train_manager.model.optimizers import parameters_in
+from train_manager.model.sharding import as_sharded
 from train_manager.telling.errors import InputError
 
 
@@ -27,13 +28,13 @@ def replace_in_optimizers(optimizers: Iterable[Optimizer], replaced: Mapping[nn.
     for optimizer in optimizers:
         replace_in_optimizer(optimizer, replaced)
     for old in replaced:
-        old.grad = None
+        old.grad = None  # as large as the parameter; nothing would free it while the user holds the old one
 
 
 def replace_in_optimizer(optimizer: Optimizer, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
-    """Put new parameters in the places of old ones, and let them go on with the state of those, such as moments.
+    """Put new parameters in the places of old ones, with the state of these in the optimizer, such as moments.
 
-    A state of the parameter's shape is copied as far as both shapes reach, and is zero beyond; others are kept.
+    A state of the parameter's shape is copied as far as both shapes reach, and is zero beyond; other states are kept.
 
     >>> import torch
     >>> old, new = torch.nn.Parameter(torch.ones(1)), torch.nn.Parameter(torch.ones(2))
@@ -48,7 +49,7 @@ def replace_in_optimizer(optimizer: Optimizer, replaced: Mapping[nn.Parameter, n
         parameters = group["params"]
         for index, old in enumerate(parameters):
             if old in replaced:
-                parameters[index] = replaced[old]  # in its place: the order is that of checkpoints
+                parameters[index] = replaced[old]  # at the same index, by which a checkpoint knows a parameter
     for old, new in replaced.items():
         if old in optimizer.state:
             state = optimizer.state.pop(old)
@@ -56,18 +57,20 @@ def replace_in_optimizer(optimizer: Optimizer, replaced: Mapping[nn.Parameter, n
 
 
 def _moved(value: Any, old: Tensor, new: Tensor) -> Any:
-    """Return an entry of the state, in the shape of the new parameter."""
+    """Return an entry of the state in the shape, on the device, and in the shards of the new parameter."""
+    # A counter of steps has no shape; an equal shape on the same device needs no copy.
     if not isinstance(value, Tensor) or not value.dim() or (old.shape == new.shape and old.device == new.device):
-        return value
-    # A factored moment (Adafactor) has 1 in place of some dimensions.
+        return as_sharded(value, new)
+    # A factored moment (Adafactor) has size 1 in place of some dimensions, and keeps it.
     pairs = zip(value.shape, old.shape, new.shape, strict=True)
     moved = value.new_zeros([now if size == before else size for size, before, now in pairs], device=new.device)
     block = tuple(slice(min(sizes)) for sizes in zip(value.shape, moved.shape, strict=True))
     moved[block] = value[block].to(new.device)
-    return moved
+    return as_sharded(moved, new)
 
 
 def _require_replaceable(optimizers: list[Optimizer], replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
+    """Refuse a mapping that cannot be carried out, before anything changes."""
     own = {id(parameter) for optimizer in optimizers for parameter in parameters_in(optimizer)}
     added: set[int] = set()
     for old, new in replaced.items():
@@ -98,15 +101,17 @@ def _require_states_of_one_parameter(
             if old.shape == new.shape or not any(old is parameter for parameter in parameters_in(optimizer)):
                 continue
             odd = next((name for name, value in entries.items() if not _is_shaped_like(value, old)), None)
-            if odd is not None or isinstance(optimizer, LBFGS):  # which keeps all in the state of one parameter
+            # LBFGS keeps the state of all parameters, as one vector, at the first of them.
+            if odd is not None or isinstance(optimizer, LBFGS):
                 kind = type(optimizer).__name__
                 what = f"the state of {kind} is not shaped like its parameters, so it cannot follow a change of shape"
                 raise _refused(what, f"make a new optimizer: tm.optimizer = {kind}(tm.model.parameters())")
 
 
 def _is_shaped_like(value: Any, parameter: Tensor) -> bool:
+    """Return whether ``_moved`` can give an entry of the state another shape, or may leave it as it is."""
     if isinstance(value, list | tuple):
-        return not any(isinstance(part, Tensor) for part in value)
+        return not any(isinstance(inner, Tensor) for inner in value)
     if not isinstance(value, Tensor) or not value.dim():
         return True
     same = value.dim() == parameter.dim()

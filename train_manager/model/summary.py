@@ -10,7 +10,7 @@ from typing import Any, final
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-MOST_PARTS = 3  # of a tuple or dict that are shown
+MOST_SHOWN = 3  # entries of a tuple or dict
 
 Shapes = dict[nn.Module, tuple[str, str, int]]
 """For each module that was called, its inputs and outputs in the first call, and the number of calls."""
@@ -19,32 +19,20 @@ Shapes = dict[nn.Module, tuple[str, str, int]]
 @final
 @dataclass
 class Layer:
-    """A module of a model.
+    """A module of a model, or several alike in a row."""
 
-    Attributes:
-        name: in the module around it; "0 … 11" for several in a row that are alike.
-        kind: the name of its class.
-        parameters: how many numbers its own parameters have; those of the modules inside it are theirs.
-        trainable: how many of them are trained.
-        input: the shapes that went into it; empty if that is unknown.
-        output: the shapes that came out of it.
-        note: what is unusual about it.
-        count: how many alike it stands for.
-        layers: the modules inside it.
-    """
-
-    name: str
-    kind: str
-    parameters: int = 0
-    trainable: int = 0
-    input: str = ""
-    output: str = ""
-    note: str = ""
-    count: int = 1
-    layers: list[Layer] = field(default_factory=list)
+    name: str  # in the module around it; "0 … 11" for several in a row that are alike
+    kind: str  # the name of the class
+    parameters: int = 0  # how many numbers its own parameters have, without the ones of modules inside it
+    trainable: int = 0  # how many of these numbers are trained
+    input: str = ""  # the shapes that went into it; empty if they are unknown
+    output: str = ""  # the shapes that came out of it
+    note: str = ""  # unusual facts about it: "frozen", "called 3 times"
+    count: int = 1  # how many alike it stands for
+    layers: list[Layer] = field(default_factory=list)  # the modules inside it
 
     def is_like(self, other: Layer) -> bool:
-        """Return whether two layers differ in their names only."""
+        """Return whether two layers differ in their own names only; the layers inside must have the same names."""
         return (
             (self.kind, self.parameters, self.trainable, self.input, self.output, self.note)
             == (other.kind, other.parameters, other.trainable, other.input, other.output, other.note)
@@ -57,15 +45,16 @@ class Layer:
 
 
 def shapes_of(model: nn.Module, forward: Callable[[], Any]) -> Shapes:
-    """Return what went in and out of each module of a model while a function called it."""
+    """Return the shapes that went in and out of each module of a model while a function called the model."""
     seen: Shapes = {}
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         given = [text for text in map(shape_of, (*args, *kwargs.values())) if text]
-        inputs, outputs, calls = seen.get(module, (", ".join(given[:MOST_PARTS]), shape_of(output), 0))
+        # The shapes of the first call stay; later ones are only counted.
+        inputs, outputs, calls = seen.get(module, (", ".join(given[:MOST_SHOWN]), shape_of(output), 0))
         seen[module] = inputs, outputs, calls + 1
 
-    with ExitStack() as stack:
+    with ExitStack() as stack:  # removes the hooks, also after an error
         for module in model.modules():
             stack.callback(module.register_forward_hook(note, with_kwargs=True).remove)
         forward()
@@ -73,25 +62,26 @@ def shapes_of(model: nn.Module, forward: Callable[[], Any]) -> Shapes:
 
 
 def layer_of(model: nn.Module, seen: Shapes) -> Layer:
-    """Return a model as a layer with the layers inside it; those in a row that are alike are one."""
+    """Return a model as a layer with the layers inside it; layers in a row that are alike are joined."""
     return _layer("", model, seen, {}, {})
 
 
 def total(layer: Layer) -> tuple[int, int]:
     """Return how many parameters a layer has with those inside it, and how many of them are trained."""
-    parts = [total(inner) for inner in layer.layers]
-    parameters = layer.parameters + sum(part[0] for part in parts)
-    return layer.count * parameters, layer.count * (layer.trainable + sum(part[1] for part in parts))
+    inside = [total(inner) for inner in layer.layers]
+    parameters = layer.parameters + sum(numbers for numbers, _ in inside)
+    return layer.count * parameters, layer.count * (layer.trainable + sum(trainable for _, trainable in inside))
 
 
 def _layer(
     name: str,
     module: nn.Module,
     seen: Shapes,
-    modules: dict[nn.Module, str],
-    parameters: dict[int, str],
+    modules: dict[nn.Module, str],  # the paths of the modules so far; grows
+    parameters: dict[int, str],  # the paths of the parameters so far, by id; grows
     path: str = "",
 ) -> Layer:
+    """Return a module as a layer; a module or a parameter that comes again is described where it came first."""
     if module in modules:
         return Layer(name, type(module).__name__, note=f"the same as {modules[module]}")
     modules[module] = path or "the model"
@@ -100,7 +90,7 @@ def _layer(
     if module in seen:
         layer.input, layer.output, calls = seen[module]
         notes += [f"called {calls} times"] if calls > 1 else []
-    elif seen and (layer.parameters or not list(module.children())):
+    elif seen and (layer.parameters or not list(module.children())):  # a ModuleList is never called
         notes.append("not called")
     layer.note = ", ".join(notes)
     for inner_name, inner in module._modules.items():
@@ -111,7 +101,7 @@ def _layer(
 
 
 def _count_parameters(layer: Layer, module: nn.Module, known: dict[int, str], path: str) -> list[str]:
-    """Count the parameters that no module before has had, and return what is unusual about them."""
+    """Count the parameters that no module so far has had, and return notes on unusual ones."""
     notes = []
     for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
         if is_lazy(parameter):
@@ -131,6 +121,7 @@ def _count_parameters(layer: Layer, module: nn.Module, known: dict[int, str], pa
 
 def _append(layers: list[Layer], layer: Layer) -> None:
     """Add a layer, or count it as one more of the layer before if both are alike."""
+    # Only blocks with layers inside them are joined: a layer without has one line, and its shapes may matter.
     if layers and layers[-1].layers and layers[-1].is_like(layer):
         layers[-1].count += 1
         layers[-1].name = f"{layers[-1].name.partition(' ')[0]} … {layer.name}"
@@ -157,4 +148,4 @@ def shape_of(value: Any) -> str:
 
 def _some(texts: Iterable[str]) -> str:
     found = list(texts)
-    return ", ".join(found if len(found) <= MOST_PARTS else [*found[: MOST_PARTS - 1], f"… {len(found)} in all"])
+    return ", ".join(found if len(found) <= MOST_SHOWN else [*found[: MOST_SHOWN - 1], f"… {len(found)} in all"])

@@ -15,25 +15,18 @@ from train_manager.model.per_object import PerObject
 
 
 class TrainedLayers(NamedTuple):
-    """The parameters of an optimizer, and the layers that they belong to.
+    """The parameters of an optimizer, and the layers that they belong to."""
 
-    Attributes:
-        parameters: layer by layer.
-        labels: the names of the layers, in the order of the model.
-        parts_of: for each parameter the number of its layer.
-        counts: how many numbers the parameters of each layer have.
-        order: the parameters in the order of the optimizer.
-    """
-
-    parameters: Sequence[Tensor]
-    labels: list[str]
-    parts_of: list[int]
-    counts: list[int]
-    order: Sequence[Tensor]
+    parameters: Sequence[Tensor]  # layer by layer
+    labels: list[str]  # of the layers, in the order of the model
+    parts_of: list[int]  # for each parameter, the number of its layer
+    counts: list[int]  # how many numbers the parameters of each layer have
+    order: Sequence[Tensor]  # the parameters in the order of the optimizer
 
     def are_of(self, optimizer: Optimizer) -> bool:
         """Return whether the optimizer still has these parameters, and no other ones."""
         present = [*parameters_in(optimizer)]
+        # By `is`: `==` of tensors compares their numbers.
         return len(present) == len(self.order) and all(map(is_, present, self.order))
 
 
@@ -57,7 +50,7 @@ def trained_layers(model: nn.Module, optimizer: Optimizer) -> TrainedLayers:
 
 @final
 class LayersOf:
-    """The layers of each optimizer that it is asked for."""
+    """Finds the layers of each optimizer once, and again after the optimizer has got other parameters."""
 
     def __init__(self) -> None:
         self._layers: PerObject[Optimizer, TrainedLayers] = PerObject()

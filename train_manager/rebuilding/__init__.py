@@ -1,4 +1,4 @@
-"""What objects were made with: recorded as they are made, written in a checkpoint, and made again from there.
+"""Constructor arguments: recorded as an object is made, written in a checkpoint, and used to rebuild the object.
 
 Its files in reading order; each imports only those above it:
 
@@ -7,10 +7,10 @@ Its files in reading order; each imports only those above it:
     registry      the classes and functions that a file may name
     torch_values  values of PyTorch and NumPy as trees
     value_trees   values as trees
-    recorded      the decorator that records what objects are made with
+    recorded      the decorator that records the arguments of a constructor
     places        paths that a file gives to extensions, left out
     overrides     values that replace recorded ones
-    memory_limit  the memory that tensors may take meanwhile
-    making        objects made again from what was recorded
-    recorded_rows  what is recorded of an object, as names and texts
+    memory_limit  the memory that tensors may take while objects are rebuilt
+    making        objects rebuilt from their records
+    recorded_rows  the record of an object, as names and texts
 """

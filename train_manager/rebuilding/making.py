@@ -1,4 +1,4 @@
-"""Objects made again from what was recorded of them, through the registry alone."""
+"""Objects rebuilt from their records, by names that the registry knows and no other way."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Place = tuple[Step, ...]
 
 
 def rebuild(parameters: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Any:
-    """Make an object again from ``parameters_of`` it; it is as new: without weights that it has learnt.
+    """Make an object again from its ``parameters_of``, as new: without the weights that it had learnt.
 
     >>> from train_manager import recorded
     >>> from train_manager.rebuilding.recorded import parameters_of
@@ -38,7 +38,7 @@ def rebuild(parameters: Mapping[str, Any], overrides: Mapping[str, Any] | None =
     {'object': 'nets:Net', 'arguments': {'width': 8, 'classes': 3}}
 
     Args:
-        parameters: of a recorded object.
+        parameters: the result of ``parameters_of`` a recorded object.
         overrides: values by dotted paths, which replace recorded ones.
 
     Raises:
@@ -46,16 +46,20 @@ def rebuild(parameters: Mapping[str, Any], overrides: Mapping[str, Any] | None =
     """
     check(parameters)
     tree = with_overrides(parameters, overrides or {})
+    # After the overrides, which may have replaced the values that cannot be rebuilt.
     refuse_missing(not_rebuildable(tree))
     return Rebuilding(tree).made()
 
 
 def refuse_missing(missing: Iterable[tuple[Place, str]], *, by_keyword: bool = False) -> None:
-    """Refuse to go on if something cannot be rebuilt, with all of it and the cure of each.
+    """Raise one error for all values that cannot be rebuilt, with a cure for each; nothing if there are none.
 
     Args:
-        missing: the places, and why.
-        by_keyword: whether what stands at the top can be passed as an argument.
+        missing: the places of the values, and the reasons.
+        by_keyword: whether a value at the top of the tree can be passed as an argument by its name.
+
+    Raises:
+        CheckpointError: a value is missing.
     """
     lines = {text_of(place) or "it": f"{text_of(place) or 'it'} was {why}" for place, why in missing}
     if lines:
@@ -71,10 +75,10 @@ def _supplied(name: str, by_keyword: bool) -> str:
 
 @final
 class Rebuilding:
-    """One tree whose objects are made: each once, so that what was one object is one again.
+    """Makes the objects of one tree, each once: an object that two others shared is shared again.
 
     Args:
-        tree: as ``check`` lets it pass.
+        tree: a tree that has passed ``check``.
 
     Raises:
         CheckpointError: a class is not registered, or its arguments have changed; before anything was made.
@@ -82,22 +86,24 @@ class Rebuilding:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._objects: dict[Place, Any] = {}
+        self._objects: dict[Place, Any] = {}  # the objects made so far, for `same_as`
         _refuse_unfitting(tree, ())
 
     def made(self, *place: Step) -> Any:
-        """Return what stands at a place, by default all."""
+        """Return the value at a place of the tree; by default the value of the whole tree."""
         return self._made(_at(self._tree, place), place, 0)
 
     def _made(self, tree: Tree, place: Place, level: int) -> Any:
         if isinstance(tree, Given):
             return tree.value
+        # `check` limits the depth of the tree, but a `same_as` inside its own object would recurse for ever.
         if level > MAX_LEVELS:
             raise CheckpointError(f"{text_of(place[:8]) or 'it'} refers to itself", name=text_of(place[:8]))
         if isinstance(tree, list):
             return [self._made(part, (*place, index), level + 1) for index, part in enumerate(tree)]
         if not isinstance(tree, dict):
             return tree
+        # `check` has accepted the tags, so one has a maker. A tensor has a dtype too, but its first tag is "tensor".
         make = _MAKERS[next(tag for tag in tree if tag in _MAKERS)]
         return make(self, tree, place, level + 1)
 
@@ -111,7 +117,8 @@ class Rebuilding:
             try:
                 self._objects[place] = kind(*args, **kwargs)
             except Exception as error:
-                error.add_note(f"while {text_of(place) or 'it'} was made again: {kind.__name__}({', '.join(kwargs)})")
+                # The error comes from the user's class, so it keeps its type and gets the place as a note.
+                error.add_note(f"while {text_of(place) or 'it'} was rebuilt: {kind.__name__}({', '.join(kwargs)})")
                 raise
         return self._objects[place]
 
@@ -120,22 +127,26 @@ class Rebuilding:
         if "arguments" not in tree:
             return function
         parts = self._parts(tree, place, level)
+        # `parts_of` numbers the positional arguments, and names the others.
         args = [parts.pop(index) for index in range(len(tree["positional"]))]
         return partial(function, *args, **{str(name): value for name, value in parts.items()})
 
     def _same(self, tree: Tree, place: Place, level: int) -> Any:
+        # `_made` finds the object in `_objects` if it was made already, and makes it otherwise.
         first = tuple(tree["same_as"])
         return self._made(_at(self._tree, first), first, level)
 
     def _unordered(self, tree: Tree, place: Place, level: int) -> Any:
         tag, kind = next((tag, kind) for tag, kind in _UNORDERED.items() if tag in tree)
         try:
+            # A set of lists, or a dict with lists as keys, is well formed in the file but cannot exist.
             return kind(self._made(tree[tag], place, level))
         except TypeError as error:
             raise CheckpointError(f"{text_of(place)} has keys that no {kind.__name__} can have") from error
 
     def _enum(self, tree: Tree, place: Place, level: int) -> Any:
         kind = find(tree["enum"], text_of(place))
+        # The registered name may belong to a class that is not an enum any more.
         members = kind.__members__ if isinstance(kind, type) and issubclass(kind, Enum) else {}
         if tree["member"] not in members:
             cure = did_you_mean(near(tree["member"], members)) or f"there are {', '.join(members) or 'none'}"
@@ -166,7 +177,7 @@ _MAKERS: Final[Mapping[str, _Maker]] = {
     "enum": Rebuilding._enum,
     "float": Rebuilding._float,
     "path": lambda self, tree, place, level: Path(tree["path"]),
-    "tensor": Rebuilding._tensor,  # before "dtype", which it has too
+    "tensor": Rebuilding._tensor,
     "dtype": lambda self, tree, place, level: dtype_of(tree["dtype"], text_of(place)),
     "device": lambda self, tree, place, level: device_of(tree["device"], text_of(place)),
 }
@@ -176,6 +187,7 @@ def _at(tree: Tree, place: Place) -> Tree:
     """Return the tree at a place."""
     for step in place:
         parts = parts_of(tree)
+        # An override may have replaced the value that another place refers to.
         if step not in parts:
             where = text_of(place)
             what = f"{where} is referred to, but is given, or not there"
@@ -184,9 +196,7 @@ def _at(tree: Tree, place: Place) -> Tree:
     return tree
 
 
-# ---- arguments that fit ----------------------------------------------------------------------------------------------
-
-
+# Tags whose value is a name for the registry.
 _NAMING: Final = ("object", "callable", "enum")
 
 
@@ -195,11 +205,13 @@ def _refuse_unfitting(tree: Tree, place: Place) -> None:
     name = next((tree[tag] for tag in _NAMING if tag in tree), None) if isinstance(tree, dict) else None
     if name is not None:
         kind = find(name, text_of(place))
+        # A registered function must not run because a file calls it an object.
         if "object" in tree and not isinstance(kind, type):
             raise CheckpointError(
                 f"{text_of(place)} is made by {tree['object']}, which is not a class", name=text_of(place)
             )
         signature = signature_of(kind)
+        # The call would raise a TypeError too, but only after other objects are made, and without a cure.
         if signature is not None and "enum" not in tree:
             refuse_changed(signature, kind, tree.get("arguments", {}), place, is_call="object" in tree)
     for step, part in parts_of(tree).items():
@@ -212,6 +224,7 @@ def refuse_changed(
     """Refuse arguments that a class or a function no longer has, or one that is new and required."""
     called, where = kind.__name__, text_of(place) or "it"
     parameters = signature.parameters.values()
+    # With **kwargs every name fits.
     takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
     gone = [] if takes_any else [name for name in arguments if name not in signature.parameters]
     if gone:
@@ -220,6 +233,7 @@ def refuse_changed(
         yourself = f'overrides={{"{where}": {called}(...)}}' if place else f"{called}(...)"
         cure = f"{did_you_mean(nearest)} Make it yourself: {yourself}".strip()
         raise CheckpointError(what, name=gone[0], asked_by=called, nearest=nearest, cure=cure)
+    # A function is only passed on: its required arguments come when it is called.
     new = [p.name for p in parameters if _is_required(p) and p.name not in arguments] if is_call else []
     if new:
         what = f"{called} needs the argument {new[0]!r}, which was not recorded for {where}"
@@ -236,6 +250,8 @@ def _call(kind: Any, arguments: Mapping[Step, Any]) -> tuple[list[Any], dict[str
     """Return the arguments as a call takes them: without names where the signature has none, or has ``*args``."""
     signature = signature_of(kind)
     named = {str(name): value for name, value in arguments.items()}
+    # The record has the arguments of *args as one list under the name of the parameter. If there are any, every
+    # argument before them must be given by position too.
     rest = next((p.name for p in _parameters(signature) if p.kind is Parameter.VAR_POSITIONAL and p.name in named), "")
     by_position = (Parameter.POSITIONAL_ONLY, *([Parameter.POSITIONAL_OR_KEYWORD] if rest else []))
     args = [named.pop(p.name) for p in _parameters(signature) if p.kind in by_position and p.name in named]

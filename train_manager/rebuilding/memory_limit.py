@@ -1,4 +1,4 @@
-"""The memory that tensors may take while objects are made from what a file says: a few bytes can ask for gigabytes."""
+"""The memory that tensors may take while objects are rebuilt: a few bytes of a file can ask for gigabytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MemoryLimit(TorchDispatchMode):
       if you trust it, make the model yourself: from_checkpoint(path, model=...)
 
     Args:
-        limit: the bytes.
+        limit: the bytes that all tensors together may take.
     """
 
     def __init__(self, limit: int) -> None:
@@ -34,7 +34,9 @@ class MemoryLimit(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if any(argument.name == "device" for argument in func._schema.arguments):  # it makes a tensor
+        # An operation with an argument `device` makes a tensor. On the meta device it makes one without memory, whose
+        # size is known before the real one is made.
+        if any(argument.name == "device" for argument in func._schema.arguments):
             planned = func(*args, **{**kwargs, "device": "meta", "pin_memory": None})
             self._taken += planned.nbytes if isinstance(planned, Tensor) else 0
             if self._taken > self._limit:

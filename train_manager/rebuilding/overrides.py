@@ -16,13 +16,14 @@ def with_overrides(tree: Tree, overrides: Mapping[str, Any]) -> Tree:
     """Return a tree in which the values at these places are the given ones.
 
     Args:
-        tree: as ``check`` lets it pass.
-        overrides: dotted paths, such as ``model.head.width``, ``optimizer.lr`` and ``extensions.ema.decay``.
+        tree: a tree that has passed ``check``.
+        overrides: values by dotted paths, such as ``model.head.width``, ``optimizer.lr`` and ``extensions.ema.decay``.
 
     Raises:
         CheckpointError: there is no such place.
     """
-    for path in sorted(overrides, key=lambda path: path.count(".")):  # a whole before its parts, which it refuses
+    # The shortest path first: an override of `model` is set before one of `model.width`, which is then refused.
+    for path in sorted(overrides, key=lambda path: path.count(".")):
         tree = _overridden(tree, path.split("."), overrides[path], ())
     return tree
 
@@ -33,8 +34,10 @@ def _overridden(tree: Tree, steps: list[str], value: Any, at: tuple[Step, ...]) 
     path = text_of((*at, *steps))
     _refuse_inside(tree, path, at, steps)
     parts = parts_of(tree)
-    for count in range(len(steps), 0, -1):  # for the key of a dict may have dots
+    # The key of a dict may have dots, so the longest name that fits counts.
+    for count in range(len(steps), 0, -1):
         name = ".".join(steps[:count])
+        # Items of a list are numbered.
         step = int(name) if isinstance(next(iter(parts), None), int) and name.isdecimal() else name
         if step in parts or (step in _more_arguments(tree) and count == len(steps)):
             return with_part(tree, step, _overridden(parts.get(step), steps[count:], value, (*at, step)))
@@ -42,7 +45,7 @@ def _overridden(tree: Tree, steps: list[str], value: Any, at: tuple[Step, ...]) 
 
 
 def _refuse_inside(tree: Tree, path: str, at: tuple[Step, ...], steps: list[str]) -> None:
-    """Refuse to look into what has no parts: a given value, one that is not rebuildable, an object's second place."""
+    """Refuse a path into a value without parts: a given one, one that is not rebuildable, or a `same_as`."""
     place = text_of(at)
     if isinstance(tree, Given):
         what, cure = f"{place} is given itself", f"set it in what you give for {place}"
@@ -58,7 +61,7 @@ def _refuse_inside(tree: Tree, path: str, at: tuple[Step, ...], steps: list[str]
 
 
 def _more_arguments(tree: Tree) -> Collection[str]:
-    """Return the arguments of a class or a function that are not recorded, and may be given nevertheless."""
+    """Return the arguments of a class or a function that its record lacks; an override may add them."""
     if not isinstance(tree, dict) or not ("object" in tree or "callable" in tree):
         return ()
     signature = signature_of(find(tree["object"] if "object" in tree else tree["callable"]))

@@ -1,4 +1,4 @@
-"""Paths and addresses that a file gives to extensions that ship: of another machine, or of a stranger, so left out."""
+"""Paths and addresses in the records of this library's extensions: of another machine or a stranger, so left out."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from typing import Any, Final
 
 from train_manager.rebuilding.tree import Tree
 
+# A file from a stranger could let an extension write anywhere, or send metrics to any address.
 PLACES: Final = {
     "train_manager.extensions:Checkpoints": ("at",),
     "train_manager.extensions:CodeRecord": ("folder", "others"),
     "train_manager.extensions:MLflow": ("uri",),
     "train_manager.extensions:TensorBoard": ("folder",),
 }
-_NO_PLACES: Final[tuple[Any, ...]] = (None, "last", "best", [], {"tuple": []})  # beside the number of a step
+# Values of these arguments that are not a path; the number of a step is not one either.
+_NO_PLACES: Final[tuple[Any, ...]] = (None, "last", "best", [], {"tuple": []})
 
 
 def without_places(tree: Tree, left_out: list[str], at: str = "") -> Tree:
@@ -26,9 +28,9 @@ def without_places(tree: Tree, left_out: list[str], at: str = "") -> Tree:
     ['tensor_board.folder']
 
     Args:
-        tree: as ``check`` lets it pass.
-        left_out: where they stood; filled here.
-        at: where the tree stands.
+        tree: a tree that has passed ``check``.
+        left_out: a list to which the dotted paths of the removed arguments are added.
+        at: the dotted path of the tree.
     """
     if isinstance(tree, list):
         return [without_places(part, left_out, _below(at, index)) for index, part in enumerate(tree)]
@@ -44,6 +46,7 @@ def without_places(tree: Tree, left_out: list[str], at: str = "") -> Tree:
 
 
 def _without(tag: str, part: Any, left_out: list[str], at: str) -> Any:
+    # Under these tags the keys are names; elsewhere only lists hold further trees.
     if tag in ("arguments", "dict"):
         return {name: without_places(below, left_out, _below(at, name)) for name, below in part.items()}
     return without_places(part, left_out, at) if isinstance(part, list) else part

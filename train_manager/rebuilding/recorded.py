@@ -1,4 +1,4 @@
-"""The decorator that registers a class and records what its objects are made with."""
+"""The decorator that registers a class and records the arguments of its constructor."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from train_manager.telling.errors import InputError
 T = TypeVar("T")
 
 _RECORDING = "_recording_init"
-"""The attribute of a class with its ``__init__`` that records."""
+"""The attribute of a class that holds its recording ``__init__``, so that a second ``@recorded`` changes nothing."""
 
 
 def recorded(thing: T) -> T:
-    """Record what the objects of a class are made with, so that a checkpoint can make them again.
+    """Record the arguments of the objects of a class, so that a checkpoint can make the objects again.
 
     >>> from torch import nn
     >>> from train_manager import recorded
@@ -32,15 +32,15 @@ def recorded(thing: T) -> T:
     ...         self.layer, self.threshold = nn.Linear(2, width), threshold
 
     ``TrainManager.from_checkpoint`` makes a ``Net`` with the same arguments, defaults included, in any program that has
-    imported the module above. A file can name no other class: ``recorded`` is what allows one.
+    imported the module above. A file can name no other class.
 
     The arguments are written down as values as the object is made; other recorded objects among them are recorded with
-    theirs. What cannot be written (a large tensor, a lambda, an object of a class that is not recorded, what looks like
-    a password) is noted with a reason, and is asked for when the object is made again. A subclass needs a ``@recorded``
+    theirs. A value that cannot be written (a large tensor, a lambda, an object of a class that is not recorded, a
+    password) is replaced by the reason, and must be given when the object is rebuilt. A subclass needs a ``@recorded``
     of its own.
 
     A class of somebody else is registered by a call, ``recorded(TheirNet)``: from then on its ``__init__`` notes its
-    arguments before it does what it did. Functions that are arguments, such as a loss of yours, are registered too;
+    arguments first. Functions that are arguments, such as a loss of yours, are registered too;
     they stay as they are. The optimizers, schedulers, losses, layers and functions of PyTorch are known already.
 
     Args:
@@ -53,8 +53,9 @@ def recorded(thing: T) -> T:
         InputError: it is defined inside a function, or its objects have no ``__dict__`` to keep the record in.
     """
     kind: Any = thing
+    # An enum is written by the name of its member, a NamedTuple by its fields: both need no record.
     if isinstance(kind, type) and not issubclass(kind, Enum) and not hasattr(kind, "_fields"):
-        if kind.__init__ is not vars(kind).get(_RECORDING):  # else it was given a second time
+        if kind.__init__ is not vars(kind).get(_RECORDING):
             _record_calls(kind, register(kind))
     else:
         register(kind)
@@ -62,7 +63,7 @@ def recorded(thing: T) -> T:
 
 
 def parameters_of(made: object) -> dict[str, Any]:
-    """Return what a recorded object was made with, as plain dicts, lists, texts and numbers that JSON can hold.
+    """Return the arguments of a recorded object, as plain dicts, lists, texts and numbers that JSON can hold.
 
     >>> import fractions
     >>> from train_manager import recorded
@@ -86,34 +87,37 @@ def record_of(name: str, signature: Signature, args: Sequence[Any], kwargs: Mapp
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError:
-        return None
+        return None  # the call itself raises the error that the user expects
+    # Defaults are recorded too: a later version of the class may have others.
     bound.apply_defaults()
     return {"object": name, "arguments": _arguments(signature, bound.arguments)}
 
 
 def signature_of(kind: Any) -> Signature | None:
-    """Return what a class or a function may be called with, or None if it cannot be read."""
+    """Return the signature of a class or a function, without `self`; None if it cannot be read."""
     method: Any = kind
     if isinstance(kind, type):
+        # inspect.signature(kind) would read the __call__ of a metaclass, if there is one.
         method = kind.__new__ if kind.__init__ is object.__init__ else kind.__init__  # type: ignore[misc]
         if method is object.__new__:
             return Signature()
     try:
         signature = inspect.signature(method)
-    except (TypeError, ValueError):  # in C
+    except (TypeError, ValueError):  # a constructor in C has no signature
         return None
     without_self = list(signature.parameters.values())[1:]
     return signature.replace(parameters=without_self) if isinstance(kind, type) else signature
 
 
 def as_written(record: Tree) -> Any:
-    """Return a copy of a record that stands alone: an object that it has twice is written once, and referred to."""
-    places: dict[int, tuple[Step, ...]] = {}
+    """Return a copy of a record that stands alone: an object that is in it twice is written once, then as `same_as`."""
+    places: dict[int, tuple[Step, ...]] = {}  # the first path to each record, by the id of the record
     left = MAX_VALUES
 
     def copied(tree: Tree, path: tuple[Step, ...], level: int) -> Tree:
         nonlocal left
         left -= 1
+        # Records share subtrees, so a few of them can expand to a tree of any size.
         if left < 0 or level > MAX_LEVELS:
             return {NOT_REBUILDABLE: "one of too many values" if left < 0 else "nested too deep"}
         if isinstance(tree, list):
@@ -122,6 +126,7 @@ def as_written(record: Tree) -> Any:
             return tree
         if "object" in tree and places.setdefault(id(tree), path) != path:
             return {"same_as": list(places[id(tree)])}
+        # The tags `arguments` and `dict` are not steps of a path: "model.width", not "model.arguments.width".
         below = {tag: copied_named(part, path, level) for tag, part in tree.items() if tag in ("arguments", "dict")}
         return {tag: below[tag] if tag in below else copied(part, path, level) for tag, part in tree.items()}
 
@@ -132,10 +137,7 @@ def as_written(record: Tree) -> Any:
 
 
 def _record_calls(kind: Any, name: str) -> None:
-    """Let the ``__init__`` of a class note its arguments, of objects of this very class: not of its subclasses.
-
-    So the outermost call counts, and ``super().__init__`` of a recorded base records nothing.
-    """
+    """Let the ``__init__`` of a class record its arguments for objects of exactly this class, not of subclasses."""
     init, signature = kind.__init__, signature_of(kind)
     if not kind.__dictoffset__:
         what, cure = "has __slots__, which leave no place for a record", 'add "__dict__" to them'
@@ -145,32 +147,35 @@ def _record_calls(kind: Any, name: str) -> None:
     if signature is None:
         cure = "derive a class whose __init__ is written in Python, and record that"
         raise InputError(f"the arguments of {kind.__name__} cannot be read", name="recorded", cure=cure)
-    has_init = init is not object.__init__ or kind.__new__ is object.__new__  # else object's would refuse arguments
+    # A class with only a __new__ of its own: object.__init__ would refuse the arguments of the new __init__.
+    has_init = init is not object.__init__ or kind.__new__ is object.__new__
 
     @wraps(init)
     def recording(self: Any, /, *args: Any, **kwargs: Any) -> None:
-        # Before the call, which may change a list that it is given; kept after it, when the object is complete.
+        # The arguments are recorded before the call, which may change a list among them, and kept after it, when the
+        # object is complete. `type(self) is kind`: super().__init__() of a recorded base must not replace the record.
         record = record_of(name, signature, args, kwargs) if type(self) is kind else None
         if has_init:
             init(self, *args, **kwargs)
         if record is not None:
+            # Not by setattr(), which a user's class (such as a frozen dataclass) may refuse.
             self.__dict__[RECORD] = record
 
     recording.__dict__["__signature__"] = _with_self(signature)
     try:
         kind.__init__ = recording
-    except TypeError as error:  # in C
+    except TypeError as error:  # a class in C refuses new attributes
         cure = "derive a class of your own, and record that"
         raise InputError(f"{kind.__name__} cannot be changed", name="recorded", cure=cure) from error
     setattr(kind, _RECORDING, recording)
 
 
 def _with_self(signature: Signature) -> Signature:
-    """Return the signature that tools show, and by which unknown arguments are refused."""
+    """Return the signature with `self`, which tools show."""
     of_self = Parameter("self", Parameter.POSITIONAL_ONLY)
     try:
         return signature.replace(parameters=[of_self, *signature.parameters.values()])
-    except ValueError:  # an argument is called "self" too
+    except ValueError:  # another argument has the name `self`
         return signature
 
 
@@ -181,10 +186,11 @@ def _arguments(signature: Signature, bound: Mapping[str, Any]) -> dict[str, Tree
         kind = signature.parameters[name].kind
         if kind is Parameter.VAR_KEYWORD:
             values.update({other: item for other, item in value.items() if other not in values})
+        # Empty *args are left out, so that the other arguments can be given by their names.
         elif kind is not Parameter.VAR_POSITIONAL or value:
             values[name] = value
     trees = trees_of(values)
-    # A default that cannot be written, such as a function, is left out: it is the default of the class then too.
+    # A default that cannot be written, such as a function, is left out: the class has it again when it is rebuilt.
     return {
         name: tree for name, tree in trees.items() if not _is_unwritten_default(signature, name, values[name], tree)
     }

@@ -1,4 +1,4 @@
-"""What is recorded of a run, as names with dots and texts: rows of a table."""
+"""The record of a run as rows of a table: dotted names and texts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-DEEPEST: Final = 20  # levels of dicts that are rows of their own
-LONGEST: Final = 8  # numbers or texts of a list that are a value together
-ARGUMENTS: Final = "command.arguments"  # of which each is a row, or each option
-OPTION: Final = re.compile(r"--?[A-Za-z]")  # and not a negative number
+DEEPEST: Final = 20  # levels of dicts whose entries get rows of their own
+LONGEST: Final = 8  # items of a list that are shown as one value
+ARGUMENTS: Final = "command.arguments"  # the row of the command line, which is split into its options
+OPTION: Final = re.compile(r"--?[A-Za-z]")  # a letter behind the dash: not a negative number
 
 Rows = dict[str, str]
 
@@ -74,14 +74,16 @@ def expression(tree: Any) -> str:
 
 
 def _arguments(given: Sequence[str]) -> Rows:
-    """Return each option with what follows it, as its place says nothing; the interpreter is a row by itself."""
+    """Return each option with the arguments behind it; arguments before the first option by their number."""
     found: dict[str, list[str]] = {}
     name = ""
     for place, text in enumerate(given):
         if OPTION.match(text):
             option, is_whole, value = text.partition("=")
             name = f"{ARGUMENTS.partition('.')[0]} {option}"
+            # An option that is given twice has both values.
             found.setdefault(name, []).extend([value] * bool(is_whole))
+        # The argument number 0 is the interpreter, which has a row elsewhere.
         elif place:
             found.setdefault(name or f"{ARGUMENTS}.{place}", []).append(text)
     return {name: " ".join(values) or "yes" for name, values in found.items()}
@@ -95,6 +97,7 @@ def _plain(value: Any) -> str:
 
 def _parameters(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     match tree:
+        # A class gets a row with its name, and a row for each of its arguments below it.
         case {"object": str(name)} | {"callable": str(name)}:
             yield path, name.rpartition(":")[2]
             parts = {str(place): part for place, part in enumerate(tree.get("positional") or ())}
@@ -105,6 +108,7 @@ def _parameters(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
             yield from _below({str(place): part for place, part in enumerate(items)}, path)
         case list(items) if _is_long(items):
             yield from _below({str(place): part for place, part in enumerate(items)}, path)
+        # The second place of an object has no rows below it.
         case {"same_as": list(place)}:
             yield path, f"the same as {'.'.join(map(str, place))}"
         case _:

@@ -1,7 +1,7 @@
 """The classes and functions that a file may name: those that the program has registered, by ``module:QualName``.
 
-A name from a file is looked up in a dict. No attribute is read for it, and nothing is imported but an extension that
-ships, by its name in a table. So a file can name no more than the program and this library have put there.
+A name from a file is looked up in a dict. No attribute is read for it, and nothing is imported except an extension of
+this library, by its name in a table. So a file can use only what the program and this library have registered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, Final
 from train_manager.telling.errors import CheckpointError, InputError, did_you_mean, near
 
 _REGISTERED: Final[dict[str, Any]] = {}
-_EXTENSIONS: Final = "train_manager.extensions"  # a room above, which is not imported until a file names one of them
+# A folder of a higher layer, imported only when a file names one of its extensions.
+_EXTENSIONS: Final = "train_manager.extensions"
 _CURE: Final = "If you trust it, import the module that defines it, and write @recorded above it there"
 
 
@@ -29,14 +30,14 @@ def register(thing: Any) -> str:
         what = f"recorded() takes a class or a function at the top level of a module, but was given {name}"
         cure = "move it out of the function, so that another process which imports the module has it too"
         raise InputError(what, name="recorded", cure=cure)
-    _REGISTERED[name] = (
-        thing  # a class that is defined anew, as by a cell of a notebook, takes the place of the old one
-    )
+    # A class that is defined anew, as by a cell of a notebook that runs again, replaces the old one.
+    _REGISTERED[name] = thing
     return name
 
 
 def is_recorded(thing: Any) -> bool:
     """Return whether the program, or this library, has registered a class or a function."""
+    # `is`: another class of the same name must not pass for the registered one.
     return thing is not None and _REGISTERED.get(written_name(thing)) is thing
 
 
@@ -46,7 +47,7 @@ def name_of(thing: Any) -> str | None:
 
 
 def find(name: str, at: str = "") -> Any:
-    """Return what is registered under a name.
+    """Return the class or the function that is registered under a name.
 
     Args:
         name: ``module:QualName``, as read from a file.
@@ -71,11 +72,7 @@ def find(name: str, at: str = "") -> Any:
 
 
 def written_name(thing: Any) -> str:
-    """Return ``module:QualName``; or, of what no other process could find by a name, a few words that tell why.
-
-    The module of the program that runs is called as others import it, so that ``python train.py`` writes what a program
-    with ``from train import Net`` reads.
-    """
+    """Return ``module:QualName``, or in words why another process could not find a thing by its name."""
     name, module = getattr(thing, "__qualname__", None), getattr(thing, "__module__", None)
     if not (isinstance(name, str) and isinstance(module, str)):
         return f"a {type(thing).__name__}"
@@ -89,16 +86,17 @@ def written_name(thing: Any) -> str:
 def _imported_as(module: str) -> str:
     package, *rest = module.split(".")
     if package == "train_manager" and len(rest) > 1:
-        return f"{package}.{rest[0]}"  # the file of a room may change, and old checkpoints still be read
+        return f"{package}.{rest[0]}"  # without the file, so that old checkpoints find a class that has moved
     if module != "__main__":
         return module
+    # `python train.py` must write the name by which a program with `from train import Net` finds the class.
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     return spec.name if spec is not None else PurePath(file).stem if file else module
 
 
 def _known() -> dict[str, Any]:
-    from train_manager.rebuilding.torch_names import torch_names  # here, since `recorded` itself needs no torch
+    from train_manager.rebuilding.torch_names import torch_names  # imported late: @recorded alone needs no torch
 
     return {**torch_names(), **_REGISTERED}
 
@@ -112,7 +110,8 @@ def _torch_name(thing: Any) -> str | None:
 
 
 def _nearest(name: str, known: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names most like one: first those of the same class in another module."""
+    """Return the names that are most like one; a class of the same name in another module comes first."""
     called = name.rpartition(":")[2]
+    # A class that was moved to another module is the most frequent cause.
     moved = tuple(sorted(other for other in known if other.rpartition(":")[2] == called))
     return moved[:3] or near(name, known)

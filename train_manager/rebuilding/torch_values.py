@@ -16,11 +16,12 @@ from train_manager.rebuilding.tree import Tree
 from train_manager.telling.errors import CheckpointError
 
 MAX_NUMBERS: Final = 64
-"""Of a tensor that is written as a parameter, such as the weights of classes; a larger one is data."""
+"""The most numbers of a tensor that is written as an argument, such as weights of classes; a larger one is data."""
 
 _DTYPES: Final = {str(kind): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
+# torch.device() reads many forms of text; only "cuda:0" and the like come from this library.
 _DEVICE: Final = re.compile(r"[a-z]{1,20}(:\d{1,3})?")
-_DEPRECATED: Final = ("size_average", "reduce")  # of losses, which keep neither
+_DEPRECATED: Final = ("size_average", "reduce")  # arguments of losses that are not kept as attributes
 
 
 def word_of(value: Any) -> Tree:
@@ -33,7 +34,7 @@ def word_of(value: Any) -> Tree:
 def tree_of_tensor(value: Any, write: Callable[[Any], Tree]) -> Tree:
     """Return the tree of a tensor with a few numbers, of an array of NumPy or a number of it; or None."""
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
-        return write(value.item())  # a number as any other: nobody writes np.float64(0.1) by hand
+        return write(value.item())  # as a plain number, which a user would write by hand too
     is_small = type(value) is Tensor and value.device.type == "cpu" and value.layout == torch.strided
     if not is_small or value.requires_grad or value.dtype.is_complex or value.numel() > MAX_NUMBERS:
         return None
@@ -43,14 +44,16 @@ def tree_of_tensor(value: Any, write: Callable[[Any], Tree]) -> Tree:
 def arguments_of(value: Any) -> dict[str, Any] | None:
     """Return the arguments of a loss or another module of PyTorch that has no parameters, from its attributes.
 
-    They are read from the attributes of the same names, which tell them all if nothing is trained; else None.
+    Such a module keeps each argument in an attribute of the same name. None for any other value.
     """
     if not isinstance(value, nn.Module) or name_in_torch(type(value)) is None:
         return None
+    # A module with parameters or submodules has more state than its attributes of plain values show.
     if any(True for _ in value.children()) or any(True for _ in value.parameters()):
         return None
-    rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)  # of Identity, which ignores them
+    rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)  # nn.Identity takes and ignores any
     parameters = [p for p in inspect.signature(type(value)).parameters.values() if p.kind not in rest]
+    # A required argument without its attribute cannot be read back.
     if any(p.default is inspect.Parameter.empty and not hasattr(value, p.name) for p in parameters):
         return None
     names = [p.name for p in parameters if p.name not in _DEPRECATED and hasattr(value, p.name)]
@@ -70,7 +73,7 @@ def device_of(name: str, at: str) -> torch.device:
         if _DEVICE.fullmatch(name):
             return torch.device(name)
     except RuntimeError:
-        pass  # no kind of device of this torch
+        pass  # this build of torch does not know the kind of device
     raise CheckpointError(f"{at} is {name!r:.40}, which is not a device of this PyTorch", name=at)
 
 

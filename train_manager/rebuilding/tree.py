@@ -1,4 +1,4 @@
-"""The form in which parameters are written: JSON whose every object has a tag that says what it stands for.
+"""The form in which parameters are written: JSON in which every object has a tag that names its kind.
 
     null, true, 3, 0.5, "text", [..]          themselves
     {"tuple": [..]} {"set": [..]} {"frozenset": [..]}
@@ -12,10 +12,10 @@
     {"callable": "..", "positional": [..], "arguments": {..}}      a functools.partial of one
     {"object": "module:Class", "arguments": {..}}
     {"same_as": ["model", "head"]}            the object at that place, once more
-    {"not_rebuildable": "a lambda"}           and why
+    {"not_rebuildable": "a lambda"}           a value that cannot be written, and the reason
 
-It is read by hand, with the standard library: a decoder such as msgspec's checks types, but what matters here are
-names that must be registered and places that may be replaced, and a second implementation would be a second truth.
+The reader is written by hand, with the standard library: a decoder such as msgspec's checks types, but here names must
+be registered and places may be replaced.
 """
 
 from __future__ import annotations
@@ -27,37 +27,38 @@ from typing import Any, Final, final
 from train_manager.telling.errors import CheckpointError
 
 Tree = Any
-"""What ``check`` lets pass."""
+"""A tree that has passed ``check``."""
 
 Step = str | int
 """One step down: the name of an argument, a key or an index."""
 
 NOT_REBUILDABLE: Final = "not_rebuildable"
-MAX_LEVELS: Final = 25  # of objects, lists and dicts in each other
-MAX_DEPTH: Final = 3 * MAX_LEVELS  # in steps, of which a level has at most three
-MAX_VALUES: Final = 100_000
-MAX_TEXT: Final = 100_000
+MAX_LEVELS: Final = 25  # of objects, lists and dicts inside each other
+MAX_DEPTH: Final = 3 * MAX_LEVELS  # steps of a path, of which a level has at most three: "items", index, index
+MAX_VALUES: Final = 100_000  # in one tree
+MAX_TEXT: Final = 100_000  # characters of one text
 MAX_BITS: Final = 4096  # of a whole number
 
 
+# The tags whose value holds further trees.
 _HOLDERS: Final = ("arguments", "dict", "positional", "tuple", "set", "frozenset", "items")
 
 
 @final
 @dataclass(frozen=True)
 class Given:
-    """A value that was given in place of what is recorded; it stands in a tree, but is never written."""
+    """A value of the user in place of a recorded one; it is in a tree in memory, and never written."""
 
     value: Any
 
 
 def check(tree: Tree) -> None:
-    """Refuse what was not written by this library: a foreign tag, a wrong type, too deep or too large.
+    """Refuse a tree that this library cannot have written: an unknown tag, a wrong type, too deep or too large.
 
     Raises:
-        CheckpointError: with the place.
+        CheckpointError: the tree is refused; the error names the place.
     """
-    left = [MAX_VALUES]
+    left = [MAX_VALUES]  # in a list, so that all calls of the recursion count down the same number
     _check(tree, (), left)
 
 
@@ -67,19 +68,22 @@ def text_of(path: tuple[Step, ...]) -> str:
 
 
 def parts_of(tree: Tree) -> dict[Step, Tree]:
-    """Return what stands one step below, by the steps that lead there."""
+    """Return the trees one step below, by their steps."""
     below: dict[Step, Tree] = {}
     for part in _holders(tree).values():
+        # Names and numbers do not clash: of all tags only a partial has both.
         below.update(part if isinstance(part, dict) else enumerate(part))
     return below
 
 
 def with_part(tree: Tree, step: Step, part: Tree) -> Tree:
-    """Return a copy in which one part is another; a callable without arguments becomes one that has some."""
+    """Return a copy of a tree with another part at a step."""
     if isinstance(tree, list):
         return [part if index == step else old for index, old in enumerate(tree)]
     if "callable" in tree:
+        # A bare function gets its first argument, so it becomes a partial.
         tree = {"positional": [], "arguments": {}, **tree}
+    # A name belongs to the dict of a partial, a number to its list.
     kind = dict if isinstance(step, str) else list
     tag, below = next((tag, below) for tag, below in _holders(tree).items() if isinstance(below, kind))
     return {**tree, tag: {**below, step: part} if isinstance(below, dict) else with_part(below, step, part)}
@@ -93,14 +97,11 @@ def _holders(tree: Tree) -> dict[str, Any]:
 
 
 def not_rebuildable(tree: Tree, path: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], str]]:
-    """Walk all that cannot be rebuilt: where it stands, and why."""
+    """Yield the path of each value that cannot be rebuilt, and the reason."""
     if isinstance(tree, dict) and NOT_REBUILDABLE in tree:
         yield path, tree[NOT_REBUILDABLE]
     for step, part in parts_of(tree).items():
         yield from not_rebuildable(part, (*path, step))
-
-
-# ---- the grammar ---------------------------------------------------------------------------------------------------
 
 
 def _check(tree: Tree, path: tuple[Step, ...], left: list[int]) -> None:
@@ -113,6 +114,7 @@ def _check(tree: Tree, path: tuple[Step, ...], left: list[int]) -> None:
         for index, part in enumerate(tree):
             _check(part, (*path, index), left)
     elif isinstance(tree, dict):
+        # The set of keys decides the form: an object with a missing or an additional key is refused.
         kind = _KINDS.get(frozenset(tree) if all(isinstance(key, str) for key in tree) else frozenset())
         if kind is None:
             tags = ", ".join(repr(key)[:20] for key in list(tree)[:3])
@@ -140,6 +142,7 @@ def _named(value: Any, path: tuple[Step, ...], left: list[int]) -> None:
     if type(value) is not dict or not all(type(key) is str and len(key) <= MAX_TEXT for key in value):
         raise _foreign(path, "must be a dict with texts as keys")
     for name, part in value.items():
+        # The path in an error has the name in place of the tag "arguments", as the user writes it.
         _check(part, (*path[:-1], name), left)
 
 
@@ -163,6 +166,7 @@ def _foreign(path: tuple[Step, ...], what: str) -> CheckpointError:
 
 _Check = Callable[[Any, tuple[Step, ...], list[int]], None]
 
+# The forms of an object: each tag with the check of its value.
 _FORMS: Final[tuple[dict[str, _Check], ...]] = (
     {"tuple": _list},
     {"set": _list},

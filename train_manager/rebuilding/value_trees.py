@@ -1,7 +1,7 @@
 """Values as they are at the time of a call, in the form of ``tree``. The values themselves are not kept.
 
-A value that cannot be written is not an error: its place says why. A list or a set with such a value cannot be rebuilt
-as a whole, while the other arguments of an object, and the other keys of a dict, can.
+A value that cannot be written is not an error: the reason is written in its place. A list or a set with such a value
+cannot be rebuilt as a whole, while the other arguments of an object, and the other keys of a dict, can.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from train_manager.rebuilding.tree import MAX_BITS, MAX_TEXT, MAX_VALUES, NOT_RE
 from train_manager.telling.showing import cut
 
 RECORD: Final = "_recorded_arguments"
-"""The attribute of an object in which its record is kept: copies and pickles have it too, and it dies with the object.
+"""The attribute of an object that holds its record: copies and pickles have it too, and it dies with the object.
 
-Two places with one record are one object: a record is never made for two.
+Two places of a tree with the same record are the same object, because each object gets a record of its own.
 """
 
-MAX_NESTING: Final = 20  # of lists and dicts, in one argument
+MAX_NESTING: Final = 20  # levels of lists and dicts in one argument
 
 
 def tree_of(value: Any, name: str = "") -> Tree:
-    """Return the tree of a value; where it cannot be written, why.
+    """Return the tree of a value, with the reason in the place of a value that cannot be written.
 
     >>> tree_of((1, float("inf"))), tree_of(lambda: 1)
     ({'tuple': [1, {'float': 'inf'}]}, {'not_rebuildable': 'a lambda'})
@@ -39,37 +39,38 @@ def tree_of(value: Any, name: str = "") -> Tree:
 
 def trees_of(values: Mapping[str, Any]) -> dict[str, Tree]:
     """Return the trees of the arguments of one call, by name."""
+    # One writer for all arguments: the limit of values is for the whole call.
     writer = _Writer()
     return {name: writer.part(value, name) for name, value in values.items()}
 
 
 class _NotWritten(Exception):
-    """A value cannot be written, and why; inside of this file only."""
+    """A value cannot be written; the text is the reason. Raised and caught in this file only."""
 
 
 class _Writer:
-    """Writes one value, and counts what it writes."""
+    """Writes values as trees, and counts them."""
 
     def __init__(self) -> None:
-        self.left = MAX_VALUES
-        self.around: list[int] = []
+        self.left = MAX_VALUES  # values that may still be written
+        self.around: list[int] = []  # the ids of the containers around the present value
 
     def part(self, value: Any, name: str = "") -> Tree:
-        """Return the tree of a value that may fail alone."""
+        """Return the tree of a value; if the value cannot be written, only its own place says so."""
         try:
             if looks_secret(name, value):
                 raise _NotWritten("what looks like a secret")
             return self.whole(value)
         except _NotWritten as why:
             return {NOT_REBUILDABLE: cut(str(why), 200)}
-        except Exception as error:  # of a user's class, whose repr, == or iteration may do anything
+        except Exception as error:  # a user's class may raise anything in its repr, == or iteration
             return {NOT_REBUILDABLE: cut(f"a {type(value).__name__}, whose look-up raised {type(error).__name__}", 200)}
 
     def whole(self, value: Any) -> Tree:
         """Return the tree of a value.
 
         Raises:
-            _NotWritten: a part of it cannot be written.
+            _NotWritten: the value, or a value inside it, cannot be written.
         """
         self.left -= 1
         if self.left < 0:
@@ -79,10 +80,12 @@ class _Writer:
             return write(value)
         if type(value) in _CONTAINERS:
             return self._inside(value)
+        # The record itself, not a copy: `as_written` recognizes a shared object by it.
         record = getattr(value, "__dict__", {}).get(RECORD)
         return self._other(value) if record is None else record
 
     def _inside(self, value: Any) -> Tree:
+        # A list that holds itself would recurse for ever.
         if id(value) in self.around:
             raise _NotWritten(f"a {type(value).__name__} that contains itself")
         if len(self.around) >= MAX_NESTING:
@@ -101,12 +104,13 @@ class _Writer:
         return trees
 
     def dict(self, value: Mapping[Any, Any]) -> Tree:
+        # A key that looks like a secret makes the dict a list of pairs, where `items` refuses it.
         if all(type(key) is str for key in value) and not any(looks_secret("", key) for key in value):
             return {"dict": {key: self.part(item, key) for key, item in value.items()}}
         return {"items": [self.items(pair) for pair in value.items()]}
 
     def set(self, value: Iterable[Any]) -> list[Tree]:
-        return sorted(self.items(value), key=repr)  # the order of a set changes from one process to the next
+        return sorted(self.items(value), key=repr)  # the order of a set differs from process to process
 
     def _other(self, value: Any) -> Tree:
         if isinstance(value, Enum):
@@ -121,6 +125,8 @@ class _Writer:
         if isinstance(value, tuple) and fields is not None and name_of(type(value)) is not None:
             arguments = {name: self.part(item, name) for name, item in zip(fields, value, strict=True)}
             return {"object": name_of(type(value)), "arguments": arguments}
+        if type(value).__module__.partition(".")[0] == "omegaconf":  # a DictConfig is not a dict
+            return self._inside(dict(value.items()) if isinstance(value, Mapping) else list(value))
         if type(value).__module__.partition(".")[0] in ("torch", "numpy"):
             return self._torch(value)
         raise _NotWritten(_described(value))

@@ -15,7 +15,7 @@ Its files in reading order; each imports only those above it:
     histograms_svg     histograms of layers
     confusion_svg      which classes are taken for which
     gallery_svg        examples with what a model said of them
-    speed_svg          how fast a training is
+    speed_svg          how fast a run is
     loss_svg           the picture of loss curves as such a file
     history_figure     the figure of a history
     tables             tables of numbers as text

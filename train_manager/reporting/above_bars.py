@@ -19,14 +19,16 @@ class PrintedAbove:
     """
 
     def __init__(self, bars: TextIO) -> None:
-        self.bars = bars  # and not sys.stderr of now on, which would take a bar for a line
+        # The stream itself: bars that were drawn into the new sys.stderr would be printed above themselves, as lines.
+        self.bars = bars
         self._stdout = _Lines(sys.stdout, bars) if sys.stdout.isatty() else sys.stdout
         self._stderr = _Lines(sys.stderr, bars) if sys.stderr.isatty() else sys.stderr
         self._before = sys.stdout, sys.stderr
         sys.stdout, sys.stderr = self._stdout, self._stderr
 
     def end(self) -> None:
-        """Let the program print as before; a stream that something else has replaced since stays replaced."""
+        """Let the program print as before."""
+        # A stream that something else has put into its place since, such as pytest, stays there.
         for stream in (self._stdout, self._stderr):
             if isinstance(stream, _Lines):
                 stream.end_line()
@@ -43,7 +45,7 @@ class _Lines:
     def __init__(self, terminal: TextIO, bars: TextIO) -> None:
         self._terminal = terminal
         self._bars = bars
-        self._begun = ""
+        self._begun = ""  # the beginning of a line, until its newline is written
 
     def write(self, text: str) -> int:
         """Print the whole lines above the bars."""
@@ -59,6 +61,7 @@ class _Lines:
             self._begun = ""
 
     def _print(self, text: str) -> None:
+        # tqdm clears its bars, and draws them again below the text.
         with tqdm.external_write_mode(file=self._bars):
             self._terminal.write(text)
             self._terminal.flush()
@@ -66,5 +69,6 @@ class _Lines:
     def writelines(self, lines: Any) -> None:
         self.write("".join(lines))
 
+    # `fileno`, `isatty` and `encoding` are asked of streams by many libraries.
     def __getattr__(self, name: str) -> Any:
         return getattr(self._terminal, name)

@@ -17,7 +17,7 @@ def activation_svgs(series: Mapping[str, Columns]) -> dict[str, str]:
     """Return the picture of each statistic by its name; shares are drawn from 0 to 1."""
     found = {}
     for name, columns in series.items():
-        statistic = name.partition(" ")[0]  # "dead_units (2)" are those of the layers that came later
+        statistic = name.partition(" ")[0]  # "dead_units (2)": layers that were found later
         none = f"{NONE[statistic]} in {len(columns.labels)} layers"
         found[name] = layers_svg({name: columns}, none, ENDS.get(statistic))
     return found

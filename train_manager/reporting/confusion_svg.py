@@ -1,4 +1,4 @@
-"""Confusion matrices as one SVG file, each with what was found of each class."""
+"""Confusion matrices as one SVG file, each with the recall and the precision of each class."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from xml.sax.saxutils import escape
 
-from train_manager.reporting.embedded import coloured
+from train_manager.reporting.embedded import colour_image
 from train_manager.reporting.svg_figure import NARROW, svg_file
 from train_manager.reporting.values import short_name
 
-RIGHT, BELOW = 320, 24  # pixels around a matrix: what was found of each class
-LETTER: Final = 8  # pixels of its width
-MOST_LETTERS: Final = 20  # of the name of a class
-MOST_UPRIGHT: Final = 3  # letters of a name that is not turned
+RIGHT, BELOW = 320, 24  # pixels beside a matrix, for recall and precision, and below it
+LETTER: Final = 8  # pixels of the width of a letter
+MOST_LETTERS: Final = 20  # letters of the name of a class
+MOST_UPRIGHT: Final = 3  # letters up to which names of columns are not turned
 MOST_TEXTS: Final = 20  # classes whose counts are written into their cells
 SIZE: Final = 620  # pixels of a matrix at most
-BRIGHT: Final = 0.6  # from here on a text is dark
+BRIGHT: Final = 0.6  # share of a row from which the cell is so bright that its text is dark
 
 
 def confusion_svg(matrices: Mapping[str, Sequence[Sequence[int]]], names: Sequence[str]) -> str:
-    """Return the matrices of evaluation sets below each other; ``names`` are those of the classes, or empty."""
+    """Return the matrices of evaluation sets below each other; ``names`` has the names of the classes, or none."""
     if not matrices:
         return svg_file(['<text x="24" y="32">there was no evaluation so far</text>'], 52, NARROW)
     parts: list[str] = []
@@ -44,10 +44,12 @@ def _matrix(
     name: str, matrix: Sequence[Sequence[int]], classes: Sequence[str], left: float, top: float, cell: float
 ) -> Iterator[str]:
     size, above = cell * len(matrix), top + _above(classes)
+    # Colours show the share of a true class, so that rare classes are seen as well as frequent ones.
     shares = [[count / max(1, sum(row)) for count in row] for row in matrix]
     colours = [[1 + round(254 * share) if any(of_row) else 0 for share in of_row] for of_row in shares]
     yield f'<text x="{left}" y="{top + 20:.1f}">{escape(name)}: true class by row, predicted class by column</text>'
-    yield coloured(colours, left, above, size, size)
+    yield colour_image(colours, left, above, size, size)
+    # Names that would overlap are left out: a line of text needs 14 pixels.
     every = max(1, round(14 / cell))
     for number in range(0, len(matrix), every):
         at = (number + 0.5) * cell

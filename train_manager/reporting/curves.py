@@ -10,7 +10,7 @@ from torch import Tensor
 
 from train_manager.metrics.deferred import DeferredScalars, numbers
 
-MOST_POINTS = 2000  # per curve: more than a panel has pixels
+MOST_POINTS = 2000  # points of a curve: more than a panel has pixels
 
 
 @final
@@ -31,7 +31,7 @@ class Curve:
         self._most = most
         self._points: list[tuple[float, float]] = []
         self._width = 1  # appended points per point of the curve
-        self._rest: list[tuple[float, float]] = []  # appended points that are fewer than the width
+        self._rest: list[tuple[float, float]] = []  # appended points that do not fill a point of the curve yet
 
     def append(self, x: float, y: float) -> None:
         """Add a point at the end."""
@@ -40,18 +40,19 @@ class Curve:
             self._points.append(mean_point(self._rest))
             self._rest.clear()
         if len(self._points) == self._most:
-            self._points = halved(self._points)
+            # The curve is full: from now on each of its points stands for twice as many appended points.
+            self._points = halve(self._points)
             self._width *= 2
 
     @property
     def x(self) -> list[float]:
         """The x of every point."""
-        return [x for x, _ in self._shown()]
+        return [x for x, _ in self._all_points()]
 
     @property
     def y(self) -> list[float]:
         """The y of every point."""
-        return [y for _, y in self._shown()]
+        return [y for _, y in self._all_points()]
 
     def state_dict(self) -> dict[str, Any]:
         """Return all points, as plain lists and numbers."""
@@ -67,7 +68,7 @@ class Curve:
         self._width = state["width"]
         self._rest = [(x, y) for x, y in state["rest"]]
 
-    def _shown(self) -> list[tuple[float, float]]:
+    def _all_points(self) -> list[tuple[float, float]]:
         return [*self._points, mean_point(self._rest)] if self._rest else self._points
 
 
@@ -84,29 +85,29 @@ def new_curves() -> Curves:
     return {"epoch": Curve(), "batch": Curve(), "example": Curve()}
 
 
-def loaded_curve(state: Mapping[str, Any]) -> Curve:
+def load_curve(state: Mapping[str, Any]) -> Curve:
     """Return a curve with the points of a state."""
     curve = Curve()
     curve.load_state_dict(state)
     return curve
 
 
-def loaded_curves(state: Mapping[str, Mapping[str, Any]]) -> Curves:
+def load_curves(state: Mapping[str, Mapping[str, Any]]) -> Curves:
     """Return curves with the points of a state."""
-    return {by: loaded_curve(state[by]) for by in new_curves()}
+    return {by: load_curve(state[by]) for by in new_curves()}
 
 
-def halved(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def halve(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the means of pairs of points; an odd last point stays.
 
-    >>> halved([(1, .2), (2, .4), (3, .9)])
+    >>> halve([(1, .2), (2, .4), (3, .9)])
     [(1.5, 0.30000000000000004), (3.0, 0.9)]
     """
     return [mean_point(points[i : i + 2]) for i in range(0, len(points), 2)]
 
 
 def mean_point(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the mean of some points, without those that are not finite; nan, which draws a gap, if none is finite.
+    """Return the mean of the finite points; nan, which draws a gap, if no point is finite.
 
     >>> mean_point([(1, .5), (2, math.nan), (3, 1.5)]), mean_point([(1, math.inf)])
     ((2.0, 1.0), (1.0, nan))
@@ -117,7 +118,7 @@ def mean_point(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 @final
 class PartCurves:
-    """The curves of the named parts of a loss; their values are deferred scalars.
+    """The curves of the named terms of a loss; their values are deferred scalars.
 
     >>> import torch
     >>> parts = PartCurves()
@@ -132,17 +133,17 @@ class PartCurves:
     The point of an epoch is the mean over its examples.
 
     Attributes:
-        curves: the curves, by the name of the part.
+        curves: the curves, by the name of the term.
     """
 
     def __init__(self) -> None:
         self.curves: dict[str, Curves] = {}
-        # Values that are not in the curves yet; for each the step, the examples seen so far, and those of the batch.
+        # Values that are still on the device. For each: its step, the examples seen so far, and those of the batch.
         self._deferred: dict[str, tuple[DeferredScalars, list[tuple[int, Any, Any]]]] = {}
         self._examples: Any = 0  # a tensor if the batch sizes are tensors
 
     def append(self, losses: Mapping[str, Tensor], step: int, examples: Any) -> None:
-        """Add the parts of one step, whose batch has ``examples``."""
+        """Add the terms of one step, whose batch has ``examples``."""
         self._examples = self._examples + examples
         for name, value in losses.items():
             scalars, steps = self._deferred.setdefault(name, (DeferredScalars(), []))
@@ -150,10 +151,10 @@ class PartCurves:
             steps.append((step, self._examples, examples))
 
     def take(self, of_epoch: PartSums) -> None:
-        """Move the deferred values into the curves: one copy from the device for each part.
+        """Move the deferred values into the curves, with one copy from the device for each term.
 
         Args:
-            of_epoch: of the epoch that they are of.
+            of_epoch: the sums of the epoch that the values belong to.
         """
         for name, (scalars, steps) in self._deferred.items():
             curves = self.curves.setdefault(name, new_curves())
@@ -177,16 +178,16 @@ class PartCurves:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what ``state_dict`` returned."""
         self._deferred = {}
-        self.curves = {name: loaded_curves(curves) for name, curves in state["curves"].items()}
+        self.curves = {name: load_curves(curves) for name, curves in state["curves"].items()}
         self._examples = state["examples"]
 
 
 @final
 class PartSums(dict[str, tuple[float, float]]):
-    """The parts of a loss over an epoch: the weighted sum of the values of each, and the sum of the weights."""
+    """The terms of a loss over an epoch: the weighted sum of the values of each, and the sum of the weights."""
 
     def add(self, name: str, value: float, weight: float) -> None:
-        """Add a value of a part."""
+        """Add a value of a term."""
         total, weights = self.get(name, (0.0, 0.0))
         self[name] = total + value * weight, weights + weight
 

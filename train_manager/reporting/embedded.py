@@ -9,14 +9,15 @@ from typing import Any, Final
 
 from train_manager.reporting.png import png_of
 
+# Ten colours of matplotlib's map viridis, between which the palette interpolates.
 VIRIDIS: Final = ("440154", "482878", "3e4989", "31688e", "26828e", "1f9e89", "35b779", "6ece58", "b5de2b", "fde725")
 MISSING: Final = (128.0, 128.0, 128.0)  # grey
 
 
-def coloured(numbers: Sequence[Sequence[int]], left: float, top: float, width: float, height: float) -> str:
+def colour_image(numbers: Sequence[Sequence[int]], left: float, top: float, width: float, height: float) -> str:
     """Return numbers as an image in an SVG file: grey for 0, and from 1 to 255 colours from dark to light.
 
-    The colours are told apart by those who do not see red or green too.
+    People who do not see red or green can distinguish the colours too.
     """
     import numpy
 
@@ -34,8 +35,9 @@ def image(picture: Any, left: float, top: float, width: float, height: float) ->
     return f'<image {place} {look} href="{_address(png_of(picture), "png")}"/>'
 
 
-def shown_svg(text: str, alt: str) -> str:
-    """Return the HTML of an SVG file for a notebook, whose page its styles do not reach."""
+def embed_svg(text: str, alt: str) -> str:
+    """Return the HTML of an SVG file for a notebook."""
+    # As an image: the styles of an inline SVG would apply to the whole page of the notebook.
     return f'<img alt="{escape(alt)}" style="max-width: 100%" src="{_address(text.encode(), "svg+xml")}">'
 
 

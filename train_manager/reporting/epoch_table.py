@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import final
 
-from train_manager.reporting.values import figure_text, short_name
+from train_manager.metrics.history_rows import PART
+from train_manager.reporting.values import number_text, short_name
 
 Column = tuple[str, str]
 """The group that a column belongs to ("training", or an evaluation set), and its own name, such as "loss"."""
 
 BETWEEN, BETWEEN_GROUPS = "  ", "   "
-LABEL = 5  # such as 12/12
-TRAINING = "training"  # the first group
-NARROWEST = 7  # such as 0.01234
+LABEL = 5  # letters of the first column, for labels such as 12/12
+TRAINING = "training"  # the name of the first group
+NARROWEST = 7  # letters of a column, for numbers such as 0.01234
 LONGEST_NAME = 24
 
 
 @final
 @dataclass(frozen=True)
 class Row:
-    """One line of the table.
+    """One line of the table."""
 
-    Attributes:
-        label: where the training is, such as "3/12".
-        groups: figures by name, of the training and of each evaluation set.
-        seconds: the duration, if there is one.
-        is_best: whether it is the best so far.
-    """
-
-    label: str
-    groups: Mapping[str, Mapping[str, float]]
-    seconds: float | None = None
-    is_best: bool = False
+    label: str  # the position of the training, such as "3/12"
+    groups: Mapping[str, Mapping[str, float]]  # metrics by name, of the training and of each evaluation set
+    seconds: float | None = None  # the duration, if it was measured
+    is_best: bool = False  # whether the evaluation is the best so far
 
     @property
     def columns(self) -> list[Column]:
-        """Return the columns that it has figures for."""
-        return [(group, name) for group, figures in self.groups.items() for name in figures]
+        """Return the columns that it has metrics for."""
+        return [(group, name) for group, metrics in self.groups.items() for name in metrics]
 
 
 @final
@@ -61,8 +55,8 @@ class EpochTable:
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        self._columns: list[Column] = []
-        self._expected: list[Column] = []
+        self._columns: list[Column] = []  # of the header that was printed last
+        self._expected: list[Column] = []  # columns of that header that no row has had yet
         self._label_width = LABEL
 
     def has(self, group: str) -> bool:
@@ -78,6 +72,7 @@ class EpochTable:
         """
         self.rows.append(row)
         found, expected = row.columns, list(expected)
+        # Expected columns that the row lacks although it has others of their group.
         wrong = {column for column in self._expected if row.groups.get(column[0]) and column not in found}
         known = [column for column in self._columns if column not in wrong]
         before = self._columns, self._label_width
@@ -91,13 +86,14 @@ class EpochTable:
         columns = in_groups([column for row in self.rows for column in row.columns])
         spans = [(group, sum(of == group for of, _ in columns)) for group in dict.fromkeys(of for of, _ in columns)]
         centred = "".join(f'<th colspan="{n}" style="text-align:center">{escape(name)}</th>' for name, n in spans)
-        names = "".join(f"<th>{escape(name)}</th>" for _, name in columns)
+        names = "".join(f"<th>{escape(header_name(column, columns))}</th>" for column in columns)
         rows = "".join(self._html_row(row, columns) for row in self.rows)
         head = f"<tr><th></th>{centred}<th></th><th></th></tr><tr><th>epoch</th>{names}<th>seconds</th><th></th></tr>"
         return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
 
     def text(self) -> str:
         """Return the whole table as text."""
+        # All columns are known from the first line on, so there is one header.
         table, columns = EpochTable(), [column for row in self.rows for column in row.columns]
         return "\n".join(line for row in self.rows for line in table.lines(row, columns))
 
@@ -105,23 +101,23 @@ class EpochTable:
 
     def _header(self) -> list[str]:
         groups = [BETWEEN_GROUPS + short_name(g, LONGEST_NAME).center(self._width(g)) for g in self._groups()]
-        names = [
-            BETWEEN_GROUPS + BETWEEN.join(name.rjust(width) for name, width in self._widths(group))
-            for group in self._groups()
-        ]
+        names = ""
+        for group in self._groups():
+            cells = (header_name((group, name), self._columns).rjust(width) for name, width in self._widths(group))
+            names += BETWEEN_GROUPS + BETWEEN.join(cells)
         return [
             f"{'':{self._label_width}}{''.join(groups)}".rstrip(),
-            f"{'epoch':{self._label_width}}{''.join(names)}{BETWEEN}seconds",
+            f"{'epoch':{self._label_width}}{names}{BETWEEN}seconds",
         ]
 
     def _line(self, row: Row) -> str:
         cells = ""
         for group in self._groups():
             found = row.groups.get(group, {})
-            texts = (figure_text(found[name]) if name in found else "" for name, _ in self._widths(group))
+            texts = (number_text(found[name]) if name in found else "" for name, _ in self._widths(group))
             widths = (width for _, width in self._widths(group))
             cells += BETWEEN_GROUPS + BETWEEN.join(map(str.rjust, texts, widths))
-        seconds = seconds_figure(row.seconds)
+        seconds = seconds_cell(row.seconds)
         return f"{row.label:{self._label_width}}{cells}{BETWEEN}{seconds:>7}{'  best' if row.is_best else ''}".rstrip()
 
     def _groups(self) -> list[str]:
@@ -129,7 +125,8 @@ class EpochTable:
 
     def _widths(self, group: str) -> list[tuple[str, int]]:
         names = [name for of, name in self._columns if of == group]
-        widths = [max(NARROWEST, len(name)) for name in names]
+        widths = [max(NARROWEST, len(header_name((group, name), self._columns))) for name in names]
+        # A name that is wider than its columns widens the first of them.
         short = len(short_name(group, LONGEST_NAME)) - sum(widths) - len(BETWEEN) * (len(widths) - 1)
         widths[0] += max(0, short)
         return list(zip(names, widths, strict=True))
@@ -139,16 +136,16 @@ class EpochTable:
         return sum(widths) + len(BETWEEN) * (len(widths) - 1)
 
     def _html_row(self, row: Row, columns: Iterable[Column]) -> str:
-        figures = (row.groups.get(group, {}).get(name) for group, name in columns)
-        texts = ["" if figure is None else figure_text(figure) for figure in figures]
-        cells = [escape(row.label), *texts, seconds_figure(row.seconds), "best" if row.is_best else ""]
+        metrics = (row.groups.get(group, {}).get(name) for group, name in columns)
+        texts = ["" if metric is None else number_text(metric) for metric in metrics]
+        cells = [escape(row.label), *texts, seconds_cell(row.seconds), "best" if row.is_best else ""]
         return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
-def seconds_figure(seconds: float | None) -> str:
+def seconds_cell(seconds: float | None) -> str:
     """Return a duration with three digits.
 
-    >>> seconds_figure(0.0123), seconds_figure(83.21), seconds_figure(4321.5), seconds_figure(None)
+    >>> seconds_cell(0.0123), seconds_cell(83.21), seconds_cell(4321.5), seconds_cell(None)
     ('0.01', '83.2', '4322', '')
     """
     if seconds is None:
@@ -156,12 +153,23 @@ def seconds_figure(seconds: float | None) -> str:
     return f"{seconds:.{2 if seconds < 10 else 1 if seconds < 100 else 0}f}"
 
 
+def header_name(column: Column, columns: Collection[Column]) -> str:
+    """Return the name of a column in the header: of the loss of one of several optimizers, that of the optimizer.
+
+    >>> header_name(("training", "losses/critic"), [("training", "losses/critic"), ("training", "losses/generator")])
+    'critic'
+    """
+    group, name = column
+    short = name.removeprefix(PART)
+    return name if (group, short) in columns else short
+
+
 def in_groups(columns: Iterable[Column]) -> list[Column]:
-    """Return each column once, those of a group beside each other, and those of the training first.
+    """Return each column once, with the columns of a group beside each other, and the training first.
 
     >>> in_groups([("valid", "loss"), ("training", "loss"), ("valid", "accuracy"), ("training", "loss")])
     [('training', 'loss'), ('valid', 'loss'), ('valid', 'accuracy')]
     """
     once = dict.fromkeys(columns)
-    groups = sorted(dict.fromkeys(group for group, _ in once), key=TRAINING.__ne__)  # which keeps the others' order
+    groups = sorted(dict.fromkeys(group for group, _ in once), key=TRAINING.__ne__)  # a stable sort
     return [column for group in groups for column in once if column[0] == group]

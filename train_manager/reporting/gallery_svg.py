@@ -1,4 +1,4 @@
-"""Examples with what a model said of them, as one SVG file."""
+"""Examples with the predictions of a model, as one SVG file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from train_manager.reporting.values import short_name
 
 IN_A_ROW: Final = 4
 IN_A_ROW_OF_GRID: Final = 8
-SIZE: Final = 130  # pixels of a picture
-TEXT: Final = 44  # below it
+SIZE: Final = 130  # pixels of the longer side of a picture
+TEXT: Final = 44  # pixels below a picture, for two lines of text
 Examples = Mapping[str, Tensor]
 """``inputs``, ``said``, ``true``, ``sure`` and ``place`` of examples."""
 
 
 def gallery_svg(sets: Mapping[str, Examples], names: Sequence[str]) -> str:
-    """Return the examples of evaluation sets below each other; ``names`` are those of the classes, or empty."""
+    """Return the examples of evaluation sets below each other; ``names`` has the names of the classes, or none."""
     if not any(sets.values()):
         return svg_file(['<text x="24" y="32">there was no evaluation so far</text>'], 52, NARROW)
     parts: list[str] = []
@@ -50,14 +50,14 @@ def _examples(pictures: Tensor, examples: Examples, names: Sequence[str], top: f
 
 
 def _size(pictures: Tensor) -> tuple[float, float]:
-    """Return how wide and how high each picture is drawn; one of a line is not so thin that nothing is seen."""
+    """Return the drawn width and height of each picture; a picture of one line is drawn at least 16 pixels high."""
     height, width = pictures.shape[-2:]
     scale = SIZE / max(height, width)
     return width * scale, max(16.0, height * scale)
 
 
 def caption(examples: Examples, number: int, names: Sequence[str]) -> list[str]:
-    """Return what was said of an example, and what it is.
+    """Return the prediction for an example and its confidence, and the true class.
 
     >>> import torch
     >>> examples = {name: torch.tensor([value]) for name, value in (("said", 1), ("true", 0), ("sure", 0.75))}
@@ -71,13 +71,15 @@ def caption(examples: Examples, number: int, names: Sequence[str]) -> list[str]:
 
 
 def pictures_of(inputs: Tensor) -> Tensor:
-    """Return inputs as pictures with channels: of one dimension as strips; of other numbers of channels their mean.
+    """Return inputs as pictures of one or three channels; vectors become strips, other channels are averaged.
 
     The darkest number of all is black, and the brightest white.
     """
     found = inputs.float().nan_to_num()
+    # Vectors become pictures of one line; then pictures without a channel get one.
     found = found.reshape(len(found), 1, 1, -1) if found.dim() < 3 else found
     found = found.unsqueeze(1) if found.dim() == 3 else found
+    # Volumes: their slices are stacked below each other.
     found = found.flatten(2, -2) if found.dim() > 4 else found
     found = found if found.shape[1] in (1, 3) else found.mean(1, keepdim=True)
     low, high = found.amin(), found.amax()

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Final, final
 from xml.sax.saxutils import escape
 
-from train_manager.reporting.embedded import coloured
+from train_manager.reporting.embedded import colour_image
 from train_manager.reporting.svg_figure import Axis, tick_text
 
-RIGHT, TOP, BELOW = 100, 34, 46  # pixels around the map: scale of colours, title, steps
-LETTER: Final = 7  # pixels of its width
-LINE: Final = 15  # pixels that the name of a layer needs
+RIGHT, TOP, BELOW = 100, 34, 46  # pixels around the map: for the scale of colours, the title and the steps
+LETTER: Final = 7  # pixels of the width of a letter
+LINE: Final = 15  # pixels of height that the name of a layer needs
 MOST_COLUMNS: Final = 400
 MOST_LETTERS: Final = 30
-MOST_RATIO: Final = 1e8  # of the ends of a scale of logarithms; what is smaller has its darkest colour
+MOST_RATIO: Final = 1e8  # of the ends of a logarithmic scale; smaller values all get the darkest colour
 
 
 @final
@@ -61,11 +61,13 @@ def heat_map(picture: HeatMap, top: float, width: int) -> Iterator[str]:
     left, right, above = 24 + LETTER * max(map(len, labels)), width - RIGHT, top + TOP
     height = _map_height(picture)
     low, high = picture.ends or _ends(picture)
+    # The map has a fixed number of columns of equal width; each shows the values at its right edge.
     steps = [picture.x_low + (picture.x[-1] - picture.x_low) * (n + 1) / MOST_COLUMNS for n in range(MOST_COLUMNS)]
     shown = [picture.columns[min(bisect_left(picture.x, step - 1e-9), len(picture.x) - 1)] for step in steps]
     rows = [[_colour(column[n], low, high, picture.scale) for column in shown] for n in range(len(picture.labels))]
     yield f'<text x="{left}" y="{top + 20:.1f}">{escape(picture.title)}</text>'
-    yield coloured(rows, left, above, right - left, height)
+    yield colour_image(rows, left, above, right - left, height)
+    # Names that would overlap are left out.
     every = math.ceil(len(picture.labels) * LINE / height)
     for number, label in list(enumerate(labels))[::every]:
         y = above + (number + 0.5) * height / len(picture.labels)
@@ -82,8 +84,8 @@ def heat_map(picture: HeatMap, top: float, width: int) -> Iterator[str]:
 
 
 def _scale(scale: str, low: float, high: float, left: float, top: float, height: float) -> Iterator[str]:
-    """Yield the bar that tells which number a colour stands for."""
-    yield coloured([[number] for number in range(255, 0, -1)], left, top, 14, height)
+    """Yield the bar that shows which number a colour stands for."""
+    yield colour_image([[number] for number in range(255, 0, -1)], left, top, 14, height)
     axis = Axis([low, high], top + height, top, is_log=scale == "log", room=0)
     for value in axis.ticks(max(2, min(6, int(height / LINE / 2)))):
         at = axis.place(value)
@@ -96,13 +98,14 @@ def _ends(picture: HeatMap) -> tuple[float, float]:
     found = [v for column in picture.columns for v in column if math.isfinite(v) and (v > 0 or not is_log)]
     low, high = (min(found), max(found)) if found else (0.1, 1.0)
     low = max(low, high / MOST_RATIO) if is_log else low
+    # All values are equal: a scale around them, so that nothing is divided by zero.
     if low < high:
         return low, high
     return (low / 2, high * 2) if is_log else (low - 0.5, high + 0.5)
 
 
 def _colour(value: float, low: float, high: float, scale: str) -> int:
-    """Return the number of a colour; 0 for a value that has none, and the first or last one for what is infinite."""
+    """Return the number of a colour: 0, which is grey, for a value without one; infinity gets the first or last."""
     if math.isnan(value) or (scale == "log" and value < 0):
         return 0
     if scale == "log":
@@ -114,7 +117,7 @@ def _colour(value: float, low: float, high: float, scale: str) -> int:
 
 
 def short_labels(labels: Sequence[str]) -> list[str]:
-    """Return labels without the first parts of their paths that all have in common; a long one loses its beginning.
+    """Return labels without the beginning of their paths that all share; a long label loses its beginning.
 
     >>> short_labels(["net.block.0 Linear", "net.block.1 BatchNorm2d"])
     ['0 Linear', '1 BatchNorm2d']

@@ -41,15 +41,14 @@ def only_value(edges: Sequence[float], counts: Sequence[int]) -> float | None:
 
     >>> only_value([0.0, 0.5, 1.0], [7, 0]), only_value([0.0, 0.5, 1.0], [6, 1])
     (0.0, None)
-
-    Where there are several, the largest one is in the last bin.
     """
+    # The edges run from the smallest number to the largest one, so of several numbers the largest is in the last bin.
     is_one = len(counts) > 1 and counts[0] and not any(counts[1:])
     return edges[0] if is_one else None
 
 
 def _picture(kind: str, histograms: Mapping[str, Histogram]) -> HeatMap:
-    """Return the rows over one axis, each with 1 where it has most."""
+    """Return the rows over one axis, each with 1 at its commonest value."""
     import numpy
 
     only = {name: only_value(*histogram) for name, histogram in histograms.items()}
@@ -59,6 +58,7 @@ def _picture(kind: str, histograms: Mapping[str, Histogram]) -> HeatMap:
     axis = numpy.linspace(low, high if high > low else low + 1, COLUMNS + 1)
     rows = []
     for name, (edges, counts) in histograms.items():
+        # The counts of other bins come from the cumulated ones, in which a number is spread evenly over its bin.
         below = numpy.concatenate([[0], numpy.cumsum(counts)])
         value = only[name]
         found = numpy.diff(numpy.interp(axis, edges, below)) if value is None else numpy.histogram([value], axis)[0]

@@ -27,10 +27,10 @@ MOST_IN_A_ROW = 3  # panels
 
 
 def history_figure(panels: Mapping[str, Mapping[str, Points]], x_label: str) -> Figure:
-    """Return a figure with a panel for each figure, such as "loss", and in it a line for each set.
+    """Return a figure with a panel for each metric, such as "loss", and in it a line for each set.
 
     Args:
-        panels: name of the figure -> name of the set -> points. The training is the set "training".
+        panels: name of the metric -> name of the set -> points. The training is the set "training".
         x_label: what the points are over.
     """
     import matplotlib.style

@@ -21,23 +21,23 @@ HEIGHT: Final = 260
 
 
 class Shown(NamedTuple):
-    """What a picture shows of some layers: a title, their names, and for each of them its values by step."""
+    """The content of a picture of layers."""
 
     title: str
-    labels: list[str]
+    labels: list[str]  # names of the layers
     steps: list[float]
-    values: list[list[float]]
+    values: list[list[float]]  # for each layer its values at the steps
 
 
 def layers_svg(series: Mapping[str, Columns], sentence: str, ends: tuple[float, float] | None = None) -> str:
     """Return the picture of columns, by their names.
 
     Args:
-        series: what is shown; where the numbers are norms with counts, their root mean squares.
-        sentence: what is written in place of a picture, where no number is above 0.
+        series: the columns; norms with counts are shown as root mean squares.
+        sentence: the text in place of a picture if no number is above 0.
         ends: the ends of a linear scale; None draws logarithms if the values differ more than twentyfold.
     """
-    shown = [found for found in (_shown(name, columns) for name, columns in series.items()) if _has_any(found)]
+    shown = [found for found in (_content_of(name, columns) for name, columns in series.items()) if _has_any(found)]
     if not shown:
         return svg_file([f'<text x="24" y="32">{escape(sentence)}</text>'], 52, NARROW)
     if all(len(each.labels) <= FEW_LAYERS for each in shown):
@@ -59,6 +59,7 @@ def _lines(shown: Sequence[Shown], ends: tuple[float, float] | None) -> str:
     panels = []
     for each in shown:
         scale = "linear" if ends else _scale(each.values)
+        # A logarithmic scale has no place for 0: the line gets a gap there.
         can_show: Callable[[float], bool] = (lambda value: value > 0) if scale == "log" else (lambda value: True)
         rows = [[value if can_show(value) else math.nan for value in values] for values in each.values]
         lines = [Line(look_of[label], each.steps, row) for label, row in zip(each.labels, rows, strict=True)]
@@ -68,8 +69,8 @@ def _lines(shown: Sequence[Shown], ends: tuple[float, float] | None) -> str:
     return svg([(HEIGHT, [panel]) for panel in panels], legend, columns_of_legend(short, NARROW), NARROW)
 
 
-def _shown(title: str, columns: Columns) -> Shown:
-    joined = thinned(columns.rows)
+def _content_of(title: str, columns: Columns) -> Shown:
+    joined = thin_out(columns.rows)
     means = torch.stack([column.mean for column in joined]) if joined else torch.zeros(0, len(columns.labels))
     if columns.counts:
         means = means / torch.tensor(columns.counts, dtype=torch.float).sqrt()
@@ -87,13 +88,11 @@ def _scale(values: Sequence[Sequence[float]]) -> str:
     return "log" if found and max(found) >= LOG_FROM * min(found) else "linear"
 
 
-def thinned(columns: Sequence[Column], most: int = MOST_POINTS) -> list[Column]:
-    """Return at most so many columns, joined by examples; one of few examples is joined to its next one.
-
-    So the last, smaller batch of each epoch is not a spike.
+def thin_out(columns: Sequence[Column], most: int = MOST_POINTS) -> list[Column]:
+    """Return at most so many columns, joined by examples, so that the small last batch of an epoch is not a spike.
 
     >>> column = Column(1, 64.0, torch.tensor([1.0]), torch.tensor([1.0]))
-    >>> [joined.weight for joined in thinned([column, column._replace(weight=3.0), column])]
+    >>> [joined.weight for joined in thin_out([column, column._replace(weight=3.0), column])]
     [64.0, 67.0]
     """
     if not columns:
@@ -105,6 +104,7 @@ def thinned(columns: Sequence[Column], most: int = MOST_POINTS) -> list[Column]:
         if sum(each.weight for each in groups[-1]) >= enough:
             groups.append([])
         groups[-1].append(column)
+    # The last group may be too small: it goes to the one before.
     if len(groups) > 1 and sum(each.weight for each in groups[-1]) < enough:
         groups[-2:] = [groups[-2] + groups[-1]]
     return [joined(group)[0] for group in groups]

@@ -1,4 +1,4 @@
-"""Lines of text in a terminal, above the bars of tqdm, or in a file; and what a notebook shows in their place."""
+"""Lines of text in a terminal, above the bars of tqdm, or in a file; and the output of a notebook."""
 
 from __future__ import annotations
 
@@ -15,35 +15,32 @@ def write_line(text: str, file: TextIO | None = None) -> None:
     a line
     """
     file = file or sys.stdout
-    encoding = getattr(file, "encoding", None) or "utf-8"  # a log file may have no letters but those of ASCII
+    # Letters that the encoding of a log file lacks, such as all but ASCII, become "?" and not an error.
+    encoding = getattr(file, "encoding", None) or "utf-8"
     tqdm.write(text.encode(encoding, "replace").decode(encoding), file=file)
     file.flush()
 
 
 def is_notebook(file: TextIO | None = None) -> bool:
-    """Return whether text goes to a notebook: it does not if a file is given, or ``sys.stdout`` was redirected."""
+    """Return whether text goes to a notebook, and not to a given file or a redirected ``sys.stdout``."""
     return file is None and type(sys.stdout).__module__.startswith("ipykernel.")
 
 
 @final
 class NotebookOutput:
-    """An output below a cell of a notebook, which is replaced rather than repeated; a new cell has one of its own.
-
-    Attributes:
-        lines: for its user to keep what it is made of.
-    """
+    """An output below a cell of a notebook, which is replaced rather than repeated; a new cell has one of its own."""
 
     def __init__(self) -> None:
-        self.lines: dict[int, str] = {}
-        self._handle: Any = None
-        self._cell: int | None = None
+        self.lines: dict[int, str] = {}  # kept here by the owner of the output, to make its text of them
+        self._handle: Any = None  # of IPython, by which the output is replaced
+        self._cell: int | None = None  # number of the cell that the output is below
 
     def is_of_this_cell(self) -> bool:
         """Return whether it is below the cell that runs."""
         return self._handle is not None and self._cell == cell_number()
 
     def show(self, text: str, html: str | None = None) -> None:
-        """Show this in place of what was shown before."""
+        """Show a text in place of the last one."""
         from IPython.display import display
 
         content = {"text/plain": text} if html is None else {"text/plain": text, "text/html": html}
@@ -54,7 +51,7 @@ class NotebookOutput:
             self._handle, self._cell = shown, cell_number()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"lines": {}, "_handle": None, "_cell": None}  # a copy has an output of its own
+        return {"lines": {}, "_handle": None, "_cell": None}  # a copy makes a new output below its own cell
 
 
 def cell_number() -> int | None:

@@ -18,32 +18,37 @@ if TYPE_CHECKING:
 
     from train_manager.reporting.curves import Curve, Curves, MetricCurves
 
-FEW_POINTS = 30  # up to here each point has a marker; a single point would be invisible without
-LOG_FROM = 20.0  # from this ratio of largest to smallest loss, a linear scale flattens the rest of the training
+FEW_POINTS = 30  # up to so many points each has a marker, without which a single point is invisible
+LOG_FROM = 20.0  # ratio of largest to smallest loss from which a linear scale would flatten the rest of the training
 AXES = {"epoch": "epochs", "batch": "batches", "example": "examples seen"}
 TRAINING_COLOUR = "#707070"
 TRAINING_LOOK = {"color": TRAINING_COLOUR, "marker": "x"}
-NOISY_LOOK = {"linewidth": 0.8, "alpha": 0.8}  # of single batches
+NOISY_LOOK = {"linewidth": 0.8, "alpha": 0.8}  # for the curves of single batches
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: safe for colour blindness
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LINE_STYLES = ("-", "--", ":", "-.")  # for the sets beyond the sixth
+ROWS_OF_RANK_0 = "rows of rank 0"
+"""What the losses of batches are of if several processes train together; epochs and evaluations are of all rows."""
 STYLE = {
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "font.size": 11,
     "grid.alpha": 0.3,
-    "svg.hashsalt": "train_manager",  # the same curves give the same file
+    "svg.hashsalt": "train_manager",  # fixed, because matplotlib's ids in the file are random otherwise
 }
 
 
-def draw(training: Curves, eval_sets: Mapping[str, Curves], metrics: MetricCurves | None = None) -> Figure:
+def draw(
+    training: Curves, eval_sets: Mapping[str, Curves], metrics: MetricCurves | None = None, is_of_rank: bool = False
+) -> Figure:
     """Return a figure: the losses by epoch, by batch and by example, and below them a panel for each metric.
 
     Args:
         training: the curves of the training.
         eval_sets: the curves of the evaluation sets, by name.
         metrics: for each metric its curves by epoch, by "training" and by the names of evaluation sets.
+        is_of_rank: the losses of batches are of the rows of rank 0.
     """
     metrics = metrics or {}
     import matplotlib.style
@@ -62,7 +67,8 @@ def draw(training: Curves, eval_sets: Mapping[str, Curves], metrics: MetricCurve
         grid = figure.add_gridspec(len(heights), 6, **margins, wspace=0.564, hspace=gap, height_ratios=heights)
         scale = common_scale([training, *eval_sets.values()])
         for number, by in enumerate(AXES):
-            _draw_panel(figure.add_subplot(grid[0, 2 * number : 2 * number + 2]), by, scale, training, eval_sets)
+            panel = figure.add_subplot(grid[0, 2 * number : 2 * number + 2])
+            _draw_panel(panel, by, loss_label(by, is_of_rank), scale, training, eval_sets)
         for row, names_in_row in enumerate(rows, start=1):
             width = 6 // len(names_in_row)
             for number, name in enumerate(names_in_row):
@@ -74,7 +80,7 @@ def draw(training: Curves, eval_sets: Mapping[str, Curves], metrics: MetricCurve
 
 
 def common_scale(sets: Sequence[Curves]) -> str:
-    """Return the scale for all panels, which the smooth curves by epoch decide, if there are points yet."""
+    """Return the scale for all panels; the smooth curves by epoch decide it, once they have points."""
     smooth = [y for curves in sets for y in curves["epoch"].y]
     drawn = [y for curves in sets for curve in curves.values() for y in curve.y]
     return scale_for(smooth or drawn, drawn)
@@ -105,8 +111,18 @@ def legend_columns(names: Sequence[str]) -> int:
     return max(1, min(len(names), 140 // (max(map(len, names)) + 10)))
 
 
-def _draw_panel(axes: Axes, by: str, scale: str, training: Curves, eval_sets: Mapping[str, Curves]) -> None:
-    label_axes(axes, AXES[by], "loss", scale)
+def loss_label(by: str, is_of_rank: bool) -> str:
+    """Return the label of the losses in a panel by "epoch", "batch" or "example"."""
+    return f"loss (batches: {ROWS_OF_RANK_0})" if is_of_rank and by != "epoch" else "loss"
+
+
+def part_label(name: str, is_of_rank: bool) -> str:
+    """Return the label of a loss term, whose means over epochs are made of those of its batches."""
+    return f"{name} (part, {ROWS_OF_RANK_0})" if is_of_rank else f"{name} (part)"
+
+
+def _draw_panel(axes: Axes, by: str, label: str, scale: str, training: Curves, eval_sets: Mapping[str, Curves]) -> None:
+    label_axes(axes, AXES[by], label, scale)
     noisy = NOISY_LOOK if by != "epoch" else {}
     draw_points(axes, training[by].x, training[by].y, **TRAINING_LOOK, **noisy)
     for curves, look in zip(eval_sets.values(), looks(), strict=False):
@@ -158,11 +174,12 @@ def looks() -> Iterator[dict[str, Any]]:
 
 def for_notebook(figure: Figure) -> Figure:
     """Return the figure, which a notebook shows from now on without pyplot."""
-    figure._repr_png_ = partial(rendered, figure, "png")  # type: ignore[attr-defined]
+    # IPython calls this method of an object that a cell returns.
+    figure._repr_png_ = partial(render_figure, figure, "png")  # type: ignore[attr-defined]
     return figure
 
 
-def rendered(figure: Figure, kind: str, style: Mapping[str, Any] = STYLE) -> bytes:
+def render_figure(figure: Figure, kind: str, style: Mapping[str, Any] = STYLE) -> bytes:
     """Return the figure as "png" or "svg". The same curves give the same bytes if the figure is new."""
     file = io.BytesIO()
     import matplotlib.style

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, final
 
-MOST: Final = 1000  # drawings
-THEN: Final = 3.0  # seconds between two further ones
+MOST: Final = 1000  # drawings that are always allowed
+THEN: Final = 3.0  # seconds between two drawings after these
 
 
 @final
@@ -35,6 +35,6 @@ class Pace:
         return self._count < MOST or self._clock() - self._drawn_at >= THEN
 
     def drew(self) -> None:
-        """Take note that it was drawn."""
+        """Count a drawing."""
         self._count += 1
         self._drawn_at = self._clock()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import numpy
 
-COLOURS: Final = {1: 0, 3: 2, 4: 6}  # channels: the number that a PNG file has for grey, RGB and RGBA
+COLOURS: Final = {1: 0, 3: 2, 4: 6}  # the colour type of a PNG file for grey, RGB and RGBA, by the number of channels
 
 
 def png_of(picture: Any) -> bytes:
@@ -28,11 +28,12 @@ def png_of(picture: Any) -> bytes:
         ValueError: it is not a picture; the text says why.
     """
     if hasattr(picture, "savefig"):
-        return _drawn(picture)
+        return _draw(picture)
     pixels = pixels_of(picture)
     height, width, channels = pixels.shape
+    # The chunks of the PNG specification: 8 bits for a channel; compression, filter and interlacing are 0.
     header = struct.pack(">2I5B", width, height, 8, COLOURS[channels], 0, 0, 0)
-    lines = b"".join(b"\0" + line.tobytes() for line in pixels)  # 0: the line is not filtered
+    lines = b"".join(b"\0" + line.tobytes() for line in pixels)  # filter type 0: none
     parts = _chunk(b"IHDR", header), _chunk(b"IDAT", zlib.compress(lines, 6)), _chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
@@ -48,6 +49,7 @@ def pixels_of(picture: Any) -> numpy.ndarray[Any, Any]:
     is_tensor = hasattr(picture, "detach")
     if is_tensor:
         picture = picture.detach()
+        # numpy lacks bfloat16, and half precision would round the bytes below.
         picture = (picture.float() if picture.is_floating_point() else picture).cpu()
     found = numpy.asarray(picture)
     shape, kind = found.shape, found.dtype
@@ -66,6 +68,7 @@ def pixels_of(picture: Any) -> numpy.ndarray[Any, Any]:
         return numpy.ascontiguousarray(found if kind == numpy.uint8 else found * numpy.uint8(255))
     if not numpy.isfinite(found).all():
         raise ValueError("has numbers that are not finite")
+    # Adding a half rounds to the nearest byte; `astype` alone would round down.
     return numpy.ascontiguousarray((found.clip(0, 1) * 255 + 0.5).astype(numpy.uint8))
 
 
@@ -73,7 +76,7 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
-def _drawn(figure: Any) -> bytes:
+def _draw(figure: Any) -> bytes:
     from io import BytesIO
 
     file = BytesIO()

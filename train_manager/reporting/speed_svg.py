@@ -1,4 +1,4 @@
-"""How fast a training is, as one SVG file: a panel for each figure."""
+"""How fast a run is, as one SVG file: a panel for each metric."""
 
 from __future__ import annotations
 

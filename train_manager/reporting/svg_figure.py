@@ -22,8 +22,8 @@ WIDTH: Final = 1300
 NARROW: Final = 720  # of a picture with one panel in a row: its texts can be read on a phone too
 LEFT, RIGHT, TOP, BELOW = 72, 14, 12, 46  # pixels around the plot of a panel: numbers and names of its axes
 LEGEND_LINE: Final = 24
-LARGEST: Final = 1e290  # beyond it, as for nan, a curve has a gap: sums of pixels would overflow
-FEW_POINTS: Final = 30  # up to here each point has a marker; a single point would be invisible without
+LARGEST: Final = 1e290  # a curve has a gap at larger values, as at nan: the range of the axis would overflow
+FEW_POINTS: Final = 30  # up to so many points each has a marker, without which a single point is invisible
 DASHES: Final = {"-": "", "--": "7 3", ":": "2 3", "-.": "7 3 2 3"}
 MARKERS: Final = {
     "x": "M-3.5-3.5 3.5 3.5M-3.5 3.5 3.5-3.5",
@@ -129,11 +129,13 @@ class Axis:
     def __init__(
         self, values: Sequence[float], begin: float, end: float, *, is_log: bool = False, room: float = 0.05
     ) -> None:
+        # Without values the axis runs over one decade, or from 0 to 1.
         found = [value for value in values if can_be_drawn(value)] or ([1.0, 10.0] if is_log else [0.0, 1.0])
         low, high = min(found), max(found)
         self._is_log, self._begin, self._end = is_log, begin, end
         if is_log:
             low, high = math.log10(low), math.log10(high)
+        # All values are equal, up to rounding: the axis needs some width to divide by.
         is_one_value = high - low <= 1e-9 * max(abs(low), abs(high), LARGEST**-1)
         room = (0.05 * abs(high) or 0.5) if is_one_value else room * (high - low)
         self.low, self.high = low - max(room, LARGEST**-1), high + max(room, LARGEST**-1)
@@ -144,7 +146,7 @@ class Axis:
         return self._begin + (value - self.low) / (self.high - self.low) * (self._end - self._begin)
 
     def ticks(self, most: int, *, whole: bool = False) -> list[float]:
-        """Return round values: 1, 2 or 5 times a power of ten; on an axis of logarithms 1, 2 and 5 of each if few."""
+        """Return round values: multiples of 1, 2 or 5 times a power of ten, on a log axis these numbers themselves."""
         if self._is_log:
             return self._log_ticks(most)
         step = _round_step((self.high - self.low) / most, whole=whole)
@@ -153,6 +155,7 @@ class Axis:
 
     def _log_ticks(self, most: int) -> list[float]:
         decades = range(math.floor(self.low), math.ceil(self.high) + 1)
+        # Three ticks in each decade if they fit, else one; if even these are too many, each n-th of them.
         for of_each in ((1, 2, 5), (1,)):
             found = [m * 10.0**n for n in decades for m in of_each if self.low <= math.log10(m * 10.0**n) <= self.high]
             if len(found) <= most:
@@ -166,6 +169,7 @@ def can_be_drawn(value: float) -> bool:
 
 def _round_step(step: float, *, whole: bool) -> float:
     power = 10.0 ** math.floor(math.log10(step))
+    # The factor 1e-9 forgives rounding: a step of exactly 0.2 must not become 0.5.
     rounded = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * (1 - 1e-9))
     return max(1.0, rounded) if whole else rounded
 
@@ -194,6 +198,7 @@ def _panel(panel: Panel, box: _Box) -> Iterator[str]:
     yield f'<path class="axis" d="M{box.left:.1f} {box.top:.1f}V{box.bottom:.1f}H{box.right:.1f}"/>'
     middle, centre = (box.left + box.right) / 2, (box.top + box.bottom) / 2
     yield f'<text x="{middle:.1f}" y="{box.bottom + 38:.1f}" text-anchor="middle">{escape(panel.x_label)}</text>'
+    # The name of the y axis runs upwards, so the text is turned around its own place.
     turned = f"translate({box.left - 56:.1f} {centre:.1f}) rotate(-90)"
     name = escape(short_name(panel.y_label, 30))
     yield f'<text transform="{turned}" text-anchor="middle">{name}</text>'
@@ -234,7 +239,7 @@ def _marker(look: Look, x: float, y: float) -> str:
 
 
 def _legend(legend: Sequence[tuple[str, Look]], top: float, columns: int, within: int) -> Iterator[str]:
-    """Give the entries, in columns of one width, in the middle of the picture."""
+    """Yield the entries, in columns of one width, in the middle of the picture."""
     names = [short_name(name) for name, _ in legend]
     width = _entry_width(names)
     left = (within - width * min(columns, len(names))) / 2
@@ -255,4 +260,5 @@ def columns_of_legend(names: Sequence[str], within: int) -> int:
 
 
 def _entry_width(names: Sequence[str]) -> int:
+    # The sample of the line, and 8 pixels for each letter.
     return 60 + 8 * max(map(len, names), default=0)

@@ -15,11 +15,11 @@ def text_table(columns: Mapping[str, Mapping[str, float]], corner: str = "") -> 
     moving_loss    0.3750
     """
     rows = list(dict.fromkeys(row for values in columns.values() for row in values))
-    lines = [[corner, *columns], *([row, *(shown_figure(values, row) for values in columns.values())] for row in rows)]
-    return aligned(lines)
+    lines = [[corner, *columns], *([row, *(number_cell(values, row) for values in columns.values())] for row in rows)]
+    return align_columns(lines)
 
 
-def shown_figure(values: Mapping[str, float], row: str) -> str:
+def number_cell(values: Mapping[str, float], row: str) -> str:
     """Return the text of a number, in few characters; empty if the row has none."""
     if row not in values:
         return ""
@@ -27,10 +27,10 @@ def shown_figure(values: Mapping[str, float], row: str) -> str:
     return f"{value:.4f}" if 0.01 <= abs(value) < 10_000 or value == 0 else f"{value:.4g}"
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> str:
+def align_columns(lines: Sequence[Sequence[str]]) -> str:
     """Return lines of cells as text, with the first column to the left and the others to the right.
 
-    >>> print(aligned([["hook", "us"], ["EMA.post_train", "7.5"]]))
+    >>> print(align_columns([["hook", "us"], ["EMA.post_train", "7.5"]]))
     hook             us
     EMA.post_train  7.5
     """

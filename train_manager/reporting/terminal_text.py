@@ -1,4 +1,4 @@
-"""Texts from elsewhere in a terminal: their width in cells, shortened to fit, and without what a terminal obeys."""
+"""Foreign texts in a terminal: their width in cells, shortened to fit, and without escape sequences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEAD: Final = 8  # characters before the first difference of texts that are shor
 
 
 def printable(text: str) -> str:
-    r"""Return a text with escapes in place of what is not printed: colours, bells, line ends, marks of direction.
+    r"""Return a text with the characters escaped that a terminal obeys: colours, bells, line ends, marks of direction.
 
     >>> print(printable("a\x1b[31mred\nb"))
     a\x1b[31mred\nb
@@ -35,7 +35,7 @@ def width_of(text: str) -> int:
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
-def padded(text: str, width: int, *, left: bool = True) -> str:
+def pad(text: str, width: int, *, left: bool = True) -> str:
     """Return a text with blanks up to a width."""
     blanks = " " * (width - width_of(text))
     return text + blanks if left else blanks + text
@@ -50,14 +50,15 @@ def cut(text: str, most: int) -> str:
     if width_of(text) <= most:
         return text
     kept = _head(text, most - 1)
-    for _ in range(3):  # the number's own length bears on what is left out
+    # The digits of the number need room themselves, so it is computed until it does not change any more.
+    for _ in range(3):
         more = f"{ELLIPSIS} +{len(text) - len(kept)}"
         kept = _head(text, max(1, most - len(more)))
     return kept + f"{ELLIPSIS} +{len(text) - len(kept)}"
 
 
 def cut_middle(text: str, most: int) -> str:
-    """Return a path or a name that fits: both ends of it tell it from others.
+    """Return a path or a name that fits, without its middle: names differ at their ends.
 
     >>> cut_middle("runs/a/very/long/path/lr-0.1", 15)
     'runs/a/…/lr-0.1'
@@ -69,7 +70,7 @@ def cut_middle(text: str, most: int) -> str:
 
 
 def cut_alike(texts: Sequence[str], most: int) -> list[str]:
-    """Return texts that fit, and still differ if they do: what they have in common at the beginning goes first.
+    """Return texts that fit and still differ, without the beginning that they share if need be.
 
     >>> cut_alike(["a long beginning, then 1", "a long beginning, then 2"], 16)
     ['…hen 1', '…hen 2']
@@ -99,7 +100,7 @@ def cut_around(texts: Sequence[str], most: int) -> list[str]:
 
 
 def _in_common(texts: Sequence[str]) -> int:
-    """Return how many letters texts have in common at their beginning."""
+    """Return the number of letters that texts share at their beginning."""
     places = enumerate(zip(*texts, strict=False))
     return next((place for place, letters in places if len(set(letters)) > 1), min(map(len, texts)))
 
@@ -117,6 +118,7 @@ def _head(text: str, width: int) -> str:
 
 
 def _cells(letter: str) -> int:
+    # An accent is drawn over the letter before it; wide East Asian letters take two cells.
     if unicodedata.combining(letter):
         return 0
     return 2 if unicodedata.east_asian_width(letter) in "WF" else 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST_NUMBERS = 8  # of a tuple that is shown number by number
+MOST_NUMBERS = 8  # numbers of a tuple that are shown one by one
 
 
 def texts_of(name: str, value: Any, between: str = "=") -> list[str]:
@@ -27,7 +27,7 @@ def texts_of(name: str, value: Any, between: str = "=") -> list[str]:
 
 
 def once(texts: Iterable[str], between: str = "=") -> list[str]:
-    """Return texts without those whose name has come before, as ``loss`` does in ``loss`` and in ``metrics``.
+    """Return the first text of each name, since ``loss`` is an entry of ``metrics`` too.
 
     >>> once(["loss=0.5", "loss=0.5", "accuracy=0.9"])
     ['loss=0.5', 'accuracy=0.9']
@@ -63,11 +63,11 @@ def text_of(value: Any) -> str:
     return type(value).__name__
 
 
-def figure_text(value: float) -> str:
-    """Return a number with four significant digits, so that figures below each other have the same length.
+def number_text(value: float) -> str:
+    """Return a number with four significant digits, so that numbers below each other have the same length.
 
     >>> import torch
-    >>> figure_text(0.5), figure_text(torch.tensor(12345.678)), figure_text(1e-7), figure_text(3)
+    >>> number_text(0.5), number_text(torch.tensor(12345.678)), number_text(1e-7), number_text(3)
     ('0.5000', '12346', '1.000e-07', '3')
     """
     if isinstance(value, Integral):
@@ -79,7 +79,7 @@ def figure_text(value: float) -> str:
 
 
 def short_name(name: str, most: int = 90) -> str:
-    """Return a name that fits into a legend or a header: a long one is cut in the middle, for ends differ.
+    """Return a name that fits into a legend or a header; a long one loses its middle, since names differ at the ends.
 
     >>> short_name("validation set of the year 2024, second half", most=20)
     'validation…cond half'
@@ -115,5 +115,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_tensor(value: Any) -> TypeGuard[Tensor]:
+    # A program that has not imported torch has no tensors, and need not wait for the import.
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)

@@ -2,9 +2,9 @@
 
 Its rooms; each imports only those above it:
 
-    code       which code a training ran, and how it is put back
+    code       which code a run used, and how it is put back
     record     what a run was and what it measured
-    sending    its figures, sent to other tools
+    sending    its metrics, sent to other tools
     comparing  what differs between runs
     showing    a run as a page, which a browser shows
     repeating  a recorded run is run again

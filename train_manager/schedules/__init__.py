@@ -15,7 +15,7 @@ was, also the fixtures that it modifies or provides.
 
 Its files in reading order; each imports only those above it:
 
-    rules         how each schedule decides whether the hook runs
+    rules         the rule by which each schedule decides whether the hook runs
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def every(n: int, *, first: bool = False, of: str | None = None) -> Schedule:
     n = require_count(n, "every's n", at_least=1, cure="write @every(50)", error=HookError)
     if not isinstance(first, bool):
         raise _invalid("every", "every's first must be True or False", first, "write @every(50, first=True)")
-    if of is None:
+    if of is None:  # the stage of the hook itself
         return Every(n, first)
     if not (isinstance(of, str) and of.isidentifier()) or of == EVERY_STAGE:
         cure = 'give the name of one stage: @every(50, of="train_optimizer_step")'
@@ -181,14 +181,14 @@ def when(function: Callable[..., Any]) -> Schedule:
     Raises:
         HookError: it is not a function.
     """
-    if not callable(function) or isinstance(function, Schedule):
+    if not callable(function) or isinstance(function, Schedule):  # `@when(every(2))`: a schedule can be called too
         cure = "give a function of fixtures: @when(lambda loss: loss < .1)"
         raise _invalid("when", "when's argument must be a function", function, cure)
     return When(function)
 
 
 def scheduled(extension: AnExtension, hook: str, *schedules: Schedule) -> AnExtension:
-    """Add schedules to a hook of one object, above those of its class; the class stays as it is.
+    """Add schedules to a hook of one object, in addition to the schedules of its class.
 
     >>> from train_manager import Extension, every, scheduled
     >>> class Watcher(Extension):
@@ -212,7 +212,7 @@ def scheduled(extension: AnExtension, hook: str, *schedules: Schedule) -> AnExte
         HookError: there is no such hook, or the extension was added already.
     """
     _require_hook(extension, hook)
-    for schedule in schedules or (None,):
+    for schedule in schedules or (None,):  # None: no schedule was given, which is refused as a wrong one is
         if not isinstance(schedule, Schedule):
             must = f"the schedule of {type(extension).__name__}.{hook} must be a Schedule"
             raise _invalid("scheduled", must, schedule, "give one, such as every(50)")
@@ -234,6 +234,7 @@ With another schedule, it is the first opening at which that one lets the hook r
 
 
 def _require_hook(extension: Extension, hook: str) -> None:
+    """Refuse a hook that the object does not have, and an object that was added already."""
     label = type(extension).__name__
     if not isinstance(extension, Extension):
         cure = 'give an object: scheduled(LossCurves(), "post_eval", every(2))'
@@ -242,7 +243,7 @@ def _require_hook(extension: Extension, hook: str) -> None:
     if hook not in hooks:
         cure = did_you_mean(near(str(hook), hooks)) or f"its hooks: {', '.join(hooks) or 'none'}"
         raise HookError(f"{label} has no hook {hook!r:.60} to schedule", name=str(hook), cure=cure)
-    if is_serving(extension):  # its plans are made, and would not see another schedule
+    if is_serving(extension):  # its hooks were read with their schedules as it was added
         what = f"{label}.{hook} cannot be scheduled: the extension was added already"
         raise HookError(what, name=hook, cure="schedule its hooks before you add it")
 

@@ -1,7 +1,7 @@
-"""How each schedule decides whether its hook runs: the classes behind the decorators of ``schedules``.
+"""The rules of schedules, which decide whether a hook runs: the classes behind the decorators of ``schedules``.
 
-What a schedule remembers goes into checkpoints. All else that it keeps belongs to one run of one process, so
-``load_state_dict`` resets it, and ``copy`` does if a copy would share it.
+Attributes in ``remembers`` go into checkpoints. All other state belongs to one run of one process, so that
+``load_state_dict`` resets it; ``copy`` does too where a copy would share it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,12 @@ from train_manager.telling.errors import HookError
 
 @dataclass(frozen=True, slots=True)
 class CallProgress:
-    """How far the present training call has come.
+    """How far the present training call has come."""
 
-    Attributes:
-        run: the number of the call; no other call has it, also of another manager.
-        done: steps of this call, including the present one, so that its pre and post hooks read the same.
-        total: steps that this call will do; None while that is unknown.
-        ends: finds out whether the present step is the last of this call, as far as is known.
-    """
-
-    run: int
-    done: int
-    total: int | None
-    ends: Callable[[], bool]
+    run: int  # the number of the training call, which is unique in the process, also among several managers
+    done: int  # steps of this training call, with the present one, so that its pre and post hooks read the same number
+    total: int | None  # steps that this training call will do; None while that is unknown
+    ends: Callable[[], bool]  # finds out whether the present step is the last, as far as that is known
 
     @property
     def is_last(self) -> bool:
@@ -42,7 +35,7 @@ class CallProgress:
         return self.ends()
 
 
-_calls = [0]
+_calls = [0]  # the number of the last training call in this process; a list, so that functions can write it
 
 
 def new_call() -> int:
@@ -51,15 +44,15 @@ def new_call() -> int:
     return _calls[0]
 
 
-def known_call(number: int) -> int:
-    """Return the number of a call that goes on from a checkpoint; no new call will have it."""
+def reserve_call_number(number: int) -> int:
+    """Return the number of a training call that resumes from a checkpoint; no new training call will have it."""
     _calls[0] = max(_calls[0], number)
     return number
 
 
 @contextmanager
-def preserved_call_numbers() -> Iterator[None]:
-    """Give the calls after a ``with`` block the numbers that they have without it."""
+def preserve_call_numbers() -> Iterator[None]:
+    """Give the training calls after a ``with`` block the numbers that they would have without the block."""
     before = _calls[0]
     try:
         yield
@@ -74,28 +67,32 @@ class Counted(Schedule):
 
     def __init__(self) -> None:
         self.count = 0
-        # By depth: if a stage nests in itself, the post hook of the outer one runs after the inner one was counted.
+        # Whether the hook runs, by the depth of the open stage: if a stage nests in itself, the post hook of the outer
+        # stage asks after the inner stage was counted.
         self._runs: dict[int, bool] = {}
 
     def opened(self, stage: Scope, alive: Mapping[str, Any]) -> None:
         manager = alive.get("train_manager")
-        if manager is None or stage.name not in manager.resumed_stages:  # else counted before the checkpoint
+        # A stage that a resumed run opens again was counted before the checkpoint.
+        if manager is None or stage.name not in manager.resumed_stages:
             self.count += 1
         self._runs[stage.depth] = self._includes(self.count)
 
     def should_run(self, stage: Scope) -> bool:
-        return self._runs.get(stage.depth, False)  # False if the extension was added while the stage was open
+        return self._runs.get(stage.depth, False)  # False: the extension was added after the stage had opened
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._runs = dict.fromkeys(self._runs, self._includes(self.count))  # the run is open as a checkpoint is loaded
+        # A checkpoint is loaded while stages are open: their post hooks run as the loaded count decides.
+        self._runs = dict.fromkeys(self._runs, self._includes(self.count))
 
     def copy(self) -> Self:
         made = super().copy()
-        made._runs = {}
+        made._runs = {}  # else both copies would write the same dict
         return made
 
     def _includes(self, count: int) -> bool:
+        """Return whether the hook runs at the opening of this number."""
         raise NotImplementedError
 
 
@@ -125,8 +122,10 @@ class EveryOf(Schedule):
     def __init__(self, n: int, first: bool, of: str) -> None:
         self.n, self.first, self.of = n, first, of
         self.count = 0  # how often the other stage has ended
-        self.ran_at = 0  # the count at which the hook ran last: a count and not a turn, so that n may change
-        self._asked_at = 0  # an around-hook finishes later than it was asked, and the count has gone on
+        # The count at which the hook ran last. Not the number of its turn, since `n` may differ after a checkpoint.
+        self.ran_at = 0
+        # The count when the schedule was asked last: until an around-hook finishes, the count continues.
+        self._asked_at = 0
 
     def __repr__(self) -> str:
         return f"every({self.n}{', first=True' if self.first else ''}, of={self.of!r})"
@@ -154,7 +153,8 @@ class Exponentially(Counted):
     def __init__(self, start: int, factor: float) -> None:
         super().__init__()
         self.start, self.factor = start, factor
-        self._next = self._gap = float(start)  # not rounded, so that the gaps stay exact; may become infinite
+        # The next opening, and the gap before it. Not rounded, so that the gaps stay exact; both may become infinite.
+        self._next = self._gap = float(start)
 
     def __repr__(self) -> str:
         return f"exponentially({self.start}, {self.factor})"
@@ -164,7 +164,7 @@ class Exponentially(Counted):
         super().load_state_dict(state)
 
     def _includes(self, count: int) -> bool:
-        while count >= self._next + 0.5:  # that opening is past; round() would fail if it is infinite
+        while count >= self._next + 0.5:  # that opening is past; `round(inf)` would raise an error
             self._gap *= self.factor
             self._next += self._gap
         return count >= self._next - 0.5
@@ -179,7 +179,7 @@ class AtMost(Schedule):
 
     def __init__(self, n: int) -> None:
         self.n = n
-        self._run: int | None = None  # None before the first run, and in a run that goes on from a checkpoint
+        self._run: int | None = None  # the present run; None before the first, and as a run resumes from a checkpoint
         self._times = 0  # how often the hook has run in this run
         self._last = 0  # the step at which it last ran
         self._step = 0  # the present step
@@ -189,7 +189,7 @@ class AtMost(Schedule):
 
     def should_run(self, train_manager: Any = None) -> bool:
         progress = _progress_of(train_manager, self)
-        # Another run begins. After a checkpoint, `_run` is None and only a smaller step tells that a run begins anew.
+        # Another run begins. After a checkpoint, `_run` is None, and only a smaller step shows that a run begins anew.
         if progress.done < self._last or self._run not in (None, progress.run):
             self._times = self._last = 0
         self._run, self._step = progress.run, progress.done
@@ -206,9 +206,12 @@ class AtMost(Schedule):
         self._run = None
 
     def _next_step(self, total: int | None) -> float:
+        """Return the step from which on the hook may run again."""
         left = self.n - self._times
-        if total is not None and total > self._last:  # a total that was estimated may be past
+        # The steps that are left, divided by the times that are left. An estimated total may be past already.
+        if total is not None and total > self._last:
             return self._last + max(1, math.ceil((total - self._last) / max(1, left)))
+        # The end is unknown: steps 1, 2, 4, 8, ...
         return max(1, 2 * self._last) if left > 0 else math.inf
 
 
@@ -218,12 +221,13 @@ class Periodically(Schedule):
     """Run when a time has passed since the hook ran last."""
 
     remembers = ("elapsed",)
+    by_clock = True
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds, self.clock = seconds, clock
-        self.elapsed = 0.0  # since the hook ran last, without the time between runs
-        self._measured_at: float | None = None  # the moment up to which it is measured
-        self._run: int | None = None
+        self.elapsed = 0.0  # seconds since the hook ran last, without the time between runs
+        self._measured_at: float | None = None  # the moment up to which `elapsed` is measured; None: not in this run
+        self._run: int | None = None  # the present run; None if there is no TrainManager
 
     def __repr__(self) -> str:
         return f"periodically({self.seconds:g})"
@@ -232,7 +236,7 @@ class Periodically(Schedule):
         manager = alive.get("train_manager")
         run = None if manager is None else manager.progress.run
         if run != self._run:
-            self._run, self._measured_at = run, None  # the time since then was between two runs
+            self._run, self._measured_at = run, None  # the time since the last measurement was between two runs
         self._measure()
 
     def should_run(self, stage: Scope) -> bool:
@@ -243,6 +247,8 @@ class Periodically(Schedule):
         self.elapsed, self._measured_at = 0.0, self.clock()
 
     def state_dict(self) -> dict[str, Any]:
+        # A checkpoint may be saved long after the last measurement. Saving must not change the schedule, so that the
+        # time since is added to the copy only.
         since = 0.0 if self._measured_at is None else self.clock() - self._measured_at
         return {"elapsed": self.elapsed + since}
 
@@ -262,8 +268,8 @@ class OrAtEnd(Schedule):
     """Run when another schedule does, and once at the last step of each run, whatever the other one says there."""
 
     def __init__(self, other: Exponentially | Periodically) -> None:
-        self.other = other
-        self._ending: int | None = None  # the run, if it is at its last step
+        self.other, self.by_clock = other, other.by_clock
+        self._ending: int | None = None  # the present run if it is at its last step, else None
         self._ended: int | None = None  # the last run at whose last step the hook has run
 
     def __repr__(self) -> str:
@@ -276,7 +282,7 @@ class OrAtEnd(Schedule):
         progress = _progress_of(train_manager, self)
         is_last = progress.is_last
         self._ending = progress.run if is_last else None
-        runs = self.other.should_run(stage)  # asked at the last step too, for `Periodically` measures its time there
+        runs = self.other.should_run(stage)  # called at the last step too: `Periodically` measures its time in it
         return self._ended != progress.run if is_last else runs
 
     def finished(self) -> None:
@@ -289,7 +295,7 @@ class OrAtEnd(Schedule):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.other.load_state_dict(state)
-        self._ended = None  # the run goes on with another number
+        self._ended = None  # a run that resumes has another number
 
     def copy(self) -> Self:
         made = super().copy()
@@ -328,13 +334,14 @@ class When(Schedule):
     """Run if a function of fixtures returns something true."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.should_run = function  # not called by a method: its own parameters name the fixtures
+        self.should_run = function  # no method around it: the parameters of the function itself name the fixtures
 
     def __repr__(self) -> str:
         return f"when({getattr(self.should_run, '__name__', self.should_run)})"
 
 
 def _progress_of(train_manager: Any, schedule: Schedule) -> CallProgress:
+    """Return the progress of the training call; refuse an Extensible that does not know its end."""
     if train_manager is None:
         raise HookError(
             f"@{schedule} must know when the training ends, but there is no TrainManager",

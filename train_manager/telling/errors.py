@@ -1,4 +1,4 @@
-"""The errors of the library, and how they are told. Nothing here decides: the other files raise.
+"""The errors of the library, and their text. This file raises none of them.
 
 TrainManagerError
 ├── FixtureNotFound    (KeyError)          a name that is read or modified is not alive
@@ -12,7 +12,8 @@ TrainManagerError
 ├── InputError         (ValueError)        an argument, the data, or the result of the model or the loss is invalid
 │   ├── ArgumentError  (TypeError too)     a class is made with arguments that it does not have
 │   └── CheckpointError                    a checkpoint cannot be written, is damaged, or does not fit
-└── NonFiniteLoss      (ArithmeticError)   the loss is nan or infinite
+├── NonFiniteLoss      (ArithmeticError)   the loss is nan or infinite
+└── RankError          (RuntimeError)      another of the processes that train together has failed, or does not come
 
 Every error holds its data as attributes and renders them as lines: what happened, which line asked
 (file:line), which stages are open, what is alive, and the cure.
@@ -23,6 +24,8 @@ from __future__ import annotations
 import difflib
 import textwrap
 from collections.abc import Iterable, Sequence
+
+from train_manager.telling.source_locations import is_own_line
 
 __all__ = [
     "ArgumentError",
@@ -36,12 +39,13 @@ __all__ = [
     "NoStageOpen",
     "NonFiniteLoss",
     "OrderError",
+    "RankError",
     "StageError",
     "TrainManagerError",
 ]
 
-SHOWN_NAMES = 30  # more than any point of a TrainManager has; a list without end would hide the cure below it
-WIDTH = 100  # of the lines that such a list takes
+SHOWN_NAMES = 30  # of the live fixtures; a TrainManager has fewer, and a list without end would hide the cure below it
+WIDTH = 100  # of the lines of this list, in characters
 
 
 class TrainManagerError(Exception):
@@ -54,8 +58,8 @@ class TrainManagerError(Exception):
         asked_at: the line that asked, as ``file:line``.
         defined_at: the line that has defined the same name before.
         requests: the fixtures that were being computed, outermost first, if fixtures asked for fixtures.
-        stages: names of the open stages, outermost first; None if stages play no part.
-        alive: names of the live fixtures; None if they play no part.
+        stages: names of the open stages, outermost first; None if the error is not about stages.
+        alive: names of the live fixtures; None if the error is not about fixtures.
         nearest: what may be meant by ``name``, best first.
         cure: what to do about it.
     """
@@ -86,13 +90,16 @@ class TrainManagerError(Exception):
         self.nearest: tuple[str, ...] = tuple(nearest)
         self.cure = cure
 
-    def __str__(self) -> str:  # KeyError's own would be the repr of the message
+    # Written here, since the `__str__` of KeyError is the repr of the message, with its quotes and `\n`.
+    def __str__(self) -> str:
+        # First the lines and the way that led to the error, then the state at that moment; the cure comes last.
         rows = [
             ("defined at", self.defined_at),
-            ("asked at", self.asked_at),
+            # A line of this library shows nothing that the user could correct; the first line names its hook.
+            ("asked at", "" if is_own_line(self.asked_at) else self.asked_at),
             *(("requested by", request) for request in self.requests),
             ("open stages", "" if self.stages is None else " > ".join(self.stages) or "none"),
-            ("alive", "" if self.alive is None else _shortened(self.alive)),
+            ("alive", "" if self.alive is None else _abbreviate_names(self.alive)),
         ]
         lines = [f"  {label:<12} {text}" for label, text in rows if text]
         return "\n".join([self.what, *lines, *([f"  {self.cure}"] if self.cure else [])])
@@ -134,6 +141,7 @@ class CheckError(TrainManagerError, ValueError):
         self.mistakes: tuple[TrainManagerError, ...] = tuple(mistakes)
 
     def __str__(self) -> str:
+        # The further lines of a mistake are indented below its number.
         numbered = (f"{number}. {mistake}" for number, mistake in enumerate(self.mistakes, start=1))
         return "\n".join([self.what, *(line.replace("\n", "\n   ") for line in numbered)])
 
@@ -154,6 +162,10 @@ class CheckpointError(InputError):
     """A checkpoint cannot be written, is damaged, or does not fit the training."""
 
 
+class RankError(TrainManagerError, RuntimeError):
+    """Another of the processes that train together has failed, has ended, or does not come."""
+
+
 class NonFiniteLoss(TrainManagerError, ArithmeticError):
     """The training loss is nan or infinite.
 
@@ -169,11 +181,12 @@ class NonFiniteLoss(TrainManagerError, ArithmeticError):
 
 
 for _error in (TrainManagerError, *TrainManagerError.__subclasses__(), *InputError.__subclasses__()):
-    _error.__module__ = "train_manager"  # users import it from there, and read so in a traceback
+    _error.__module__ = "train_manager"  # a traceback shows the module that users import the error from
 
 
 def near(name: str, candidates: Iterable[str], cutoff: float = 0.7) -> tuple[str, ...]:
-    """Return the names most like ``name``, best first; those that share less than ``cutoff`` are left out."""
+    """Return the names most like ``name``, best first; names with a likeness below ``cutoff`` are left out."""
+    # Sorted, since the order of a set, which decides between names of equal likeness, differs from process to process.
     return tuple(difflib.get_close_matches(name, sorted(set(candidates) - {name}), n=3, cutoff=cutoff))
 
 
@@ -182,7 +195,8 @@ def did_you_mean(names: Sequence[str]) -> str:
     return f"did you mean {names[0]!r}?" if names else ""
 
 
-def _shortened(names: Sequence[str]) -> str:
+def _abbreviate_names(names: Sequence[str]) -> str:
+    """Return the names in lines of ``WIDTH`` below the first, without those beyond ``SHOWN_NAMES``."""
     more = len(names) - SHOWN_NAMES
     shown = ", ".join(names[:SHOWN_NAMES]) + (f", ... ({more} more)" if more > 0 else "") or "nothing"
     return f"\n{' ' * 15}".join(textwrap.wrap(shown, WIDTH, break_long_words=False))

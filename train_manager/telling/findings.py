@@ -1,25 +1,23 @@
-"""What checks of a training have found, in one shape for all of them, and how far each check could look."""
+"""The findings of checks of a training, in one form for all checks, and how far each check could look."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, Self, final, overload
+from typing import Any, Literal, Self, final, overload
 
 from train_manager.telling.errors import TrainManagerError
+from train_manager.telling.wrapping import line_width, wrap_text
 
 Level = Literal["error", "warning", "note"]
 """How bad it is: the training is wrong; it may be; something that is so on purpose, but worth knowing."""
 
-WIDTH: Final = 110  # characters of a line of the table
-
 
 class FoundError(TrainManagerError, AssertionError):
-    """Checks have found something where nothing was to be found.
+    """Raised by ``Findings.require_none``: a check has found a mistake, or could not look.
 
     Attributes:
-        findings: all that they have found.
+        findings: the findings of all checks.
     """
 
     def __init__(self, findings: Findings) -> None:
@@ -59,12 +57,12 @@ class Finding:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What makes it the same finding as another one, whatever was measured."""
+        """The fields by which two findings are the same, whatever their numbers."""
         return self.check, self.what, self.where
 
     @property
     def in_a_line(self) -> str:
-        """What it tells, for a warning."""
+        """The finding in one line, for a warning."""
         place = f": {self.where}" if self.where else ""
         return f"{self.what}{place} ({self.cure})" if self.cure else f"{self.what}{place}"
 
@@ -87,7 +85,7 @@ class Coverage:
         check: the check.
         text: what was compared, or why the check could not look.
         could_look: whether the check has looked at all. One that has not is never called clean.
-        answer: what is told where nothing was found; "nothing to compare" if there is nothing that can be wrong.
+        answer: the answer if nothing was found; "nothing to compare" if nothing can be wrong.
     """
 
     check: str
@@ -98,7 +96,7 @@ class Coverage:
 
 @final
 class Findings(Sequence[Finding]):
-    """What checks have found, and how far each has looked.
+    """The findings of checks, and how far each check has looked.
 
     >>> findings = Findings(covered=[Coverage("batch leak", "12 of 12 changes ran, train mode")])
     >>> print(findings)
@@ -106,8 +104,8 @@ class Findings(Sequence[Finding]):
     >>> findings.require_none()
 
     Args:
-        found: what was found.
-        covered: how far each check has looked; a check has one of these also if it has found something.
+        found: the findings.
+        covered: how far each check has looked; a check with findings has an entry too.
     """
 
     def __init__(self, found: Iterable[Finding] = (), covered: Iterable[Coverage] = ()) -> None:
@@ -116,7 +114,7 @@ class Findings(Sequence[Finding]):
 
     @classmethod
     def not_looked(cls, check: str, reason: str) -> Self:
-        """Return what a check tells that could not look."""
+        """Return the findings of a check that could not look: none, with the reason."""
         return cls(covered=[Coverage(check, reason, could_look=False)])
 
     @overload
@@ -147,6 +145,7 @@ class Findings(Sequence[Finding]):
             raise FoundError(self)
 
     def __str__(self) -> str:
+        # Checks with findings come first; each check has one block of lines.
         checks = list(dict.fromkeys(one.check for one in (*self, *self.covered)))
         width = max(map(len, checks), default=0) + 2
         return "\n".join(line for check in checks for line in self._lines(check, width))
@@ -155,16 +154,15 @@ class Findings(Sequence[Finding]):
         return f"<Findings: {len(self)} of {len(self.covered)} checks>"
 
     def _lines(self, check: str, width: int) -> Iterator[str]:
-        """Yield those of one check in the table; what is too long goes on below its own beginning."""
+        """Yield the lines of one check in the table; a line that is too long continues below its own beginning."""
         lines = [line for one in self if one.check == check for line in str(one).splitlines()]
+        # A check of several objects has an entry for each: entries with the same answer share a line.
         covered: dict[str, list[str]] = {}
         for one in (one for one in self.covered if one.check == check):
             answer = "looked at" if lines else one.answer
             covered.setdefault(answer if one.could_look else "could not look", []).append(one.text)
         head = f"{check:<{width}}"
         for line in [*lines, *(f"{answer}: {', '.join(dict.fromkeys(texts))}" for answer, texts in covered.items())]:
-            below = " " * (width + (9 if line.startswith("  ") else 2))  # below what a label tells
-            yield from textwrap.wrap(
-                head + line, WIDTH, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
-            )
-            head = " " * width
+            below = " " * (width + (9 if line.startswith("  ") else 2))  # 9: behind the labels `where` and `do`
+            yield from wrap_text("", head + line, below, line_width())
+            head = " " * width  # the name of the check is only before its first line

@@ -1,4 +1,4 @@
-"""How values are shown in a ``repr``: in a few words, without a look inside of what may be large, slow or read once."""
+"""Values in a ``repr``: in a few words, without a look inside of objects that may be large, slow or read only once."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 LONGEST: Final = 100
-"""A ``repr`` of one thing, in characters; several stand on a line of a terminal or in a cell of a table."""
+"""The longest ``repr`` of one object, in characters; several stand on a line of a terminal or in a cell of a table."""
 
-_ABSENT: Final = object()
+_ABSENT: Final = object()  # stands for an argument that no attribute holds; None may be a value
 _SHOWN_ITEMS: Final = 4
 
 
 def cut(text: str, longest: int = LONGEST) -> str:
-    """Return a text of one line, at most so long."""
+    """Return a text in one line, cut after ``longest`` characters."""
     text = " ".join(text.split())
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
@@ -34,24 +34,25 @@ def short(value: Any) -> str:
     if value is None or isinstance(value, int | str | os.PathLike):
         return cut(str(value) if isinstance(value, os.PathLike) else repr(value), 60)
     if isinstance(value, list | tuple):
-        return f"[{_listed(map(short, value), len(value))}]"
+        return f"[{_join_items(map(short, value), len(value))}]"
     if isinstance(value, dict | MappingProxyType):
-        return f"{{{_listed((f'{short(key)}: {short(item)}' for key, item in value.items()), len(value))}}}"
-    return _named(value)
+        return f"{{{_join_items((f'{short(key)}: {short(item)}' for key, item in value.items()), len(value))}}}"
+    return _display_name(value)
 
 
-def told(value: Any) -> str:
-    """Return the ``repr`` of a value, also if that raises: then what it was printed for would be hidden."""
+def safe_repr(value: Any) -> str:
+    """Return the ``repr`` of a value; if it raises an error, the name of the class."""
     try:
         return cut(repr(value))
-    except Exception:
+    except Exception:  # it would hide the message that the value is a part of
         return f"{type(value).__name__}(...)"
 
 
 def constructor_text(made: object) -> str:
     """Return ``EMA(decay=0.99)``: the class, and those arguments of its constructor that differ from their defaults.
 
-    They are read from the attributes of the same names, with or without an underscore; the others are left out.
+    The arguments are read from the attributes of the same names, with or without an underscore before; an argument that
+    no attribute holds is left out.
 
     >>> class Largest:
     ...     def __init__(self, count, *, share=0.5, warm_up=False):
@@ -62,11 +63,12 @@ def constructor_text(made: object) -> str:
     kind = type(made).__name__
     try:
         return cut(f"{kind}({', '.join(_arguments(made))})")
-    except Exception:  # of a user's attribute
+    except Exception:  # of the `repr` of an attribute, which is the user's
         return f"{kind}(...)"
 
 
 def _arguments(made: object) -> Iterator[str]:
+    """Yield the arguments of a constructor as they would be written."""
     held = getattr(made, "__dict__", {})
     for parameter in list(inspect.signature(type(made).__init__).parameters.values())[1:]:
         value = held.get(parameter.name, held.get(f"_{parameter.name}", _ABSENT))
@@ -83,21 +85,23 @@ def _arguments(made: object) -> Iterator[str]:
 
 
 def _is(value: Any, default: Any) -> bool:
-    """Return whether a value is the default; of what has an ``==`` of its own, as a tensor, only if it is the same."""
+    """Return whether a value is the default."""
+    # Only numbers and strings are compared by `==`, which for a tensor or an array is slow, and returns no bool.
     if isinstance(value, list | tuple) and isinstance(default, list | tuple):
         return len(value) == len(default) and all(map(_is, value, default))
     return value is default or (isinstance(value, int | float | str) and bool(value == default))
 
 
-def _listed(items: Iterator[str], count: int) -> str:
+def _join_items(items: Iterator[str], count: int) -> str:
+    # `items` is an iterator: items that are not shown are not turned into text.
     shown = [item for _, item in zip(range(_SHOWN_ITEMS), items, strict=False)]
     return ", ".join([*shown, *(["..."] if count > _SHOWN_ITEMS else [])])
 
 
-def _named(value: Any) -> str:
-    """Return the name of a function or a class, the ``repr`` of what is ours, or the class of anything else."""
+def _display_name(value: Any) -> str:
+    """Return the name of a function or a class, the ``repr`` of an object of this library, or the name of its class."""
     if isinstance(value, partial):
-        return _named(value.func)
+        return _display_name(value.func)
     name = getattr(value, "__name__", None)
     if isinstance(name, str) and callable(value):
         return name

@@ -1,6 +1,6 @@
-"""Tracebacks that show the user's frames: those of this library between them are taken out as an error leaves it.
+"""Tracebacks that show the user's frames: the frames of this library are taken out as an error leaves it.
 
-A training is some twenty calls deep, and none of them says more about a failed hook than the note on the error does.
+A training is some twenty calls deep, and none of these frames says more about a failed hook than the note on the error.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from train_manager.telling.errors import TrainManagerError
 FULL_TRACEBACK = "TRAIN_MANAGER_FULL_TRACEBACK"
 """An environment variable: if it is set to anything but 0, no frame is taken out."""
 
-
 SAYS_ALL: Final = (TrainManagerError, BaseExceptionGroup, KeyboardInterrupt)
-"""Errors of which the last frame tells nothing if it is one of this library."""
+"""Errors whose last frame says nothing if it is a frame of this library."""
 
 
 def hide_own_frames(error: BaseException) -> None:
     """Take the frames of this library out of the traceback of an error, and of the errors that led to it.
 
-    Kept are the first frame and all frames of others; and the last one, unless the error is one of this library, whose
-    message says what happened there, or an interrupt, which came from outside.
+    The first frame stays, and so do the frames of other code. The last frame stays too, unless the error is of this
+    library, whose message says what happened there, or an interrupt, which came from outside.
     """
     if os.environ.get(FULL_TRACEBACK, "0") == "0":
         _hide_in(error)
 
 
 def _hide_in(error: BaseException) -> None:
+    """Hide frames in an error, its cause, its context and, in a group, its members."""
     ahead: list[BaseException | None] = [error]
-    known: set[int] = set()
-    while ahead:  # not a recursion, as errors of errors may be many
+    known: set[int] = set()  # by id: contexts may lead in a circle
+    while ahead:  # no recursion: a chain of errors may be longer than Python's stack
         found = ahead.pop()
         if found is not None and id(found) not in known:
             known.add(id(found))
@@ -42,13 +42,14 @@ def _hide_in(error: BaseException) -> None:
 
 
 def _link(traceback: TracebackType | None, *, keeps_last: bool) -> None:
-    """Let each entry point to the next one that is shown: also a hidden one, from which the error may travel on."""
+    """Let each entry of a traceback point to the next one that is shown."""
+    # Hidden entries are linked too: the error may still pass frames of this library, which put entries before these.
     entries = []
     while traceback is not None:
         entries.append(traceback)
         traceback = traceback.tb_next
     shown = entries.pop() if entries and keeps_last else None
-    leads_to_own = shown is not None and _is_own(shown)
+    leads_to_own = shown is not None and _is_own(shown)  # a frame of contextlib that calls this library is hidden too
     for entry in reversed(entries):
         entry.tb_next = shown
         leads_to_own = _is_own(entry) or (leads_to_own and _name_of(entry) == "contextlib")

@@ -1,7 +1,7 @@
-"""What is meant by a name that is not there: a name like it, or another tool's word for what is there.
+"""Names that may be meant by a name that is not there: a name like it, or the counterpart of another tool's word.
 
-A class that has words of other tools gives them to the core as one value; only what is there is ever offered, and a
-class without words offers names like the one that was written.
+A class that has words of other tools gives them to the core as one value, ``Words``. Only names that are there are
+offered; a class without words offers names like the one that was written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, final
 
 from train_manager.telling.errors import did_you_mean, near
 
-CLOSE: Final = 0.85  # a name of one's own that is a letter away is meant rather than what a table says
+CLOSE: Final = 0.85  # the likeness from which a name, a letter away, is preferred to an entry of a table
 
 
 class Provided(NamedTuple):
@@ -25,25 +25,18 @@ class Provided(NamedTuple):
 
     @property
     def cure(self) -> str:
-        """What to do if the extension is not added."""
+        """The advice to add the extension."""
         added = f"add the extension {self.extension} of train_manager.extensions"
         return f"{added}, which provides {self.fixture!r}"
 
 
 class ForeignHook(NamedTuple):
-    """The name of a hook in another tool.
-
-    Attributes:
-        tool: the tool.
-        name: the name there.
-        here: its counterpart; empty if there is none.
-        decorator: what stands above the counterpart, with a space after it.
-    """
+    """The name of a hook in another tool."""
 
     tool: str
-    name: str
-    here: str
-    decorator: str = ""
+    name: str  # in that tool
+    here: str  # the counterpart: a hook, a method, or an argument with "=" at its end; empty if there is none
+    decorator: str = ""  # of the counterpart, with a space after it: "@always "
 
     @property
     def cure(self) -> str:
@@ -52,6 +45,7 @@ class ForeignHook(NamedTuple):
             return f"{self.name} has no counterpart here"
         if self.here.endswith("="):
             return f"{self.name} is the argument {self.here} here"
+        # All other counterparts are methods of a TrainManager.
         is_override = not self.here.startswith(("pre_", "post_")) and not self.here.endswith("state_dict")
         where = ", in a subclass of TrainManager" if is_override else ""
         return f"{self.name} is called {self.decorator}{self.here} here{where}"
@@ -60,30 +54,22 @@ class ForeignHook(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Words:
-    """What other tools call the things of a class; by default nothing.
+    """The words of other tools for the fixtures, stages and hooks of a class; by default none."""
 
-    Attributes:
-        fixtures: for a word, the fixtures meant, or what is read of them. The first that is alive is right.
-        stages: for a word, the stages meant.
-        summaries: for a fixture, what it comes to at the end of an outer stage, and the fixtures that have it.
-        extensions: fixtures that extensions provide once they are added.
-        hooks: the names of hooks in other tools.
-        hook: the name of a hook, for examples.
-        extension: the name of an extension, for examples.
-        called_by: attributes that hold own methods, which are called by fixture names: ``self.<attribute>.method()``.
-    """
-
+    # For a word, the fixtures that are meant, or expressions that are read of them. The first that is alive is right.
     fixtures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    stages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    stages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # for a word, the stages that are meant
+    # For a fixture that has ended: "its mean", say, and the fixtures that hold it at the end of an outer stage.
     summaries: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    extensions: Mapping[str, Provided] = field(default_factory=dict)
+    extensions: Mapping[str, Provided] = field(default_factory=dict)  # by a fixture that the extension provides
     hooks: tuple[ForeignHook, ...] = ()
-    hook: str = "post_work"
-    extension: str = "MyExtension"
+    hook: str = "post_work"  # the name of a hook, for examples in errors
+    extension: str = "MyExtension"  # the name of an extension, for examples in errors
+    # Attributes that hold own methods, which are called by fixture names: `self.<attribute>.method()`.
     called_by: tuple[str, ...] = ()
 
     def fixtures_meant(self, name: str, alive: Collection[str]) -> list[str]:
-        """Return what may be meant by a name that is not alive, best first.
+        """Return the fixtures that may be meant by a name that is not alive, best first.
 
         >>> Words({"preds": ("prediction",)}).fixtures_meant("preds", {"loss", "prediction"})
         ['prediction']
@@ -91,38 +77,39 @@ class Words:
         return [*dict.fromkeys((*near(name, alive, CLOSE), *self.words_for(name, alive), *near(name, alive)))]
 
     def words_for(self, name: str, alive: Collection[str]) -> list[str]:
-        """Return what the table offers for a name, as far as it is alive."""
+        """Return the entries of the table for a name, as far as their fixtures are alive."""
         return [meant for meant in self.fixtures.get(name, ()) if fixture_of(meant) in alive]
 
     def stages_meant(self, name: str, stages: Iterable[str]) -> list[str]:
-        """Return the stages that may be meant by the name of none, best first."""
+        """Return the stages that may be meant by a name which is not a stage, best first."""
         stages = [*stages]
         meant = [stage for stage in self.stages.get(name, ()) if stage in stages]
         return [*dict.fromkeys((*near(name, stages, CLOSE), *meant, *near(name, stages)))]
 
     def summary_of(self, name: str, alive: Collection[str]) -> str:
-        """Return what to ask for where the stage of a fixture has ended; empty if nothing is there."""
+        """Return the advice to ask for the summary of a fixture that has ended; empty if no summary is alive."""
         what, names = self.summaries.get(name, ("", ()))
         return next((f"for {what}, ask for {other!r}" for other in names if other in alive), "")
 
     def extension_for(self, name: str) -> Provided | None:
-        """Return the extension that would provide a fixture, or what is meant by it."""
+        """Return the extension that would provide a fixture of this name, or a fixture that is meant by it."""
         names = (name, *self.fixtures.get(name, ()))
         return next((self.extensions[meant] for meant in names if meant in self.extensions), None)
 
     def foreign_hooks(self, name: str) -> list[ForeignHook]:
-        """Return the entries of a name, also in the letters of ``onEpochEnd``, and of Ignite's in small ones."""
+        """Return the entries for the name of a hook, also if it is written as ``onEpochEnd``."""
+        # Ignite's events are in capitals, but its handlers are often named after them in small letters.
         snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() if name[:1].islower() else name
         spellings = {name, snake, name.upper()} if "_" in snake else {name}
         return [known for known in self.hooks if known.name in spellings]
 
 
 NO_WORDS: Final = Words()
-"""Of a class that has none."""
+"""The words of a class that has none."""
 
 
 def by_word(meant: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return for each word what may be meant by it, in the order of a table of what is meant and its words.
+    """Turn a table of names, each with its words, around: return the names that may be meant by each word.
 
     >>> by_word({"model": "module net", "batch": "data net"})
     {'module': ('model',), 'net': ('model', 'batch'), 'data': ('batch',)}
@@ -136,12 +123,12 @@ def fixture_of(meant: str) -> str:
     return re.split(r"[.\[]", meant)[0]
 
 
-def suggested(meant: str) -> str:
-    """Return the question for what may be meant, and the fixture to ask for if that is another.
+def suggestion(meant: str) -> str:
+    """Return the question whether a name is meant, with the fixture to ask for if it is read of one.
 
-    >>> suggested("prediction")
+    >>> suggestion("prediction")
     "did you mean 'prediction'?"
-    >>> suggested("train_manager.optimizer")
+    >>> suggestion("train_manager.optimizer")
     "did you mean train_manager.optimizer? ask for 'train_manager'"
     """
     fixture = fixture_of(meant)

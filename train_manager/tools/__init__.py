@@ -1,23 +1,23 @@
-"""What is asked of a TrainManager around a training.
+"""Tools that examine a training from outside: its layers, its learning rate, its faults, and its resumption.
 
 Its files in reading order; each imports only those above it:
 
     summary            a table of a model's layers
-    snapshot           what objects hold, put back in place
+    snapshot           the contents of objects, put back in place
     preserve           leave a training as it was found
     lr_finder          the learning rate range test
-    trial_steps        steps of a training that are put back, and what they show
-    diagnosing         what is wrong with a training, before it trains
+    trial_steps        steps of a training that are put back, and their fixtures
+    diagnosing         faults of a training, found before it trains
     few_batches        the first two batches and the last
-    held_graphs        tensors that are kept with their graphs
-    scratch            a folder to try a training in, and what it writes
+    held_graphs        tensors that somebody keeps with their graphs
+    scratch            a folder for a run that is only tried, and the bytes that it writes
     raised             an error as a finding
     rehearsing         all of a long training in a short one
-    comparing          where two states differ
-    driven             a training that is watched, and killed where it is told to
-    processes          how it is run, each time in a process of its own
-    killed_runs        its runs: to the end, killed, resumed
-    resume_report      whether they come to the same, and what explains it if not
+    comparing          the values in which two states differ
+    driven             a training that is watched, and killed after a given step
+    processes          each driven training in a process of its own
+    killed_runs        the runs of one training: to the end, killed, resumed
+    resume_report      whether these runs end in the same state, and the causes of differences
     verify_resume      a training that is killed and resumed, compared with one that is not
 """
 

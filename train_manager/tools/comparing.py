@@ -1,4 +1,4 @@
-"""Where two states differ, to the bit: which value by its path, and how."""
+"""The values in which two states differ, to the bit, by their paths."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train_manager.checkpoints.state_tree import shown_keys
+from train_manager.checkpoints.state_tree import display_keys
 
-TIMES: Final = ("seconds", "elapsed", "call")  # keys whose values no two runs have in common
-SHOWN: Final = 60  # characters of a value
+TIMES: Final = ("seconds", "elapsed", "call")  # keys whose values differ between any two runs
+SHOWN: Final = 60  # characters of a value in a text
 
 Path = tuple[Any, ...]
-Names = tuple[str, str]
+Names = tuple[str, str]  # the names of the two states in the texts
 
 
 def differences(one: Any, other: Any, names: Names, *, skip: Collection[str] = TIMES) -> Iterator[str]:
@@ -26,7 +26,7 @@ def differences(one: Any, other: Any, names: Names, *, skip: Collection[str] = T
     ['mean: 1 of 2 values differ, by 1 at most']
 
     Args:
-        names: what the two are called in the texts.
+        names: the names of the two states in the texts.
         skip: keys of dicts that are not compared.
     """
     yield from _differences(one, other, (), names, skip)
@@ -34,7 +34,7 @@ def differences(one: Any, other: Any, names: Names, *, skip: Collection[str] = T
 
 def _differences(one: Any, other: Any, path: Path, names: Names, skip: Collection[str]) -> Iterator[str]:
     if type(one) is not type(other):
-        yield f"{shown_keys(path)}: {_told(one)} in the {names[0]}, {_told(other)} in the {names[1]}"
+        yield f"{display_keys(path)}: {_describe(one)} in the {names[0]}, {_describe(other)} in the {names[1]}"
     elif isinstance(one, Mapping):
         yield from _of_mappings(one, other, path, names, skip)
     elif isinstance(one, list | tuple) and len(one) == len(other):
@@ -42,8 +42,8 @@ def _differences(one: Any, other: Any, path: Path, names: Names, skip: Collectio
             yield from _differences(*pair, (*path, number), names, skip)
     elif isinstance(one, Tensor | np.ndarray):
         yield from _of_arrays(one, other, path, names)
-    elif one != other and not (one != one and other != other):  # nan is equal to nan here
-        yield f"{shown_keys(path)}: {_told(one)} in the {names[0]}, {_told(other)} in the {names[1]}"
+    elif one != other and not (one != one and other != other):  # `x != x` holds for nan: two of them count as equal
+        yield f"{display_keys(path)}: {_describe(one)} in the {names[0]}, {_describe(other)} in the {names[1]}"
 
 
 def _of_mappings(
@@ -53,18 +53,19 @@ def _of_mappings(
         if key in skip:
             continue
         if key not in one or key not in other:
-            yield f"{shown_keys((*path, key))}: missing in the {names[0] if key not in one else names[1]}"
+            yield f"{display_keys((*path, key))}: missing in the {names[0] if key not in one else names[1]}"
         else:
             yield from _differences(one[key], other[key], (*path, key), names, skip)
 
 
 def _of_arrays(one: Any, other: Any, path: Path, names: Names) -> Iterator[str]:
     if (one.shape, one.dtype) != (other.shape, other.dtype):
-        yield f"{shown_keys(path)}: {_told(one)} in the {names[0]}, {_told(other)} in the {names[1]}"
+        yield f"{display_keys(path)}: {_describe(one)} in the {names[0]}, {_describe(other)} in the {names[1]}"
         return
+    # Compared as bytes: == takes 0.0 and -0.0 for equal, and nan for different.
     differ = (_bits(one) != _bits(other)).any(axis=1)
     if differ.any():
-        text = f"{shown_keys(path)}: {differ.sum()} of {differ.size} values differ"
+        text = f"{display_keys(path)}: {differ.sum()} of {differ.size} values differ"
         yield text + _largest(one, other)
 
 
@@ -84,11 +85,12 @@ def _largest(one: Any, other: Any) -> str:
     if one.is_complex():
         return ""
     distance = (one.detach().cpu().double() - other.detach().cpu().double()).abs()
+    # The distance from nan or infinity is not a number, so it has no largest.
     known = distance[~distance.isnan()]
     return f", by {known.max().item():.3g} at most" if known.numel() else ", all of them nan in one of the two"
 
 
-def _told(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, Tensor | np.ndarray):
         return f"{'x'.join(map(str, value.shape)) or 'a scalar'} of {str(value.dtype).removeprefix('torch.')}"
     if isinstance(value, list | tuple | Mapping):

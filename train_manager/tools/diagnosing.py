@@ -1,9 +1,10 @@
-"""Look for what is wrong with a training, before it trains: every check, one after the other."""
+"""Find faults of a training before it trains: all checks, one after the other."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from inspect import getclosurevars, isfunction
 from itertools import cycle, islice
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 
-from train_manager.data.batch import parts_of, tensors_in
+from train_manager.data.batch import tensors_in, unpack
 from train_manager.data.iteration import is_read_once
 from train_manager.data.one_pass import one_pass
 from train_manager.diagnosis.batch_leak import check_batch_leak
@@ -22,21 +23,24 @@ from train_manager.diagnosis.inputs import Rows, check_answers, check_labels, ch
 from train_manager.diagnosis.loss_calls import LabelsOutOfRange, LossCall, classes_of, labels_in
 from train_manager.diagnosis.loss_leak import check_loss_leak
 from train_manager.diagnosis.overfit import SECONDS, check_overfit
-from train_manager.diagnosis.parameters import any_nonzero, check_parameters, hidden_in
+from train_manager.diagnosis.parameters import any_nonzero, check_beside, check_parameters, hidden_in, sums_and_counts
+from train_manager.loop.arguments import modules_in_loss
 from train_manager.loop.interface import Interface
 from train_manager.loop.losses import Losses
 from train_manager.loop.parameter_check import WINDOWS
 from train_manager.loop.probe import beside_the_batch
-from train_manager.loop.windows import preserved_gradients
+from train_manager.loop.ranks import require_whole_model
+from train_manager.loop.windows import preserve_gradients
 from train_manager.manager import TrainManager
 from train_manager.model.optimizers import learning_rates, parameters_in
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.findings import Coverage, Finding, Findings
 from train_manager.tools.trial_steps import LIMIT, CouldNotLook, TrialSteps, in_a_line
 
-OF_THE_LOSS: Final = ("loss_forward", "train_loss_forward")
-LEAK_STEPS: Final = 45  # the check of the batch takes about so many training steps
-ANSWERED_AFTER: Final = 3  # steps after which zeros and equal outputs are told: a layer may begin with zeros
+OF_THE_LOSS: Final = ("loss_forward", "train_loss_forward")  # methods by which a user computes the loss
+LEAK_STEPS: Final = 45  # the time of a leak check, in training steps, roughly
+# Steps before zeros and equal outputs are judged: a layer that begins with zeros has them in its first steps.
+ANSWERED_AFTER: Final = 3
 
 
 def diagnose(
@@ -46,32 +50,33 @@ def diagnose(
     keep: Iterable[str] = (),
     quiet: bool = False,
 ) -> Findings:
-    """Look for what is wrong with a training, and put everything back: a training after it is the one without it.
+    """Find faults of a training, and put everything back: a training after it equals one without it.
 
     >>> from train_manager.testing import tiny_manager
     >>> print(diagnose(tiny_manager(), checks=["initial loss"], quiet=True))
     initial loss  clean: cross_entropy 0.698 against 0.693 (ln 2; 0.685 by the shares of the classes)
 
-    The checks, in their order; each is told as it begins:
+    The checks, in their order; the name of each is printed as it begins:
 
     - "batch leak": examples of a batch leak into each other in the model
     - "loss leak": the loss compares an example with the targets of others
-    - "parameters": some are in no optimizer, in two, frozen, or without a gradient in ten steps; layers in a list
+    - "parameters": some are in no optimizer, in two, frozen, or without a gradient in ten steps; layers in a list; a
+      frozen teacher beside the model is in train mode
     - "overfit": one batch is not learned in 200 steps
     - "initial loss": it is far above that of a model that knows nothing; a softmax is before ``cross_entropy``
     - "input": nan, unscaled features, labels, an input that changes nothing, rows that are in an evaluation set too
 
     They train as ``train_on_batch`` does, an own ``train_batch`` included. Extensions pause meanwhile; those that the
-    training cannot do without can be kept: ``keep=["mixed_precision"]``. What is left after 60 seconds is left out.
+    training needs can be kept: ``keep=["mixed_precision"]``. Checks that have not begun after 60 seconds are left out.
 
     Args:
-        train_manager: what will train; no run of it may be open.
-        checks: those to make; None makes all.
+        train_manager: the manager that will train; no run of it may be open.
+        checks: the names of the checks to make; None makes all.
         keep: the names of extensions that do not pause; they are not put back.
         quiet: print no line for each check on the standard error.
 
     Returns:
-        What was found, and how far each check could look; ``print`` shows it as a table, and
+        The findings, and how far each check could look; ``print`` shows them as a table, and
         ``diagnose(tm).require_none()`` is a test.
 
     Raises:
@@ -83,11 +88,13 @@ def diagnose(
         what = f"diagnose takes a TrainManager, but was given a {type(train_manager).__name__}"
         cure = "tm = TrainManager(model=model, ...), then diagnose(tm); check_batch_leak(model, batch) takes a model"
         raise InputError(what, name="train_manager", cure=cure)
+    require_whole_model(train_manager.ranks, "diagnose")
     names = _require_checks(CHECKS if checks is None else checks)
     try:
         _require_usable(train_manager)
         trial = TrialSteps(train_manager, (keep,) if isinstance(keep, str) else tuple(keep))
     except CouldNotLook as error:
+        # A training that cannot be tried at all is a result, and not an error: each check says why.
         return sum((Findings.not_looked(name, str(error)) for name in names), Findings())
     found = Findings()
     for number, name in enumerate(names, start=1):
@@ -104,6 +111,7 @@ def _require_checks(checks: Any) -> list[str]:
         if name not in [*CHECKS]:
             cure = f"{did_you_mean(near(str(name), CHECKS))} there are {', '.join(map(repr, CHECKS))}".strip()
             raise InputError(f"diagnose has no check {name!r}", name="checks", cure=cure)
+    # In the order of CHECKS, whatever the order of the argument.
     return [name for name in CHECKS if name in names]
 
 
@@ -122,14 +130,14 @@ def _require_usable(train_manager: TrainManager) -> None:
 
 
 def _asked(name: str, look: Callable[[TrialSteps], Findings], trial: TrialSteps) -> Findings:
-    """Return what a check tells; an error in it is why it could not look."""
+    """Return the findings of a check; an error in it becomes the reason why it could not look."""
     try:
         if trial.left() <= 0:
             raise CouldNotLook(f"left out: the {LIMIT:.0f} seconds were over")
         return look(trial)
     except CouldNotLook as error:
         return Findings.not_looked(name, str(error))
-    except Exception as error:  # what the training or a loss does with what it is asked, or a fault in the check
+    except Exception as error:  # raised by the training, by the loss, or by a fault in the check itself
         return Findings.not_looked(name, f"it failed with {in_a_line(error)}")
 
 
@@ -140,6 +148,7 @@ def _batch_leak(trial: TrialSteps) -> Findings:
     tm = trial.tm
 
     def look() -> Findings:
+        # The model is called as the training calls it, so the check sees an own model_forward too.
         return check_batch_leak(tm.model, tm.fixtures["batch"], call=lambda _, other: trial.probe(other))
 
     return trial.within(look, costs=LEAK_STEPS)
@@ -149,6 +158,7 @@ def _loss_leak(trial: TrialSteps) -> Findings:
     tm = trial.tm
 
     def loss(prediction: Any, targets: Any) -> Tensor:
+        # The loss of the training is computed again, with other values of its fixtures.
         given = {"prediction": prediction, **({"targets": targets} if "targets" in tm.fixtures else {})}
         with beside_the_batch(tm._store, "train_step_batch", given, anew=()), Losses() as losses:
             return losses.total(tm._chosen.train_loss_forward())
@@ -156,6 +166,7 @@ def _loss_leak(trial: TrialSteps) -> Findings:
     def look() -> Findings:
         if "prediction" not in tm.fixtures:
             raise CouldNotLook("train_batch makes no prediction by forward()")
+        # In these cases the loss cannot be computed from the prediction and targets alone.
         if tm.loss is None and not any(tm._overrides(name, Interface) for name in OF_THE_LOSS):
             raise CouldNotLook("the loss is made in train_batch, or in the model")
         return check_loss_leak(loss, tm.fixtures["prediction"], tm.fixtures.get("targets", ()))
@@ -165,20 +176,25 @@ def _loss_leak(trial: TrialSteps) -> Findings:
 
 def _parameters(trial: TrialSteps) -> Findings:
     tm, found = trial.tm, list[Findings]()
-    gradients: dict[Tensor, Tensor] = {}  # of all optimizers: each step frees those of its own
+    # The gradients of all optimizers: with several, each of them frees its own before the last one has stepped.
+    gradients: dict[Tensor, Tensor] = {}
 
     def keep(optimizer: Optimizer) -> None:
         for one in parameters_in(optimizer):
+            # A gradient that was once more than zeros is kept: a later batch may give zeros by chance.
             if one.grad is not None and not (one in gradients and any_nonzero(gradients[one])):
                 gradients[one] = one.grad.clone()
 
     def look() -> None:
-        with preserved_gradients([*gradients]):
+        # check_parameters() looks at parameter.grad, as it does after a backward pass of the user.
+        with preserve_gradients([*gradients]):
             for parameter, gradient in gradients.items():
                 parameter.grad = gradient
             found.append(check_parameters(tm.model, tm.optimizers, tm.loss))
 
-    with trial.training() as step, preserved_gradients(hidden_in(tm.model)):
+    # The layers that begin with zeros have their first steps before the look.
+    with trial.training() as step, preserve_gradients(hidden_in(tm.model)):
+        beside = [(module, *sums_and_counts(module)) for module in _modules_beside(tm)]
         for batch in islice(cycle(trial.batches), ANSWERED_AFTER - 1):
             step(batch)
         with trial.looking(pre_train_optimizer_step=keep, post_train_step_batch=look):
@@ -186,11 +202,24 @@ def _parameters(trial: TrialSteps) -> Findings:
                 step(batch)
                 if found[-1].is_clean or trial.left() <= 0:
                     break
-    return found[-1]
+        return found[-1] + Findings(one for before in beside for one in check_beside(*before))
+
+
+def _modules_beside(tm: TrainManager) -> list[nn.Module]:
+    """Return the modules without the model and without trained parameters that the loss or the manager holds."""
+    held = [*vars(tm).values(), *modules_in_loss(tm.loss)]
+    if isfunction(tm.loss):
+        names = getclosurevars(tm.loss)
+        held += [*names.nonlocals.values(), *names.globals.values()]
+    own = {*tm.model.modules(), *(one for optimizer in tm.optimizers.values() for one in parameters_in(optimizer))}
+    modules = dict.fromkeys(one for one in held if isinstance(one, nn.Module))
+    return [one for one in modules if own.isdisjoint([*one.modules(), *one.parameters()])]
 
 
 def _overfit(trial: TrialSteps) -> Findings:
     tm, losses = trial.tm, trial.fixtures.get("losses")
+    # Settings of the training may be the reason why one batch is learned slowly (`slowed_by`), or not to a loss near
+    # zero (`kept_up_by`). The finding names each one that holds.
     added = sorted(losses.of_forward) if losses is not None and losses.added is not None else []
     groups = [group for one in tm.optimizers.values() for group in one.param_groups]
     decay = max((float(group.get("weight_decay") or 0) for group in groups), default=0.0)
@@ -233,18 +262,20 @@ def _is_contrastive(call: LossCall) -> bool:
 
 
 def _calls_of_loss(trial: TrialSteps) -> list[LossCall]:
+    # A loss that is written out, without a function of torch, is recognized by its value.
     usual = LossCall.usual(*(trial.fixtures.get(name) for name in ("prediction", "targets", "loss")))
     return trial.calls or [one for one in [usual] if one is not None]
 
 
 def _initial_loss(trial: TrialSteps) -> Findings:
+    # The losses may have been called before the step failed, and then can still be judged.
     if trial.failed is not None and not trial.calls:
         raise trial.failed
     return check_initial_loss(_calls_of_loss(trial))
 
 
 def _labels_and_scale(trial: TrialSteps) -> Findings:
-    targets = [parts_of(batch).get("targets") for batch in trial.batches]
+    targets = [unpack(batch).get("targets") for batch in trial.batches]
     labels = [one for one in targets if isinstance(one, Tensor) and one.dim() == 1 and one.dtype == torch.long]
     found = [*check_labels(labels), *(one for layer, given in trial.layers for one in check_scale(layer, given))]
     if isinstance(trial.failed, LabelsOutOfRange):
@@ -258,6 +289,7 @@ def _rows(trial: TrialSteps) -> Findings:
     def read(data: Any) -> tuple[Rows, str]:
         with one_pass(data) as batches:
             rows = Rows(trial.some(batches), paths)
+            # The default of next() is the iterator itself, so it is returned only at the end of the data.
             is_all = next(batches, batches) is batches
         return rows, f"{'all' if is_all else 'the first'} {rows.count:,} rows"
 
@@ -269,14 +301,14 @@ def _rows(trial: TrialSteps) -> Findings:
                 found += Findings.not_looked("input", f"evaluation set {name!r} can be read once, so it was not read")
             else:
                 evaluated, covered = read(data)
-                told = f"compared with {covered}" if evaluated.count else "not compared with those"
+                compared = f"compared with {covered}" if evaluated.count else "not compared with those"
                 shared = check_rows(rows, name, evaluated, is_itself=_is_itself(data, train_data))
-                found += Findings(shared, [Coverage("input", f"{told} of evaluation set {name!r}")])
+                found += Findings(shared, [Coverage("input", f"{compared} of evaluation set {name!r}")])
     return found
 
 
 def _is_itself(data: Any, train_data: Any) -> bool:
-    """Return whether a set is the training data, or a list of its very batches."""
+    """Return whether a set is the training data, or a list of the same batch objects."""
     if isinstance(data, list | tuple) and isinstance(train_data, list | tuple):
         return {*map(id, data)} <= {*map(id, train_data)}
     return data is train_data
@@ -306,4 +338,4 @@ CHECKS: Final[Mapping[str, tuple[Callable[[TrialSteps], Findings], ...]]] = {
     "initial loss": (_initial_loss,),
     "input": (_labels_and_scale, _rows, _answers),
 }
-"""The checks in their order; what several functions tell is one answer."""
+"""The checks in their order; a check of several functions has all of their findings."""

@@ -1,7 +1,7 @@
-"""A training that is watched, and killed where it is told to: what runs in the child process of ``verify_resume``.
+"""A training that is watched, and killed after a given step: the program in the child process of ``verify_resume``.
 
-The script or function knows nothing of it: each TrainManager that it makes gets a ``train_dir`` of its own, and, as its
-first run opens, ``Checkpoints`` if it has none, and an extension that watches. At the end the state of each is written.
+The script or function needs no change: each TrainManager that it makes gets a ``train_dir`` of its own. As its first
+run opens, it gets ``Checkpoints`` if it has none, and an extension that watches. At the end its state is written.
 
     python -m train_manager.tools.driven plan.json script.py arguments...
 """
@@ -32,42 +32,34 @@ from train_manager.manager import TrainManager
 from train_manager.model.modules import has_state
 from train_manager.telling.errors import CheckpointError
 
-NAME: Final = "verify_resume"  # of the extension that watches
-NOT_COMPARED: Final = ("run", "epoch", "parameters")  # of a state: the open call and epoch; what the manager is made of
-FACTS: Final = "facts.json"
-LOADED: Final = "loaded.json"
-DEEPEST: Final = 3  # levels of attributes that are looked at
+NAME: Final = "verify_resume"  # the name of the extension that watches
+# Saved components that are not compared: the open training call and epoch, and the arguments of the manager.
+NOT_COMPARED: Final = ("run", "epoch", "parameters")
+FACTS: Final = "facts.json"  # how far the managers of a run have come
+LOADED: Final = "loaded.json"  # the steps of the checkpoints that a run has loaded
+DEEPEST: Final = 3  # levels of attributes that are written down
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is told.
+    """The instructions for one run."""
 
-    Attributes:
-        train_dirs: in which the managers have theirs: "1" for the first that is made, "2" for the next.
-        notes: the folder for what is seen.
-        kill_at: the step after which a checkpoint is written, and the process killed; None runs to the end.
-        lose: how many steps are done between the two.
-        resume: whether it goes on from the newest checkpoint.
-        look_at: steps after which the attributes of extensions are written down.
-    """
-
-    train_dirs: str = ""
-    notes: str = ""
-    kill_at: int | None = None
-    lose: int = 0
-    resume: bool = False
-    look_at: tuple[int, ...] = ()
+    train_dirs: str = ""  # the folder of the train_dirs: "1" is that of the first manager, "2" of the next
+    notes: str = ""  # the folder for the states and attributes that the run writes down
+    kill_at: int | None = None  # the step after which a checkpoint is written and the process killed; None: no kill
+    lose: int = 0  # steps that are done between the checkpoint and the kill
+    resume: bool = False  # whether the run resumes from the newest checkpoint
+    look_at: tuple[int, ...] = ()  # steps after which the attributes of extensions are written down
 
 
 class Driver:
-    """What is done to each TrainManager of a process."""
+    """Drives each TrainManager of a process."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.notes = Path(plan.notes)
-        self.managers: list[TrainManager] = []
-        self._ready: list[TrainManager] = []
+        self.managers: list[TrainManager] = []  # in the order in which they are made
+        self._ready: list[TrainManager] = []  # managers whose first run has opened
 
     def install(self) -> None:
         """Drive every TrainManager that this process makes from now on; the process has no other purpose."""
@@ -92,7 +84,7 @@ class Driver:
     def _make_ready(self, manager: TrainManager) -> None:
         own = [one for one in manager._registry.extensions.values() if isinstance(one, Checkpoints)]
         for checkpoints in own or [Checkpoints()]:
-            checkpoints.in_background = False  # else a kill right after it would come too early
+            checkpoints.in_background = False  # a kill after the step must not come before the file is written
             if self.plan.resume:
                 checkpoints.resume, checkpoints.at = True, "last"
             if not own:
@@ -104,24 +96,26 @@ class Driver:
         return next(number for number, one in enumerate(self.managers, 1) if one is manager)
 
     def look(self, manager: TrainManager, fixtures: Fixtures) -> None:
-        """Write down what a checkpoint should bring back: attributes, the next batch, random states."""
+        """Write down the values that a checkpoint should restore: attributes, the next batch, random states."""
         name = look_name(self.number_of(manager), manager.step_num)
         if (self.notes / name).exists():
             return
         extensions = {name: vars(one) for name, one in manager._registry.extensions.items() if _is_looked_at(one)}
         own = {key: value for key, value in vars(manager).items() if key != "history" and not key.startswith("_")}
+        # Each run has folders of its own, so a train_dir always differs.
         own.pop("train_dir", None)
         seen = {"extensions": extensions, "manager": own, "batch": fixtures.get("batch"), "random": random_state()}
         write_checkpoint(self.notes, name, {part: _storable(value) for part, value in seen.items()}, {})
 
     def finish(self) -> None:
-        """Write the state of each manager; or kill the process, if the training has come to where it is due."""
+        """Write the state of each manager; or kill the process, if the kill is due at the end of the training."""
         if self.plan.kill_at is not None and any(one.step_num >= self.plan.kill_at for one in self.managers):
             kill()
         for number, manager in enumerate(self.managers, 1):
             state = {part: value for part, value in manager.state_dict().items() if part not in NOT_COMPARED}
             state["extensions"] = {name: one for name, one in state["extensions"].items() if name != NAME}
             write_checkpoint(self.notes, f"final-{number}", state, {})
+        # From the ends of the epochs `verify_resume` chooses a step in the middle of one.
         facts = {
             "steps": [one.step_num for one in self.managers],
             "epochs": [[row["step"] for row in one.history.epochs] for one in self.managers],
@@ -130,12 +124,12 @@ class Driver:
 
 
 class Watch(Extension):
-    """Ask for a checkpoint after one step, and kill the process; note what was loaded."""
+    """Ask for a checkpoint after one step, and kill the process; note which checkpoint was loaded."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
-    @priority(-1_000_000)  # before Checkpoints brings back others
+    @priority(-1_000_000)  # before Checkpoints restores other random states
     def pre_load_checkpoint(self, train_manager: TrainManager) -> None:
         name = begin_name(self._driver.number_of(train_manager))
         if not (self._driver.notes / name).exists():
@@ -167,12 +161,12 @@ def kill() -> None:
 
 
 def look_name(manager: int, step: int) -> str:
-    """Return the name of what ``Driver.look`` writes."""
+    """Return the name of the checkpoint that ``Driver.look`` writes."""
     return f"look-{manager}-{step}"
 
 
 def begin_name(manager: int) -> str:
-    """Return the name of what says the random states as the first run of a manager began."""
+    """Return the name of the checkpoint with the random states at the beginning of a manager's first run."""
     return f"begin-{manager}"
 
 
@@ -181,13 +175,14 @@ def _is_looked_at(extension: object) -> bool:
 
 
 def _storable(value: Any, depth: int = 0) -> Any:
-    """Return what of a value a checkpoint can hold, objects as dicts of their attributes; the rest is left out."""
+    """Return the values inside a value that a checkpoint can hold, with objects as dicts of their attributes."""
     try:
         split(value)
     except CheckpointError:
         pass
     else:
         return value
+    # A module or a manager has its own part in the state, and would be written once more here.
     if depth > DEEPEST or isinstance(value, type | nn.Module | TrainManager):
         return None
     if isinstance(value, list | tuple):
@@ -203,13 +198,14 @@ def main() -> None:
     plan = json.loads(Path(plan_file).read_text())
     driver = Driver(Plan(**{**plan, "look_at": tuple(plan["look_at"])}))
     sys.argv = sys.argv[2:]
+    # `python script.py` puts the folder of the script there; here it is that of this file.
     sys.path[0] = str(Path(script).resolve().parent)
     driver.install()
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
         if end.code:
-            raise
+            raise  # sys.exit() with 0 or nothing is a success
     driver.finish()
 
 

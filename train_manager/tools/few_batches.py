@@ -15,7 +15,7 @@ from train_manager.data.one_pass import left_as_found
 from train_manager.data.passes import Passes
 
 SECONDS: Final = 30.0
-"""So long is read on for the last batch, where it cannot be asked for by its number."""
+"""The longest time to read all batches for the last one, where the data give no batch by its number."""
 
 
 @final
@@ -27,9 +27,9 @@ class FewBatches:
     (3, (13, 'the last batch of train_data'))
 
     Args:
-        data: what they are read of, at once; it is left where it was.
-        name: what it is called.
-        seconds: how long to read on for the last batch.
+        data: the data, which are read at once, and left where they were.
+        name: the name of the data in messages.
+        seconds: the longest time to read on for the last batch.
 
     Attributes:
         batches: all of them.
@@ -44,8 +44,10 @@ class FewBatches:
         self._numbers: list[Any] = []
         ends = monotonic() + seconds
         with left_as_found(data):
+            # With a DataLoader of a sized dataset only three batches are loaded; other data must be read to their end.
             few = _by_number(data)
             for count, batch in enumerate(data if few is None else few, start=1):
+                # The third entry is replaced by each later batch.
                 self.batches = [*self.batches[:2], batch]
                 self._numbers = [*self._numbers[:2], getattr(data, "example_index", None)]
                 if few is None and count > 2 and (is_endless(data) or monotonic() > ends):
@@ -67,15 +69,17 @@ class FewBatches:
 
 
 def _by_number(data: Any) -> Iterable[Any] | None:
-    """Return the batches, where data can be asked for them by their numbers."""
+    """Return the first two batches and the last, read by their numbers; None if the data have no numbers."""
     if isinstance(data, Passes):
         return _by_position(data)
     if type(data) is not DataLoader or isinstance(data.dataset, IterableDataset) or length_of(data) is None:
         return None
     sampler = "sampler" if data.batch_sampler is None else "batch_sampler"
+    # The sampler is asked for all numbers, which is cheap: only loading the examples costs time.
     numbers = list(islice(getattr(data, sampler), len(data)))
     loader = copy.copy(data)
-    vars(loader).update({sampler: _ends_of(numbers), "_iterator": None})  # with workers of its own
+    # Without the iterator the copy starts workers of its own, and leaves those of the original alone.
+    vars(loader).update({sampler: _ends_of(numbers), "_iterator": None})
     return loader
 
 

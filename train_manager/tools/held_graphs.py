@@ -1,4 +1,4 @@
-"""Tensors that are kept with the graph that they were computed by, step after step, and who keeps them."""
+"""Tensors that are kept with their graph, step after step, and the attribute that keeps them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from train_manager.core.extension import Extension
 
-STEPS: Final = 3  # after which what a step has left must be gone
-LOOKED_AT: Final = 20_000  # objects below one attribute
+STEPS: Final = 3  # after this many, the graphs of earlier steps must be freed
+LOOKED_AT: Final = 20_000  # objects that are searched below one attribute
 
 
 @final
 class GraphWatch(Extension):
-    """Notes which tensors with a graph each of the first steps has left, and which of them the third one still finds.
+    """Notes the tensors with a graph that are alive after each of the first steps.
 
     Attributes:
-        held: those of the steps before the third that are alive after it, if each of these has left some; None before.
+        held: the tensors of steps 1 and 2 that are alive after step 3, if each of the two has left some; else an empty
+            list. None before step 3.
     """
 
-    priority = 1_000_000  # after the hooks of others
+    priority = 1_000_000  # after the hooks of other extensions
 
     def __init__(self) -> None:
         self.held: list[Tensor] | None = None
-        self._first_seen: Any = WeakIdKeyDictionary()  # the step after which a tensor was
+        # Of each tensor the step after which it was first seen; weak, so that this watch keeps no graph alive.
+        self._first_seen: Any = WeakIdKeyDictionary()
         self._step = 0
 
     def pre_train(self) -> None:
@@ -40,6 +42,7 @@ class GraphWatch(Extension):
         if self._step <= STEPS:
             self._note()
         if self._step == STEPS:
+            # One held graph, such as that of the last loss, is usual: only a graph of every step fills the memory.
             steps = {step for step in self._first_seen.values() if 0 < step < STEPS}
             grows = len(steps) == STEPS - 1
             self.held = [one for one, step in self._first_seen.items() if step in steps] if grows else []
@@ -50,8 +53,9 @@ class GraphWatch(Extension):
 
 
 def tensors_with_graphs() -> list[Tensor]:
-    """Return the tensors that Python knows and that an operation has made whose inputs need gradients."""
-    found = [one for one in gc.get_objects() if issubclass(type(one), Tensor)]  # isinstance() asks the object too
+    """Return all live tensors that have a graph: those that an operation has computed from inputs with gradients."""
+    # isinstance() would ask an object for its __class__, which makes lazy proxies load what they stand for.
+    found = [one for one in gc.get_objects() if issubclass(type(one), Tensor)]
     return [one for one in found if one.grad_fn is not None]
 
 
@@ -71,12 +75,13 @@ def holder_of(tensors: Iterable[Tensor], train_manager: Any) -> str:
 
 
 def _leads_to(value: object, wanted: set[int], apart: set[int]) -> bool:
-    """Return whether what an object refers to, or a function encloses, leads to what is wanted; not through others."""
+    """Return whether a chain of references from an object leads to a wanted one, without passing another owner."""
     ahead, seen = deque([value]), {*apart}
     while ahead and len(seen) < LOOKED_AT + len(apart):
         one = ahead.popleft()
         if id(one) in wanted:
             return True
+        # Modules of Python and classes refer to nearly everything; tensors and layers have owners of their own.
         if id(one) not in seen and not isinstance(one, (ModuleType, type, Tensor, nn.Module)):
             seen.add(id(one))
             ahead += (one.__closure__ or ()) if isinstance(one, FunctionType) else gc.get_referents(one)

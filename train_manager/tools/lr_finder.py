@@ -21,15 +21,15 @@ from train_manager.metrics.deferred import FiniteLosses
 from train_manager.model.optimizers import learning_rates, set_learning_rates
 from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_LOOK, for_notebook
 from train_manager.telling.errors import InputError
-from train_manager.tools.preserve import preserved_training, refuse_lazy, require_data, require_manager
+from train_manager.tools.preserve import preserve_training, refuse_lazy, require_data, require_manager
 from train_manager.validation import require_count, require_number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SMOOTHING = 0.98  # of the losses, as fastai has it
-DIVERGED = 4.0  # times the best smoothed loss
-SETTLED = 10  # batches, before which a low loss may be that of an easy batch
+SMOOTHING = 0.98  # of the average of the losses, as in fastai
+DIVERGED = 4.0  # times the lowest smoothed loss, at which the test ends
+SETTLED = 10  # first batches without a judgement: one easy batch has a low loss too
 
 
 def lr_finder(
@@ -53,16 +53,16 @@ def lr_finder(
 
     It does what training does with a batch, an own ``train_batch`` included, and ends where the loss is four times its
     best. Then weights, buffers, gradients, optimizers, random states, counters and the data are as they were: a
-    training after it is, to the bit, the training without it.
+    training after it equals, to the bit, a training without it.
 
-    Extensions pause meanwhile; those that the training cannot do without, or that change which rate is right, can be
-    kept: ``keep=["mixed_precision", "clip_gradients"]``. What these have counted themselves is not put back.
+    Extensions pause meanwhile; those that the training needs, or that change which rate is right, can be kept:
+    ``keep=["mixed_precision", "clip_gradients"]``. The counters of these extensions are not put back.
 
     Args:
-        train_manager: what will train; no run of it may be open.
+        train_manager: the manager that will train; no run of it may be open.
         lowest: the first rate.
         highest: the last rate.
-        steps: how many batches to train on; the data begin again where they end.
+        steps: how many batches to train on; the data begin again after their last batch.
         optimizer: the name of one of several optimizers, whose rates are tried; the others keep theirs.
         keep: the names of extensions that do not pause.
 
@@ -81,21 +81,24 @@ def lr_finder(
     data = require_data(require_manager(train_manager, "lr_finder").train_data, "train_data", "train on")
     refuse_lazy(train_manager)
     tried = train_manager.optimizers[train_manager._setup.optimizer_name(optimizer, "lr_finder")]
+    # A geometric series: each rate is the same factor above the one before it.
     rates = [lowest * (highest / lowest) ** (step / (steps - 1)) for step in range(steps)]
     own = [float(rate) for rate in learning_rates(tried)]
+    # Groups of parameters keep the ratios of their rates.
     ratios = [rate / max(own) if max(own) else 1.0 for rate in own]
     losses, smooth = list[float](), Smoothed()
     with (
-        preserved_training(train_manager, keep, "lr_finder"),
+        preserve_training(train_manager, keep, "lr_finder"),
         one_after_another(data) as batches,
         train_manager.run(),
-        train_manager.mode(training=True),  # as train() does, which train_on_batch leaves to its caller
+        train_manager.mode(training=True),  # train_on_batch() sets no mode: train() does
     ):
         for rate, batch in zip(rates, batches, strict=False):
             set_learning_rates(tried, [rate * ratio for ratio in ratios])
             loss = train_manager.train_on_batch(batch)
             progress = train_manager._progress
-            progress.own, progress.losses = None, FiniteLosses(1)  # one that is not finite ends the test, not the run
+            # The loss is forgotten here: one that is not finite must end the test, and not raise in the run.
+            progress.own, progress.losses = None, FiniteLosses(1)
             losses.append(_require_loss(loss))
             if smooth.diverges(losses[-1]):
                 break
@@ -105,12 +108,12 @@ def lr_finder(
 @final
 @dataclass(frozen=True, slots=True)
 class FoundRates:
-    """What a range test has found.
+    """The result of a range test.
 
     Attributes:
         rates: the learning rates that were tried, in their order.
         losses: the loss of each.
-        smoothed: the same without the noise of single batches.
+        smoothed: the losses without the noise of single batches.
     """
 
     rates: list[float]
@@ -165,7 +168,9 @@ class Smoothed:
     def diverges(self, loss: float) -> bool:
         """Add a loss; return whether it is not finite, or the average is far above the best one."""
         self._average = SMOOTHING * self._average + (1 - SMOOTHING) * loss
+        # The division removes the bias towards the zero with which the average begins.
         self.values.append(self._average / (1 - SMOOTHING ** (len(self.values) + 1)))
+        # abs(): a loss may be negative, and four times a negative number is lower still.
         settled = self.values[SETTLED:]
         return not math.isfinite(loss) or (bool(settled) and settled[-1] > DIVERGED * abs(min(settled)))
 
@@ -178,7 +183,7 @@ def valley(losses: Sequence[float]) -> int | None:
     >>> valley([5., 5., 4., 4.5, 3., 2., 1., 9.]), valley([1., 2., 3.])
     (4, None)
     """
-    descents: list[list[int]] = []  # the longest that ends at each position
+    descents: list[list[int]] = []  # of each position, the longest falling subsequence that ends there
     for end, loss in enumerate(losses):
         before = max((one for one in descents if losses[one[-1]] > loss), key=len, default=[])
         descents.append([*before, end])
@@ -194,7 +199,7 @@ def _require_loss(loss: Tensor | None) -> float:
 
 
 def one_after_another(data: Iterable[Any]) -> closing[Generator[Any, None, None]]:
-    """Give batches, pass after pass, until the ``with`` block ends; then the data are where they were."""
+    """Return a ``with`` block that gives batches, pass after pass, and leaves the data where they were."""
     return closing(_passes(data))
 
 
@@ -210,7 +215,8 @@ def _passes(data: Iterable[Any]) -> Generator[Any, None, None]:
 
 
 def _limits(losses: Sequence[float], smoothed: Sequence[float]) -> tuple[float, float]:
-    """Return where to cut the picture: the losses after the divergence would flatten the rest."""
+    """Return the limits of the y axis."""
+    # The losses after the divergence would flatten the rest: the highest tenth of the losses is cut off.
     finite = [loss for loss in losses if math.isfinite(loss)]
     calm = [loss for loss in smoothed if math.isfinite(loss)]
     if not finite or not calm:

@@ -1,4 +1,4 @@
-"""How driven trainings are run: each in a process of its own, of a script or of a function. Their output is a file."""
+"""Driven trainings, each in a process of its own, from a script or a function; their output goes to a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Run = Callable[[Plan, Path], int]
 
 
 def runs_of_script(script: Path, arguments: Sequence[str]) -> Run:
-    """Return how a script is run: in a new interpreter, as from a shell."""
+    """Return a function that runs a script in a new interpreter, as from a shell."""
 
     def run(plan: Plan, log: Path) -> int:
         plan_file = Path(plan.notes, "plan.json")
@@ -34,7 +34,8 @@ def runs_of_script(script: Path, arguments: Sequence[str]) -> Run:
         with log.open("wb") as output:
             return subprocess.run(
                 command,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},  # what was printed before a kill is in the file too
+                # A kill flushes no buffer, but the lines before it must be in the file.
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -45,10 +46,10 @@ def runs_of_script(script: Path, arguments: Sequence[str]) -> Run:
 
 
 def runs_of_function(make: Callable[[], TrainManager], train: Callable[[TrainManager], object]) -> Run:
-    """Return how a function is run: in a process that is forked from this one, in milliseconds.
+    """Return a function that runs a training in a fork of this process, which takes milliseconds.
 
     Raises:
-        InputError: this process uses a GPU, which no fork of it could.
+        InputError: this process uses a GPU; CUDA does not work in a fork of such a process.
     """
     if torch.cuda.is_initialized():
         raise InputError(
@@ -57,12 +58,13 @@ def runs_of_function(make: Callable[[], TrainManager], train: Callable[[TrainMan
             cure="run `train-manager verify-resume SCRIPT`, or call verify_resume before CUDA is used",
         )
 
-    importlib.import_module("torch._dynamo")  # the first optimizer of each process would do so, for a second
+    # Imported here once: otherwise the first optimizer of each fork takes a second to import it.
+    importlib.import_module("torch._dynamo")
 
     def body(plan: Plan, log: Path) -> None:
         _send_output_to(log)
-        warnings.resetwarnings()  # those of this process may be errors, as in tests
-        torch.set_num_threads(1)  # the threads of this pool exist in the parent only
+        warnings.resetwarnings()  # this process, such as a test, may turn warnings into errors
+        torch.set_num_threads(1)  # a fork has none of the parent's threads, and would wait for them for ever
         driver = Driver(plan)
         driver.install()
         train(make())
@@ -71,7 +73,8 @@ def runs_of_function(make: Callable[[], TrainManager], train: Callable[[TrainMan
     def run(plan: Plan, log: Path) -> int:
         process: Any = multiprocessing.get_context("fork").Process(target=body, args=(plan, log))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forks where there are threads: see body
+            # Python warns of a fork beside threads; `body` uses none of the threads of this process.
+            warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         process.join()
         return int(process.exitcode)
@@ -81,6 +84,7 @@ def runs_of_function(make: Callable[[], TrainManager], train: Callable[[TrainMan
 
 def _send_output_to(log: Path) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    # The descriptors too: code in C and child processes print past sys.stdout.
     os.dup2(file, 1)
     os.dup2(file, 2)
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115  # until the process ends

@@ -1,4 +1,4 @@
-"""What the runs of a training come to: whether they are identical, where they differ, and what explains it."""
+"""The comparison of the runs of a training: whether they end in the same state, and causes of differences."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.tools.comparing import differences
 from train_manager.tools.driven import FACTS, begin_name, look_name
 
-FIRST: Final = ("model", "optimizers", "extensions")  # of the parts of a state
-BEGINS: Final = ("first", "second")
+FIRST: Final = ("model", "optimizers", "extensions")  # saved components that are reported first
+BEGINS: Final = ("first", "second")  # the names of two states in texts that are not shown
 UNSEEDED: Final = "the training is not deterministic: two straight runs differ too. Does it lack a seed?"
 OTHER_DATA: Final = (
-    "the training data do not go on where they were: the next batch is another one. SeededDataLoader goes on"
+    "the training data do not resume where they were: the next batch is another one. SeededDataLoader resumes"
 )
 
 
 @final
 @dataclass(frozen=True)
 class ResumeReport:
-    """What a comparison of a resumed training with an uninterrupted one has come to; as text, it is for people.
+    """The result of comparing a resumed training with an uninterrupted one; ``str()`` describes it.
 
     Attributes:
-        identical: whether both come to the same, to the bit.
+        identical: whether both end in the same state, to the bit.
         at: the steps after which the training was killed.
-        differences: the first value of each part that differs, and how.
-        causes: what explains them, as far as that was found.
+        differences: the first value that differs in each saved component, and how.
+        causes: the causes that were found.
     """
 
     identical: bool
@@ -47,9 +47,10 @@ class ResumeReport:
 
 
 def differences_of(folder: Path, one: str, other: str, begins: Sequence[str]) -> Iterator[str]:
-    """Yield the first difference in each part of each manager's state.
+    """Yield the first difference in each saved component of each manager.
 
     Args:
+        folder: the folder of the runs.
         one: the name of a run.
         other: the name of the run that is compared with it.
         begins: the names of the runs in which the managers of the other one began.
@@ -60,6 +61,7 @@ def differences_of(folder: Path, one: str, other: str, begins: Sequence[str]) ->
         yield f"{counts[0]} TrainManagers in the {names[0]}, {counts[1]} in the {names[1]}"
     for number in range(1, min(counts) + 1):
         states = [read_checkpoint(folder / run / f"final-{number}") for run in (one, other)]
+        # A random state without a seed differs in any two runs, so it says nothing about the resume.
         for name in _unseeded(folder, number, one, begins):
             for state in states:
                 state["random"].pop(name, None)
@@ -68,31 +70,34 @@ def differences_of(folder: Path, one: str, other: str, begins: Sequence[str]) ->
 
 
 def _unseeded(folder: Path, number: int, one: str, others: Sequence[str]) -> list[str]:
-    """Return the random states that already differ as the first run of a manager begins."""
+    """Return the names of the random states that already differ at the beginning of a manager's first run."""
     paths = [folder / run / begin_name(number) for run in (one, *others)]
-    begun = [read_checkpoint(path)["random"] for path in paths if path.exists()]  # after a kill, some began later
+    # A manager may begin only after the kill, in the run that resumes.
+    begun = [read_checkpoint(path)["random"] for path in paths if path.exists()]
     return [name for name in begun[0] if any(differences(begun[0][name], begun[1][name], BEGINS))]
 
 
 def causes_of(folder: Path, steps: Sequence[int]) -> Iterator[str]:
-    """Yield what explains that a resumed training differs, by a look at what it lost."""
+    """Yield causes of the differences, found in the values that the resumed training has lost."""
+    # A training that differs from run to run says nothing about its resume.
     if unseeded := next(differences_of(folder, "straight", "straight-again", ["straight-again"]), None):
         yield f"{UNSEEDED} ({unseeded})"
         return
+    # The values at each kill are compared with those of the run that resumed from it.
     afterwards = [f"killed-at-{step}" for step in steps[1:]] + ["resumed"]
     for step, after in zip(steps, afterwards, strict=True):
         yield from _lost(folder, step, f"killed-at-{step}", after)
 
 
 def no_cause(found: Sequence[str]) -> str:
-    """Return what is said of differences if all that was looked at came back."""
+    """Return the text for differences without a known cause."""
     parts = ", ".join(_path_of(text) for text in found)
-    told = "the next batch and all attributes of the manager and its extensions came back"
-    return f"none was found for {parts}: {told}; left are workers of the data, generators, globals and files of its own"
+    back = "the next batch and all attributes of the manager and its extensions came back"
+    return f"none was found for {parts}: {back}; left are workers of the data, generators, globals and files of its own"
 
 
 def _lost(folder: Path, step: int, before: str, after: str) -> Iterator[str]:
-    """Say what was one thing when the training was killed, and another when it went on."""
+    """Yield the values that differ between the kill of the training and its resume."""
     for number in range(1, len(_facts(folder, "straight")["steps"]) + 1):
         name = look_name(number, step)
         found = [folder / run / name for run in (before, after, "straight-again")]
@@ -100,7 +105,8 @@ def _lost(folder: Path, step: int, before: str, after: str) -> Iterator[str]:
             continue
         killed, resumed, again = (read_checkpoint(path) for path in found)
         names = ("killed run", "resumed run")
-        unsteady = {_path_of(text) for text in differences(killed, again, names)}  # clocks, names of files
+        # Values that differ between two runs without a kill, such as clocks and names of files, are not lost.
+        unsteady = {_path_of(text) for text in differences(killed, again, names)}
         lost = [text for text in differences(killed, resumed, names) if _path_of(text) not in unsteady]
         if batch := next((text for text in lost if text.startswith("batch")), None):
             yield f"after step {step}, {OTHER_DATA} ({batch})"

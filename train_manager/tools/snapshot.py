@@ -1,4 +1,4 @@
-"""What objects hold, put back in place: the same objects have the same contents again, whatever was tried with them."""
+"""The contents of objects, put back in place: the same objects have the same contents again after a trial."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from train_manager.core.schedule import Schedule
 Restore = Callable[[], object]
 
 OF_LIBRARIES: Final = (nn.Module, Optimizer, LRScheduler, ReduceLROnPlateau, Schedule, SimpleNamespace)
-"""Classes of others whose objects are looked into, as are those of the user's own classes."""
+"""Classes of libraries whose objects are looked into, as are objects of the user's own classes."""
 
 CLOSED: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "train_manager"}) - {"__main__"}
 """Packages whose other objects are not looked into."""
 
 OF_THREADS: Final = frozenset({"_thread", "threading", "queue", "_queue", "socket", "asyncio", "multiprocessing"})
-"""Packages of which an object has something if it is a thread's as well, which goes on with it meanwhile."""
+"""Packages of threads: an object that refers to a lock or a queue is not looked into, as a thread may be using it."""
 
 GENERATORS: Final = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
-"""Classes of what draws random numbers."""
+"""Classes of random generators."""
 
 
 @final
 class Snapshot:
-    """What objects hold, and what is in them, to be put back in place: each stays the same object.
+    """The contents of objects, and of all objects in them, which can be put back in place.
 
-    It looks into tensors and arrays, generators of random numbers, lists, dicts, sets and deques, and objects of the
-    user's own classes; modules, optimizers and schedulers are such objects. What functions enclose is not found.
+    A snapshot looks into tensors, arrays, random generators, lists, dicts, sets and deques, and objects of the user's
+    own classes; modules, optimizers and schedulers are such objects. Variables that functions enclose are not found.
 
     >>> seen, model = [1], nn.Linear(1, 1)
     >>> model.calls, weight = {"eval": seen}, model.weight.item()
@@ -54,23 +54,25 @@ class Snapshot:
 
     Args:
         roots: the objects.
-        left_out: what is not looked into, where the objects refer to it.
+        left_out: objects that are not looked into, even if the roots refer to them.
 
     Attributes:
-        objects: all that the objects refer to, themselves and what was left out among them.
+        objects: the roots, all objects to which they refer, and those that were left out.
     """
 
     def __init__(self, roots: Iterable[object], left_out: Iterable[object] = ()) -> None:
-        seen = {id(one): one for one in left_out}  # which keeps them alive, so that no other object has their place
+        # The values keep the objects alive, so that no new object can get one of their ids.
+        seen = {id(one): one for one in left_out}
         self._restores: list[Restore] = []
-        ahead = list(roots)
+        ahead = list(roots)  # a stack in place of recursion, which long linked objects would exceed
         while ahead:
             one = ahead.pop()
             if id(one) not in seen:
                 seen[id(one)] = one
                 restore, inner = _taken(one)
                 self._restores += [] if restore is None else [restore]
-                ahead += [part for part in inner if not isinstance(part, (int, float, str))]  # there may be millions
+                # A list of a million numbers is put back as a whole; its items cannot change.
+                ahead += [part for part in inner if not isinstance(part, (int, float, str))]
         self.objects = list(seen.values())
 
     def put_back(self) -> None:
@@ -79,20 +81,20 @@ class Snapshot:
             try:
                 for restore in self._restores:
                     restore()
-            except KeyboardInterrupt:
+            except KeyboardInterrupt:  # a restore may have been cut off in the middle, so all are done again
                 for restore in self._restores:
                     restore()
                 raise
 
 
 def refill(one: Any, items: Any) -> None:
-    """Give a dict, a set, a list or a deque these contents, in place of its own."""
+    """Replace the contents of a dict, a set, a list or a deque in place."""
     one.clear()
     (one.extend if isinstance(one, (list, deque)) else one.update)(items)
 
 
 def _taken(one: Any) -> tuple[Restore | None, Iterable[object]]:
-    """Return what puts the contents of an object back, if it has any that can change, and the objects in it."""
+    """Return the function that puts the contents of an object back, or None, and the objects in it."""
     if isinstance(one, Tensor):
         return _of_tensor(one), ()
     if isinstance(one, np.ndarray):
@@ -119,6 +121,7 @@ def _of_generator(one: Any) -> Restore:
 
 
 def _of_tensor(one: Tensor) -> Restore | None:
+    # A lazy or meta tensor has no values, a result of autograd belongs to a graph, an inference tensor is read-only.
     if is_lazy(one) or one.grad_fn is not None or one.is_inference() or one.is_meta:
         return None
     return partial(_refill_tensor, one, one.data, one.detach().clone(), one.requires_grad)
@@ -126,8 +129,8 @@ def _of_tensor(one: Tensor) -> Restore | None:
 
 def _refill_tensor(one: Tensor, memory: Tensor, values: Tensor, requires_grad: bool) -> None:
     if one.grad_fn is not None:
-        one.detach_()  # a buffer that was written into belongs to the graph of that step
-    one.data = memory  # ``one.data = ...`` may have given it another one
+        one.detach_()  # a buffer that a step has written to belongs to the graph of that step
+    one.data = memory  # a trial may have replaced the memory, by `.to()` or `.data = ...`
     memory.copy_(values)
     one.requires_grad_(requires_grad)
 

@@ -11,17 +11,17 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from train_manager.data.batch import FromSource, parts_of, to_device
+from train_manager.data.batch import FromSource, to_device, unpack
 from train_manager.data.iteration import is_read_once, no_batch
 from train_manager.data.one_pass import one_pass
-from train_manager.data.randomness import preserved_random_state
+from train_manager.data.randomness import preserve_random_state
 from train_manager.loop.arguments import kind_of
 from train_manager.loop.interface import Interface
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.modes import mode
-from train_manager.loop.outputs import require_parts
+from train_manager.loop.outputs import require_unpacked
 from train_manager.manager import TrainManager
-from train_manager.model.buffers import preserved_buffers
+from train_manager.model.buffers import preserve_buffers
 from train_manager.model.summary import Layer, layer_of, shapes_of, total
 from train_manager.reporting.tables import html_table
 from train_manager.telling.errors import InputError
@@ -42,12 +42,12 @@ def summary(of: TrainManager | nn.Module, inputs: Any = None) -> Summary:
     42 parameters (168 B), all trained
 
     The model is called once, in eval mode and without gradients; modes, buffers and random states are put back. Modules
-    in a row that are alike are shown once. A parameter that several modules share is counted where it is met first.
+    in a row that are alike are shown once. A parameter that several modules share is counted at the first of them.
 
     Args:
         of: a TrainManager, or a module.
-        inputs: what the model is called with; by default the inputs of the first batch of ``train_data``, which are not
-            used up; of data that can be read only once they are unknown, and so are the shapes.
+        inputs: the inputs of the call; by default those of the first batch of ``train_data``, which is not used up.
+            Data that can be read only once is not read; then the shapes are unknown.
 
     Raises:
         InputError: ``of`` is neither.
@@ -59,9 +59,9 @@ def summary(of: TrainManager | nn.Module, inputs: Any = None) -> Summary:
     seen, reason = {}, _why_not(of, model, inputs)
     if not reason:
         try:
-            with preserved_random_state(), preserved_buffers(model), mode(model, training=False):
+            with preserve_random_state(), preserve_buffers(model), mode(model, training=False):
                 seen = shapes_of(model, _forward(of, model, inputs))
-        except Exception as error:  # whatever a forward raises: the parameters can be told all the same
+        except Exception as error:  # a forward may raise anything; the parameters are known without it
             reason = f"the forward pass failed: {type(error).__name__}: {error}".splitlines()[0]
     sizes = sum(p.numel() * p.element_size() for p in model.parameters() if not nn.parameter.is_lazy(p))
     return Summary(layer_of(model, seen), sizes, reason)
@@ -74,7 +74,7 @@ class Summary:
 
     Attributes:
         model: the outermost layer; its ``layers`` are inside it.
-        bytes: what the parameters take in memory.
+        bytes: the memory of the parameters.
         unknown: why the shapes are unknown; empty if they are known.
     """
 
@@ -97,6 +97,7 @@ class Summary:
         return "\n".join([*texts, *self._closing()])
 
     def _repr_html_(self) -> str:
+        # HTML drops spaces at the beginning of a cell, so the indent gets a space that is as wide as a digit.
         rows = [[name.replace(" ", "\u2007", len(name) - len(name.lstrip())), *rest] for name, *rest in self._cells()]
         table = html_table(HEAD, rows)
         return table + "".join(f"<p>{escape(line)}</p>" for line in self._closing())
@@ -153,9 +154,6 @@ def size_text(number: float) -> str:
     return f"{number:.3g} TB"
 
 
-# ---- the forward pass ------------------------------------------------------------------------------------------------
-
-
 def _why_not(of: TrainManager | nn.Module, model: nn.Module, inputs: Any) -> str:
     """Return why the model cannot be called; empty if it can."""
     if any(nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
@@ -174,12 +172,13 @@ def _data_of(train_manager: TrainManager) -> Iterable[Any] | None:
 
 
 def _forward(of: TrainManager | nn.Module, model: nn.Module, inputs: Any) -> Callable[[], Any]:
-    """Return a function that calls the model, as the loop would; an own ``model_forward`` gets what it names."""
+    """Return a function that calls the model as the loop does; an own ``model_forward`` gets values by their names."""
     if not isinstance(of, TrainManager):
         return lambda: ModelCall(model)(model, inputs)
     given: dict[str, Any] = {"inputs": inputs} if inputs is not None else _parts_of_a_batch(of)
     moved: Any = to_device(given, _device_of(model))
     values = {"model": model, "train_manager": of, **moved}
+    # An evaluation prefers eval_model_forward, so the summary in eval mode does so too.
     own = [name for name in ("eval_model_forward", "model_forward") if of._overrides(name, Interface)]
     method = getattr(of, own[0] if own else "model_forward")
     return lambda: method(**_named_by(method, values))
@@ -193,10 +192,11 @@ def _parts_of_a_batch(train_manager: TrainManager) -> dict[str, Any]:
     if batch is None:
         raise no_batch(data, "train_data", "for summary")
     batch = batch.batch if type(batch) is FromSource else batch
+    # The method of the loop gets its arguments from fixtures, which need an open run.
     if not train_manager._overrides("unpack_batch", Interface):
-        return {"batch": batch, **parts_of(batch)}
-    unpack = train_manager.unpack_batch
-    return {"batch": batch, **require_parts(unpack(**_named_by(unpack, {"batch": batch})))}
+        return {"batch": batch, **unpack(batch)}
+    unpack_batch = train_manager.unpack_batch
+    return {"batch": batch, **require_unpacked(unpack_batch(**_named_by(unpack_batch, {"batch": batch})))}
 
 
 def _named_by(method: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -205,4 +205,5 @@ def _named_by(method: Callable[..., Any], values: dict[str, Any]) -> dict[str, A
 
 
 def _device_of(model: nn.Module) -> torch.device:
+    # A model without tensors runs anywhere.
     return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Steps of a training that are put back: what they show, and what checks look at in the middle of them."""
+"""Steps of a training that are put back: their fixtures, and the looks of checks in the middle of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from train_manager.core.extension import Extension
-from train_manager.data.batch import parts_of, without_source
+from train_manager.data.batch import unpack, without_source
 from train_manager.data.one_pass import one_pass
 from train_manager.data.randomness import random_state
 from train_manager.diagnosis.batch_leaves import copied
@@ -24,17 +24,17 @@ from train_manager.diagnosis.loss_calls import LossCall, LossCalls
 from train_manager.manager import TrainManager
 from train_manager.metrics.deferred import FiniteLosses
 from train_manager.telling.errors import TrainManagerError
-from train_manager.tools.preserve import preserved_training
+from train_manager.tools.preserve import preserve_training
 
 Value = TypeVar("Value")
 
-LIMIT: Final = 60.0  # seconds that all checks take together, about
-BATCHES: Final = 20  # so many of the training are trained on by turns
-READ: Final = 1000  # at most so many batches of a set are read
+LIMIT: Final = 60.0  # seconds that all checks take together, roughly
+BATCHES: Final = 20  # first batches of the training data, which the steps use in turn
+READ: Final = 1000  # batches of a set that are read, at most
 
 
 class CouldNotLook(Exception):
-    """A check could not look; the text tells why."""
+    """A check could not look; the text is the reason."""
 
 
 @final
@@ -42,19 +42,8 @@ class TrialSteps:
     """Trains on the first batches of a training, and puts everything back.
 
     Args:
-        train_manager: what will train.
+        train_manager: the manager that will train.
         keep: the names of extensions that do not pause.
-
-    Attributes:
-        tm: the same manager.
-        batches: the first ones.
-        failed: why the first step failed; no other is done then.
-        seconds: how long the second step took.
-        fixtures: those of the first step, as far as there are any: ``batch``, as it was trained on, ``inputs``,
-            ``targets``, ``prediction``, ``loss`` and ``losses``.
-        calls: those of torch's losses in it.
-        layers: the first layer with weights and what has reached it; one at most.
-        draws: the first step has drawn random numbers.
 
     Raises:
         CouldNotLook: there is no batch, or the data fail.
@@ -71,14 +60,15 @@ class TrialSteps:
                 raise CouldNotLook(f"train_data failed with {in_a_line(error)}") from error
         if not self.batches:
             raise CouldNotLook("train_data has no batch")
-        self.failed: Exception | None = None
-        self.seconds, self.draws = 0.0, False
-        self.fixtures: dict[str, Any] = {"batch": self.batches[0], **parts_of(self.batches[0])}
-        self.calls: list[LossCall] = []
-        self.layers: list[tuple[str, Tensor]] = []
+        self.failed: Exception | None = None  # the error of the first step; then no other step is done
+        self.seconds, self.draws = 0.0, False  # the time of the second step; whether the first drew random numbers
+        # Of the first step: batch, inputs, targets, prediction, loss and losses, as far as it has them.
+        self.fixtures: dict[str, Any] = {"batch": self.batches[0], **unpack(self.batches[0])}
+        self.calls: list[LossCall] = []  # the calls of torch's losses in the first step
+        self.layers: list[tuple[str, Tensor]] = []  # the first layer with weights and its input; one at most
         try:
             self._do_first_steps()
-        except Exception as error:  # what the training itself would raise
+        except Exception as error:  # the training itself would raise it too
             self.failed = error
 
     def left(self) -> float:
@@ -87,10 +77,10 @@ class TrialSteps:
 
     def preserved(self) -> AbstractContextManager[object]:
         """Return a ``with`` block after which the training is as it was."""
-        return preserved_training(self.tm, self._keep, "diagnose")
+        return preserve_training(self.tm, self._keep, "diagnose")
 
     def some(self, batches: Iterator[Any], most: int = READ) -> Iterator[Any]:
-        """Yield batches, at least one, as far as some of the time that is left goes."""
+        """Yield batches, at least one, for an eighth of the time that is left."""
         until = perf_counter() + self.left() / 8
         for batch in islice(batches, most):
             yield without_source(batch)
@@ -99,28 +89,35 @@ class TrialSteps:
 
     @contextmanager
     def training(self) -> Iterator[Callable[[Any], float]]:
-        """Give what trains on a batch and returns its loss; after the ``with`` block nothing has been trained."""
+        """Give a function that trains on a batch and returns its loss; the ``with`` block puts the training back."""
         if self.failed is not None:
             raise self.failed
         tm = self.tm
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore")  # the training itself will warn of the same
+            warnings.simplefilter("ignore")  # the training itself will give the same warnings
+            # The run makes its train_dir, which must not stay: it is removed after everything else is put back.
             folders = [] if tm.train_dir is None else [tm.train_dir, *tm.train_dir.parents]
             stack.callback(_remove_empty, [folder for folder in folders if not folder.exists()])
             stack.enter_context(self.preserved())
-            if "torch._dynamo" in sys.modules:  # a compiled model would be compiled anew, with what looks into it
+            # The hooks and modes of the checks would make a compiled model compile anew, for minutes.
+            if "torch._dynamo" in sys.modules:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(tm.run())
-            stack.enter_context(tm.mode(training=True))  # as train() does, which train_on_batch leaves to its caller
+            stack.enter_context(tm.mode(training=True))  # train_on_batch() sets no mode: train() does
             yield self._step
 
     def looking(self, **hooks: Callable[..., Any]) -> AbstractContextManager[object]:
-        """Return a ``with`` block whose steps have these hooks."""
+        """Return a ``with`` block in which the steps call these hooks too."""
         return self.tm._adding([Extension.of(**hooks)])
 
     def within(self, look: Callable[[], Value], *, steps: int = 1, costs: int = 0) -> Value:
-        """Train for some steps, and return what a look in the last one gives, which costs as much as further steps.
+        """Train for some steps, and return the result of ``look``, which is called at the end of the last one.
+
+        Args:
+            look: the look.
+            steps: how many steps to train.
+            costs: the time of the look, in training steps.
 
         Raises:
             CouldNotLook: there is not enough time.
@@ -129,6 +126,7 @@ class TrialSteps:
         if expected > self.left():
             raise CouldNotLook(f"left out: it would take about {expected:.0f} seconds")
         with self.training() as step:
+            # The last step is on the first batch, whose fixtures the checks know.
             for number in range(1, steps):
                 step(self.batches[number % len(self.batches)])
             with self.looking(post_train_step_batch=lambda: seen.append(look())):
@@ -151,9 +149,10 @@ class TrialSteps:
 
     def _step(self, batch: Any) -> float:
         tm = self.tm
+        # A copy, because train_batch may change a batch in place.
         loss = tm.train_on_batch(copied(batch))
         progress = tm._progress
-        progress.own, progress.losses = None, FiniteLosses(1)  # one that is not finite is an answer
+        progress.own, progress.losses = None, FiniteLosses(1)  # a loss that is not finite must not raise: it is judged
         if loss is None:
             raise CouldNotLook("train_batch has no loss: set fixtures['loss'] in it, or call self.update(loss)")
         return loss.item()
@@ -165,7 +164,7 @@ class TrialSteps:
                 self.calls, before = calls.noted, _random_states()
                 step(self.batches[0])
                 self.draws = not all(map(torch.equal, before, _random_states()))
-            began = perf_counter()  # the first step may have made much that the next one has
+            began = perf_counter()  # the first step also allocates and initializes, so the second one is timed
             step(self.batches[0])
             self.seconds = perf_counter() - began
 
@@ -175,7 +174,7 @@ class TrialSteps:
 
 
 def in_a_line(error: Exception) -> str:
-    """Return the kind of an error and what it says, without its cure."""
+    """Return the type and the text of an error, without its cure."""
     what = error.what if isinstance(error, TrainManagerError) else str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {what}"
 
@@ -183,7 +182,7 @@ def in_a_line(error: Exception) -> str:
 def _remove_empty(folders: Sequence[Path]) -> None:
     """Remove the folders that opening a run has made, the innermost first."""
     for folder in folders:
-        with suppress(OSError):  # it was not made, or an extension that was kept has written a file
+        with suppress(OSError):  # the folder was not made, or has a file of an extension that did not pause
             folder.rmdir()
 
 

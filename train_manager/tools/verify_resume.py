@@ -1,4 +1,4 @@
-"""Verify a training: kill it, resume it, and compare its end with that of a run that nobody killed."""
+"""Kill a training, resume it, and compare its end with the end of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def verify_resume(
     at: int | Iterable[int] | None = None,
     lose: int = 0,
 ) -> ResumeReport:
-    """Kill a training, resume it, and compare its end with that of a run that nobody killed.
+    """Kill a training, resume it, and compare its end with the end of an uninterrupted run.
 
     >>> from train_manager.testing import tiny_manager
     >>> print(verify_resume(lambda: tiny_manager(epochs=2), at=4))
     identical: killed after step 4 and resumed, the training comes to the same, to the bit
 
     Each run is a process of its own, forked from this one, with one thread; the kill is a real ``kill -9``. Compared
-    are weights, optimizers, the states of extensions, counts, history and random states, all that
+    are weights, optimizers, the states of extensions, counts, history and random states: everything that
     ``TrainManager.state_dict`` returns. In a test: ``report = verify_resume(make, at=4); assert report.identical,
     str(report)``. ``train-manager verify-resume`` does the same to a script.
 
     Args:
         make: makes a fresh TrainManager, seeded as in earnest. It needs no ``train_dir`` and no ``Checkpoints``: it
             gets a temporary folder, and ``Checkpoints()`` if it has none.
-        train: what is done with it.
+        train: trains with the TrainManager.
         at: a step after which a checkpoint is written and the process killed; of several, one kill after the other;
             None for one in the middle of an epoch.
         lose: how many steps are done between the checkpoint and the kill; the resumed training does them again.
@@ -65,7 +65,7 @@ def verify_script(
 
     Args:
         script: the file.
-        arguments: of the script.
+        arguments: the arguments of the script.
         at: as in ``verify_resume``.
         lose: as in ``verify_resume``.
         folder: for the files of all runs; a temporary one by default.
@@ -80,7 +80,8 @@ def verify_script(
         raise InputError(f"{folder} is not empty", name="folder", cure="give a folder that is empty or not there")
     where = (folder or Path(tempfile.mkdtemp(prefix="verify-resume-"))).resolve()
     report = _verified(Runs(runs_of_script(script, arguments), script.name, where, say), at, lose)
-    if folder is None and report.identical:  # then the logs are all that may be of interest
+    # Of identical runs only the logs may be of interest; of different ones the user may look into every file.
+    if folder is None and report.identical:
         for path in where.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
@@ -90,9 +91,11 @@ def verify_script(
 def _verified(runs: Runs, at: int | Iterable[int] | None, lose: int) -> ResumeReport:
     lose = require_count(lose, "lose", at_least=0)
     given = None if at is None else _checked_steps(at)
+    # The uninterrupted run comes first: it shows how many steps there are.
     runs.to_its_end("straight")
     steps = given or (_step_within_an_epoch(runs.facts("straight")),)
     _require_steps(runs.name, runs.facts("straight"), steps)
+    # Each killed run resumes from the checkpoint of the kill before.
     for before, step in zip((None, *steps), steps, strict=False):
         runs.and_kill(step, lose, before)
     runs.to_its_end("resumed", resume_at=steps[-1])
@@ -100,6 +103,7 @@ def _verified(runs: Runs, at: int | Iterable[int] | None, lose: int) -> ResumeRe
     found = tuple(differences_of(runs.folder, "straight", "resumed", begins))
     if not found:
         return ResumeReport(True, steps)
+    # A second uninterrupted run, for the causes: does the training itself differ from run to run?
     runs.to_its_end("straight-again", look_at=steps)
     return ResumeReport(False, steps, found, tuple(causes_of(runs.folder, steps)) or (no_cause(found),))
 
@@ -113,6 +117,7 @@ def _step_within_an_epoch(facts: Mapping[str, Any]) -> int:
     """Return the middle of the epoch in the middle of the longest training."""
     total = max(facts["steps"], default=0)
     ends = facts["epochs"][facts["steps"].index(total)] if total else []
+    # Epochs of at least two steps, as the steps at which they begin and end.
     bounds = [(first, last) for first, last in zip([0, *ends], ends, strict=False) if last - first > 1]
     first, last = bounds[len(bounds) // 2] if bounds else (0, total)
     return max(1, (first + last) // 2)

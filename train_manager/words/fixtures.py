@@ -1,4 +1,4 @@
-"""What other tools call the fixtures and stages of a TrainManager, and which extensions provide the rest."""
+"""The words of other tools for the fixtures and stages of a TrainManager, and the extensions that provide more."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 from train_manager.telling.words import Provided, by_word
 
+# The order counts: of several fixtures for a word, the first that is alive where the word stands is offered.
 FIXTURES: Final = by_word(
     {
         "model": "module net network pl_module",
@@ -36,7 +37,6 @@ FIXTURES: Final = by_word(
         "train_manager.train_data": "data data_loader dataloader dataset loader train_dataloader train_loader",
         "train_manager.eval_data": "eval_loader test_loader val_dataloader val_loader valid_loader",
         "train_manager.epochs": "epochs max_epochs num_epochs",
-        "train_manager.device": "device",
     }
 )
 """For a word: the fixtures meant, or what is read of them. The first that is alive is right."""
@@ -67,7 +67,7 @@ SUMMARIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "prediction": ("all of them", ("predictions",)),
     "eval_result": ("all of them", ("eval_results",)),
 }
-"""What the end of an outer stage has of a fixture that has ended with an inner one."""
+"""For a fixture of an inner stage, its summary, and the fixtures that hold it at the end of an outer stage."""
 
 EXTENSIONS: Final = {
     provided.fixture: provided
@@ -84,4 +84,4 @@ EXTENSIONS: Final = {
         Provided("writer", "MetricStore", "run"),
     )
 }
-"""What the extensions of this package provide, by the name of the fixture."""
+"""The fixtures that the extensions of this package provide, by name."""

@@ -1,8 +1,8 @@
-"""The names of hooks in other tools, and what each is called here; data only.
+"""The names of hooks in other tools, each with its counterpart here; data only.
 
-``docs/how-to/coming-from.md`` and ``coming-from-others.md`` show the same tables, and a test holds them together. The
+``docs/how-to/coming-from.md`` and ``coming-from-others.md`` show the same tables, and a test compares them. The
 counterparts are hooks of a TrainManager, methods of an extension, methods that a subclass of TrainManager overrides, or
-its arguments (``loss=``).
+arguments of TrainManager (``loss=``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final
 
 from train_manager.telling.words import ForeignHook
 
+# Tool -> name there -> counterpart here, perhaps with a decorator before it; empty if there is none.
 _BY_TOOL: Final[dict[str, dict[str, str]]] = {
     "Lightning": {
         "on_fit_start": "pre_train",
@@ -223,6 +224,7 @@ _BY_TOOL: Final[dict[str, dict[str, str]]] = {
 
 
 def _read(tool: str, name: str, counterpart: str) -> ForeignHook:
+    """Return an entry of the table, with the decorator cut off: ``@always post_run``."""
     decorator, space, here = counterpart.rpartition(" ")
     return ForeignHook(tool, name, here, decorator + space)
 

@@ -1,7 +1,7 @@
-"""What torch says of a mistake, and the line of code that helps.
+"""Messages of torch about a mistake, and the line of code that cures it.
 
-A cure has the groups of its pattern (``\\1``), or is ``{devices}`` and the like, which ``loop/cures.py`` makes of the
-values that met.
+A cure may have groups of its pattern (``\\1``). A cure such as ``{devices}`` is a name, for which ``loop/cures.py``
+writes a text from the values that torch has refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ CURES: Final = (
     (r"on the same device|not on the expected device", "{devices}"),
     (
         r"missing the required \"forward\" function",
-        "it has parts only: override train_batch, eval_batch, or model_forward(self, model, inputs) for predictions",
+        "it has submodules only: override train_batch, and eval_batch, which sets self.fixtures['loss'] "
+        "(or give eval_data=None); for predictions, override model_forward(self, model, inputs)",
+    ),
+    (
+        r"got mixed torch\.Tensor and DTensor",
+        "a submodule that was called by itself has only shards of its parameters: name it in "
+        'Distributed("fsdp", shard=[...]), or call the model; a method other than forward needs '
+        "register_fsdp_forward_method(model, ...) in a hook pre_train",
     ),
     (r"out of memory", "train on smaller batches, and gather several: batch_size=..., Accumulate(4)"),
     # the inputs
@@ -55,4 +62,4 @@ CURES: Final = (
         "weights were stepped before a later backward: call self.backward(...) for all losses, then self.step(...)",
     ),
 )
-"""Patterns in the text of errors, and what helps; the first that is found counts."""
+"""Patterns in the text of errors, each with its cure; the first pattern that is found counts."""

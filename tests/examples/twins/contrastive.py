@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 from torch.optim import Adam
+from torch.utils.data import DataLoader
 
-from examples.contrastive import EPOCHS, LOG_EVERY, Siamese, accuracy, contrastive_loss, pairs
+from examples.contrastive import EPOCHS, LOG_EVERY, Pair, Siamese, accuracy, contrastive_loss, pairs
 from tests.examples.comparison import Record
 
 
@@ -24,13 +25,17 @@ def train(record: Record) -> nn.Module:
             record(loss)
             if batch % LOG_EVERY == 0:
                 print(f"epoch {epoch}, batch {batch} of {len(train_data)}, loss {loss.item():.4g}")
-        model.eval()
-        test_loss, right, examples = 0.0, 0.0, 0
-        with torch.no_grad():
-            for (first, second), same in test_data:
-                distance = model(first, second)
-                test_loss += len(same) * contrastive_loss(distance, same).item()
-                right += accuracy(distance, same).sum().item()
-                examples += len(same)
-        print(f"epoch {epoch}, test: loss {test_loss / examples:.4g}, accuracy {right / examples:.4g}")
+        evaluate(model, test_data, epoch)
     return model
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, data: DataLoader[Pair], epoch: int) -> None:
+    model.eval()
+    test_loss, right, examples = 0.0, 0.0, 0
+    for (first, second), same in data:
+        distance = model(first, second)
+        test_loss += len(same) * contrastive_loss(distance, same).item()
+        right += accuracy(distance, same).sum().item()
+        examples += len(same)
+    print(f"epoch {epoch}, test: loss {test_loss / examples:.4g}, accuracy {right / examples:.4g}")

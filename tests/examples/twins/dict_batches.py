@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 from torch.optim import AdamW
+from torch.utils.data import DataLoader
 
-from examples.dict_batches import EPOCHS, LOG_EVERY, accuracy, network, sequences
+from examples.dict_batches import EPOCHS, LOG_EVERY, Example, accuracy, network, sequences
 from tests.examples.comparison import Record
 
 
@@ -24,13 +25,17 @@ def train(record: Record) -> nn.Module:
             record(loss)
             if number % LOG_EVERY == 0:
                 print(f"epoch {epoch}, batch {number} of {len(train_data)}, loss {loss.item():.4g}")
-        model.eval()
-        test_loss, right, examples = 0.0, 0.0, 0
-        with torch.no_grad():
-            for batch in test_data:
-                outputs = model(**batch)
-                test_loss += len(batch["labels"]) * outputs.loss.item()
-                right += accuracy(outputs, batch).sum().item()
-                examples += len(batch["labels"])
-        print(f"epoch {epoch}, test: loss {test_loss / examples:.4g}, accuracy {right / examples:.4g}")
+        evaluate(model, test_data, epoch)
     return model
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, data: DataLoader[Example], epoch: int) -> None:
+    model.eval()
+    test_loss, right, examples = 0.0, 0.0, 0
+    for batch in data:
+        outputs = model(**batch)
+        test_loss += len(batch["labels"]) * outputs.loss.item()
+        right += accuracy(outputs, batch).sum().item()
+        examples += len(batch["labels"])
+    print(f"epoch {epoch}, test: loss {test_loss / examples:.4g}, accuracy {right / examples:.4g}")

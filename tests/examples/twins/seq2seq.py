@@ -38,12 +38,12 @@ def train(record: Record) -> nn.Module:
             total_loss += loss.item() * tokens
             total_tokens += tokens
         print(f"epoch {epoch}, training: loss {total_loss / total_tokens:.4g}")
-        print(f"epoch {epoch}, test: loss {test_loss(model, test_data):.4g}")
+        print(f"epoch {epoch}, test: loss {evaluate(model, test_data):.4g}")
     return model
 
 
 @torch.no_grad()
-def test_loss(model: nn.Module, data: DataLoader[Batch]) -> float:
+def evaluate(model: nn.Module, data: DataLoader[Batch]) -> float:
     model.eval()
     total_loss, total_tokens = 0.0, 0
     for (source, written), targets in data:

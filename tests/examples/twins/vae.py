@@ -1,11 +1,14 @@
-"""The training of ``examples/vae.py``, written by hand."""
+"""The training of ``examples/vae.py``, written by hand: its evaluation draws the noise of the codes.
+
+In the form of ``train`` and ``test`` in ``vae/main.py`` of pytorch/examples.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Adam
 
 from examples.vae import CODE, EPOCHS, LOG_EVERY, VAE, digits, negative_bound, save_pictures
@@ -27,11 +30,13 @@ def train(record: Record, folder: Path) -> nn.Module:
             record(loss)
             if batch % LOG_EVERY == 0:
                 print(f"epoch {epoch}, batch {batch} of {len(train_data)}, loss {loss.item():.4g}")
-        model.eval()
-        random_state = torch.get_rng_state()  # so that evaluating does not change the training
+        print(f"epoch {epoch}, test: loss {evaluate(model, test_data):.4g}")
         with torch.no_grad():
-            test_loss = sum(negative_bound(model(images), images).item() for images in test_data)
             save_pictures(model.decoder, codes, folder / f"epoch_{epoch}.pgm")
-        torch.set_rng_state(random_state)
-        print(f"epoch {epoch}, test: loss {test_loss / sum(map(len, test_data)):.4g}")
     return model
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, data: list[Tensor]) -> float:
+    model.eval()
+    return sum(negative_bound(model(images), images).item() for images in data) / sum(map(len, data))

@@ -93,7 +93,7 @@ def test_an_evaluation_without_the_set_does_not_count() -> None:
     assert tm.epoch_num == 6
 
 
-def test_after_a_stop_a_training_goes_on_until_the_next_evaluation_that_is_no_better() -> None:
+def test_after_a_stop_a_training_continues_until_the_next_evaluation_that_is_no_better() -> None:
     tm = tiny_manager(EarlyStopping(patience=1), Results(9, 3, 3, 2, 2), epochs=9)
     tm.train()
     assert tm.epoch_num == 2
@@ -205,7 +205,7 @@ def test_the_best_weights_are_put_back() -> None:
     assert tm.epoch_num == 3
     assert equal(tm.model.state_dict(), weights.seen[1])
     assert tm.stop_reason == (
-        "EarlyStopping: 'valid/loss' was no better than 3 in 2 evaluations; the weights of step 3 are put back"
+        "EarlyStopping: 'valid/loss' was no better than 3 in 2 evaluations; the weights of step 3 are restored"
     )
 
 

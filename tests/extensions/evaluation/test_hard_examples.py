@@ -339,7 +339,7 @@ def test_the_training_is_the_same_to_the_bit_also_with_a_loss_that_draws_and_cou
     assert all(map(torch.equal, weights(), weights(HardExamples())))
 
 
-def test_the_numbers_of_a_training_that_goes_on_are_equal() -> None:
+def test_the_numbers_of_a_training_that_resumes_are_equal() -> None:
     """Killed after each step but the last."""
     assert_resumes(
         lambda: tiny_manager(HardExamples(), train_data=in_memory(), epochs=3), lambda tm: tm.train(), range(1, 9)

@@ -90,7 +90,7 @@ def test_the_history_has_their_means_over_the_examples_of_each_epoch() -> None:
     assert [row["same"] for row in tm.history.epochs] == pytest.approx([row["loss"] for row in tm.history.epochs])
 
 
-def test_an_epoch_that_goes_on_has_the_mean_of_all_its_batches() -> None:
+def test_an_epoch_that_continues_has_the_mean_of_all_its_batches() -> None:
     tm = tiny_manager(silent(same=loss_of_batch))
     tm.train_steps(2)
     tm.train_steps(1)
@@ -364,8 +364,16 @@ def test_metrics_are_measured_on_the_device_without_a_read() -> None:
 def test_a_metric_that_is_not_on_the_shelf_is_refused_with_the_names_of_those_that_are() -> None:
     assert refusal("acuracy") == "Metrics knows no metric by the name 'acuracy'\n  did you mean 'accuracy'?"
     assert refusal("auroc") == (
-        "Metrics knows no metric by the name 'auroc'\n  there are 'accuracy', 'f1'; or give a function"
+        "Metrics knows no metric by the name 'auroc'\n  there are 'accuracy', 'f1', 'losses'; or give a function"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("acc", "accuracy"), ("macro_f1", "f1"), ("f1_macro", "f1"), ("f1_score", "f1"), ("F1_Score", "f1")],
+)
+def test_the_names_that_other_tools_have_for_a_metric_lead_to_it(name: str, meant: str) -> None:
+    assert refusal(name) == f"Metrics knows no metric by the name {name!r}\n  did you mean {meant!r}?"
 
 
 def test_a_whole_set_of_something_other_than_tensors_is_refused() -> None:
@@ -439,6 +447,12 @@ def test_a_name_that_is_given_twice_is_refused(phase: str) -> None:
     text = refusal(accuracy, **{phase: [accuracy]})
 
     assert text == "two metrics are called 'accuracy'\n  give one of them another name"
+
+
+def test_a_list_of_metrics_is_refused_with_its_entries() -> None:
+    assert refusal(["accuracy", accuracy]) == (
+        "a metric must be a name or a function, but is a list\n  give its entries: Metrics('accuracy', accuracy)"
+    )
 
 
 def test_a_function_without_a_name_is_refused() -> None:

@@ -170,3 +170,17 @@ def test_the_mean_of_many_values_in_16_bits_is_their_mean(dtype: torch.dtype) ->
                 return float(self.fixtures["avg_loss"])
 
     assert Steps([Avg("loss")]).train() == 1.5
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "cure"),
+    [
+        ("losses", "Losses", 'Metrics("losses") takes the mean of each entry'),
+        ("batch", "tuple", "name a fixture that is a number or a tensor"),
+    ],
+)
+def test_a_fixture_that_is_not_one_value_is_refused_with_its_cure(name: str, kind: str, cure: str) -> None:
+    with pytest.raises(InputError) as error:
+        tiny_manager(Avg(name)).train()
+
+    assert str(error.value) == f"Avg takes the mean of numbers and tensors, but {name!r} is a {kind}\n  {cure}"

@@ -4,7 +4,7 @@ import copy
 import io
 import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from tests.host_reads import HostReads
 from train_manager import CheckError, Extension, InputError, SkipStage, TrainManager, every, exponentially, modifies
 from train_manager.core.fixtures import Fixtures
-from train_manager.extensions import Checkpoints, Log, LRSchedule, Metrics, ProgressBar
+from train_manager.extensions import Checkpoints, EarlyStopping, Log, LRSchedule, Metrics, ProgressBar
 from train_manager.extensions.logging.log import rate_text
 from train_manager.testing import Recorder, tiny_manager
 
@@ -41,27 +41,27 @@ class EverySecond(Extension):
             fixtures.define("second", step_num, stage="train_step_batch")
 
 
-# ---- where a training goes on ----------------------------------------------------------------------------------------
+# ---- where a training resumes ----------------------------------------------------------------------------------------
 
 
-def goes_on_in(train_dir: Path, **options: Any) -> list[str]:
-    """Return the lines of a training that goes on after two epochs."""
+def resumed_lines(train_dir: Path, **options: Any) -> list[str]:
+    """Return the lines of a training that resumes after two epochs."""
     tiny_manager(Checkpoints(), epochs=2, train_dir=train_dir).train()
     return lines(Log(), Checkpoints(resume=True), epochs=3, train_dir=train_dir, **options)
 
 
-def test_a_training_that_goes_on_says_from_which_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = goes_on_in(tmp_path / "runs")
-    assert told[0] == f"goes on from {tmp_path}/runs/checkpoints/step-000000000006 (step 6, 2 epochs done)"
+def test_a_training_that_resumes_says_from_which_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = resumed_lines(tmp_path / "runs")
+    assert told[0] == f"resumes from {tmp_path}/runs/checkpoints/step-000000000006 (2 epochs done)"
     monkeypatch.chdir(tmp_path)
-    told = goes_on_in(Path("others"))
-    assert told[0] == "goes on from others/checkpoints/step-000000000006 (step 6, 2 epochs done)"
-    assert [line for line in told if line.startswith(("goes on", "3/3"))] == [told[0], told[-1]]
+    told = resumed_lines(Path("others"))
+    assert told[0] == "resumes from others/checkpoints/step-000000000006 (2 epochs done)"
+    assert [line for line in told if line.startswith(("resumes", "3/3"))] == [told[0], told[-1]]
 
 
 def test_a_training_that_begins_says_nothing_of_checkpoints(tmp_path: Path) -> None:
     log = Log()
-    assert "goes on" not in "".join(lines(log, Checkpoints(resume=True), epochs=1, train_dir=tmp_path))
+    assert "resumes" not in "".join(lines(log, Checkpoints(resume=True), epochs=1, train_dir=tmp_path))
 
 
 def test_the_last_epoch_of_a_loop_of_ones_own_has_a_line_without_an_evaluation_too() -> None:
@@ -73,6 +73,20 @@ def test_the_last_epoch_of_a_loop_of_ones_own_has_a_line_without_an_evaluation_t
         own_epoch(tm)
     told = [line.split()[:2] for line in file.getvalue().splitlines() if line[0] == "1"]
     assert told == [["1", "0.7001"], ["1", "0.6762"]]
+
+
+@pytest.mark.parametrize("by_batches", [False, True])
+def test_a_loop_of_ones_own_that_resumes_prints_no_line_of_an_earlier_epoch(tmp_path: Path, by_batches: bool) -> None:
+    for epochs, expected in ((2, ["1", "2"]), (4, ["3", "4"]), (4, [])):
+        file = io.StringIO()
+        tm = tiny_manager(Log(file=file), Checkpoints(resume=True), train_dir=tmp_path)
+        with tm.run():
+            while tm.epoch_num < epochs:
+                if by_batches:
+                    own_epoch(tm)
+                else:
+                    tm.train_epoch()
+        assert [line.split()[0] for line in file.getvalue().splitlines() if line[0].isdigit()] == expected
 
 
 def own_epoch(tm: TrainManager) -> None:
@@ -184,7 +198,7 @@ def test_an_epoch_that_is_left_begins_with_the_step() -> None:
     assert epoch_lines(stop, eval_data=None)[-1].startswith("step 2")
 
 
-def test_epochs_of_several_calls_go_on_below_one_header() -> None:
+def test_epochs_of_several_calls_continue_below_one_header() -> None:
     log = Log(file=io.StringIO())
     tm = tiny_manager(log, eval_data=None)
     for _ in range(3):
@@ -217,6 +231,57 @@ def best_epochs(*values: float, **options: Any) -> list[str]:
 def test_the_best_so_far_is_marked() -> None:
     assert best_epochs(3, 4, 2, 2, 1, mode="min") == ["1", "3", "5"]
     assert best_epochs(3, 4, 2, 5, mode="max") == ["1", "2", "4"]
+
+
+class Scores(Extension):
+    """Give evaluations these losses and values of f1, one pair after the other."""
+
+    def __init__(self, *pairs: tuple[float, float]) -> None:
+        self.pairs = iter(pairs)
+
+    @modifies("eval_result")
+    def post_eval_step_epoch(self) -> dict[str, float]:
+        return dict(zip(("loss", "f1"), next(self.pairs), strict=True))
+
+
+F1 = "valid/f1"
+
+
+@pytest.mark.parametrize(
+    ("make", "best"),
+    [
+        (lambda: [], ["1", "2"]),
+        (lambda: [EarlyStopping(F1)], ["1", "3"]),
+        (lambda: [Checkpoints(monitor=F1)], ["1", "3"]),
+        (lambda: [Checkpoints(), EarlyStopping(F1)], ["1", "2"]),
+        (lambda: [Checkpoints(), EarlyStopping(F1, restore_best=True)], ["1", "3"]),
+        (lambda: [Checkpoints(monitor=F1), EarlyStopping(restore_best=True)], ["1", "2"]),
+        (lambda: [LRSchedule(torch.optim.lr_scheduler.ReduceLROnPlateau, monitor=F1)], ["1", "2"]),
+    ],
+)
+def test_best_is_marked_by_the_metric_that_selects_the_kept_weights(
+    make: Callable[[], list[Extension]], best: list[str], tmp_path: Path
+) -> None:
+    scores = Scores((9, 0.0), (5, 0.2), (4, 0.1), (6, 0.3))
+    lines = epoch_lines(scores, *make(), epochs=3, train_dir=tmp_path)
+
+    assert [line.split("/")[0] for line in lines if line.endswith("best")] == best
+
+
+def test_best_of_a_training_that_resumes_with_another_monitor_begins_anew(tmp_path: Path) -> None:
+    epoch_lines(Scores((9, 0.0), (5, 0.2)), Checkpoints(), epochs=1, train_dir=tmp_path)
+    scores, checkpoints = Scores((6, 0.3), (4, 0.1)), Checkpoints(resume=True)
+    lines = epoch_lines(scores, checkpoints, log=Log(monitor=F1), epochs=3, train_dir=tmp_path)
+
+    assert [line.split("/")[0] for line in lines if line.endswith("best")] == ["2"]
+
+
+def test_a_paused_extension_does_not_say_which_epoch_is_best() -> None:
+    log = Log(file=io.StringIO())
+    tm = tiny_manager(log, EarlyStopping(F1), epochs=2)
+    with tm.run(), tm.phase("head", without="early_stopping", epochs=1):
+        tm.train()
+    assert log.file.getvalue().endswith("best\n")  # type: ignore[union-attr]
 
 
 def test_a_metric_whose_better_side_is_unknown_needs_a_mode() -> None:
@@ -452,7 +517,7 @@ def test_a_number_of_examples_that_is_a_tensor_is_read_for_lines_only() -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda log: pickle.loads(pickle.dumps(log))])
-def test_a_copy_goes_on_by_itself(copied: Any) -> None:
+def test_a_copy_continues_by_itself(copied: Any) -> None:
     log = Log(2, counts="step", show=())
     tiny_manager(log, eval_data=None).train()
     assert lines(copied(log), eval_data=None) == ["step 1", "step 3"]  # openings 4 and 6

@@ -34,8 +34,8 @@ from train_manager import (
     scheduled,
 )
 from train_manager.extensions import Accumulate, Checkpoints, LRSchedule, Metrics, MetricStore, WarmUp
-from train_manager.runs.record.figure_writer import AFTER_STORE, FigureWriter
 from train_manager.runs.record.metric_schema import Series
+from train_manager.runs.record.metric_writer import AFTER_STORE, MetricWriter
 from train_manager.telling.errors import InputError, StageError
 from train_manager.testing import tiny_manager
 
@@ -93,7 +93,7 @@ def test_a_count_of_a_metric_keeps_its_digits(tmp_path: Path) -> None:
     assert stored(tmp_path, "count", "train_step_epoch") == {3: 2**24 + 1}
 
 
-def test_a_second_start_that_is_refused_supersedes_no_figure_of_the_training_that_goes_on(tmp_path: Path) -> None:
+def test_a_second_start_that_is_refused_supersedes_no_metric_of_the_training_that_resumes(tmp_path: Path) -> None:
     def started() -> TrainManager:
         return tiny_manager(MetricStore(), Checkpoints(resume=True), epochs=4, train_dir=tmp_path)
 
@@ -133,7 +133,7 @@ def test_rows_are_taken_out_of_the_history_while_it_trains(tmp_path: Path) -> No
     assert len(stored(tmp_path, "loss")) == 15
 
 
-def test_figures_that_are_not_numbers_are_in_the_history_too(tmp_path: Path) -> None:
+def test_metrics_that_are_not_numbers_are_in_the_history_too(tmp_path: Path) -> None:
     class Odd(Extension):
         @modifies("train_result")
         def post_train_step_epoch(self, train_result: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def test_a_hook_that_needs_a_store_is_told_of_it(tmp_path: Path) -> None:
     assert str(error.value).endswith(f"\n     {cure}")
 
 
-def test_a_figure_after_the_run_is_refused(tmp_path: Path) -> None:
+def test_a_metric_after_the_run_is_refused(tmp_path: Path) -> None:
     writers: list[Any] = []
     tm = tiny_manager(MetricStore(), Extension.of(pre_train=lambda writer: writers.append(writer)), train_dir=tmp_path)
     tm.train()
@@ -177,7 +177,7 @@ def test_a_figure_after_the_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         writers[0].scalar("late", 0.5)
     cure = "ask for `writer` in a hook of the present run"
-    assert str(error.value) == f"a figure was written after its run\n  {cure}"
+    assert str(error.value) == f"a metric was written after its run\n  {cure}"
 
 
 def test_an_epoch_that_a_phase_interrupts_costs_no_row_of_the_phase(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_batches_of_a_loop_of_ones_own_are_stored_though_each_is_a_run(tmp_path:
     assert stored(tmp_path, "loss") == losses.values
 
 
-# ---- figures of hooks ------------------------------------------------------------------------------------------------
+# ---- metrics of hooks ------------------------------------------------------------------------------------------------
 
 
 class Writes(Extension):
@@ -297,7 +297,7 @@ class Writes(Extension):
         writer.scalar("of_eval", torch.tensor(0.5))
 
 
-def test_hooks_write_figures_with_the_fixture_writer(tmp_path: Path) -> None:
+def test_hooks_write_metrics_with_the_fixture_writer(tmp_path: Path) -> None:
     tiny_manager(MetricStore(), Writes(), train_dir=tmp_path).train()
     metrics = read_run(tmp_path).metrics
 
@@ -307,14 +307,14 @@ def test_hooks_write_figures_with_the_fixture_writer(tmp_path: Path) -> None:
 
 
 class WritesAtTheEnd(Extension):
-    """Write a figure as the run ends; fail then, if it is told to."""
+    """Write a metric as the run ends; fail then, if it is told to."""
 
     def __init__(self, fails: bool = False) -> None:
         self.fails = fails
 
     @priority(1000)
     @always
-    def post_run(self, writer: FigureWriter | None = None) -> None:
+    def post_run(self, writer: MetricWriter | None = None) -> None:
         if writer is not None:
             writer.array("last", [1.0, 2.0])
         if self.fails:
@@ -322,7 +322,7 @@ class WritesAtTheEnd(Extension):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_store_takes_figures_until_all_other_hooks_of_the_run_are_done(tmp_path: Path, fails: bool) -> None:
+def test_the_store_takes_metrics_until_all_other_hooks_of_the_run_are_done(tmp_path: Path, fails: bool) -> None:
     tm = tiny_manager(MetricStore(), WritesAtTheEnd(fails), train_dir=tmp_path)
     with pytest.raises(KilledError) if fails else nullcontext():
         tm.train()
@@ -354,16 +354,16 @@ class Watcher(Extension):
     """Has a row for each step, also without a store."""
 
     def __init__(self) -> None:
-        self.writers: list[FigureWriter | None] = []
+        self.writers: list[MetricWriter | None] = []
 
-    def post_train_step_batch(self, model: nn.Module, writer: FigureWriter | None = None) -> None:
+    def post_train_step_batch(self, model: nn.Module, writer: MetricWriter | None = None) -> None:
         self.writers.append(writer)
         if writer is not None:
             writer.array("norms", [weight.norm() for weight in model.parameters()])
             writer.image("weights", next(model.parameters()))
 
     @always
-    def post_run(self, writer: FigureWriter | None = None) -> None:
+    def post_run(self, writer: MetricWriter | None = None) -> None:
         self.writers.append(writer)
 
 
@@ -376,7 +376,7 @@ def test_a_watcher_alone_works_without_a_store(tmp_path: Path, train_dir: bool) 
     assert watcher.writers == [None] * 4
 
 
-def test_the_figures_of_a_watcher_are_there_in_a_phase_and_after_a_resume(tmp_path: Path) -> None:
+def test_the_metrics_of_a_watcher_are_there_in_a_phase_and_after_a_resume(tmp_path: Path) -> None:
     extensions = [Watcher(), MetricStore(), Checkpoints(resume=True)]
     for epochs in (1, 2):
         tiny_manager(*map(copy.deepcopy, extensions), epochs=epochs, train_dir=tmp_path).train()
@@ -390,7 +390,7 @@ def test_the_figures_of_a_watcher_are_there_in_a_phase_and_after_a_resume(tmp_pa
 
 def write_arrays_until_killed(folder: str) -> None:
     class Kill(Extension):
-        def post_train_step_batch(self, step_num: int, writer: FigureWriter) -> None:
+        def post_train_step_batch(self, step_num: int, writer: MetricWriter) -> None:
             writer.array("norms", torch.full((3,), float(step_num)), ["a", "b", "c"])
             writer.histogram("weights", torch.rand(10))
             if step_num == 50:
@@ -399,7 +399,7 @@ def write_arrays_until_killed(folder: str) -> None:
     tiny_manager(MetricStore(), Kill(), epochs=10**6, train_dir=folder).train()
 
 
-def test_a_run_that_is_killed_has_whole_arrays_and_goes_on(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_has_whole_arrays_and_continues(fork_server: ForkServer, tmp_path: Path) -> None:
     child = fork_server.start(write_arrays_until_killed, str(tmp_path))
     child.wait_for("begun")
     eventually(lambda: (tmp_path / "metrics.sqlite").exists() and (tmp_path / "metrics.sqlite").stat().st_size > 0)
@@ -430,7 +430,7 @@ def test_what_an_evaluation_writes_supersedes_nothing(tmp_path: Path) -> None:
     assert found.steps == [0, 3, 0]
 
 
-# ---- going on --------------------------------------------------------------------------------------------------------
+# ---- resuming --------------------------------------------------------------------------------------------------------
 
 
 def killed(folder: Path, after: int, **options: Any) -> dict[str, Any]:
@@ -475,7 +475,7 @@ def test_after_a_resume_no_row_is_left_of_what_was_trained_again(tmp_path: Path,
 
 def test_after_a_second_resume_no_row_is_left_of_the_runs_before(tmp_path: Path) -> None:
     class Leave(Extension):
-        """Leaves a training before it has a figure of its own."""
+        """Leaves a training before it has a metric of its own."""
 
         def pre_train_step_epoch(self, train_manager: TrainManager) -> None:
             states.append(train_manager.state_dict())
@@ -509,7 +509,7 @@ def test_a_state_of_another_training_deletes_nothing(tmp_path: Path) -> None:
     assert list(stored(tmp_path / "here", "loss")) == [4, 5, 6]
 
 
-def test_a_checkpoint_of_a_training_goes_on_with_the_rows_of_that_one(tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_training_continues_with_the_rows_of_that_one(tmp_path: Path) -> None:
     first = tiny_manager(MetricStore(), Checkpoints(), epochs=2, train_dir=tmp_path)
     first.train()
     tiny_manager(MetricStore(), train_dir=tmp_path).train()
@@ -579,7 +579,7 @@ def test_a_program_that_only_evaluates_adds_to_the_history(tmp_path: Path) -> No
     assert (after.epochs, after.evaluations) == (before.epochs, [*before.evaluations, *tm.history.evaluations])
 
 
-def test_the_training_that_goes_on_counts_though_its_copy_has_trained_meanwhile(tmp_path: Path) -> None:
+def test_the_training_that_resumes_counts_though_its_copy_has_trained_meanwhile(tmp_path: Path) -> None:
     tm = tiny_manager(MetricStore(), losses := Losses(), train_dir=tmp_path)
     tm.train_steps(4)
     copy.deepcopy(tm).train_steps(3)
@@ -618,7 +618,7 @@ def test_a_hook_that_is_called_before_a_run_is_refused() -> None:
     assert str(error.value) == f"{what}\n  call it in a run: with tm.run(): ..."
 
 
-def test_a_training_whose_figures_cannot_be_written_goes_on_and_warns_once(tmp_path: Path) -> None:
+def test_a_training_whose_metrics_cannot_be_written_continues_and_warns_once(tmp_path: Path) -> None:
     (tmp_path / "metrics.sqlite").mkdir()
     tm = tiny_manager(MetricStore(), epochs=3, train_dir=tmp_path)
     with warnings.catch_warnings(record=True) as told:
@@ -627,7 +627,7 @@ def test_a_training_whose_figures_cannot_be_written_goes_on_and_warns_once(tmp_p
 
     assert tm.epoch_num == 3
     [warning] = told
-    what = r"metrics\.sqlite cannot be written: unable to open database file; \d+ figures wait; the training goes on$"
+    what = r"metrics\.sqlite cannot be written: unable to open database file; \d+ metrics wait; the run continues$"
     assert re.search(what, str(warning.message))
     assert warning.filename == __file__
     (tmp_path / "metrics.sqlite").rmdir()
@@ -662,25 +662,25 @@ def test_workers_of_a_data_loader_do_not_touch_the_file(fork_server: ForkServer,
 
 
 class WritesWithin(Extension):
-    """Write a figure in the middle of each step, and fail in one of them."""
+    """Write a metric in the middle of each step, and fail in one of them."""
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.fails_at = fails_at
 
-    def post_train_backward(self, writer: FigureWriter, step_num: int) -> None:
+    def post_train_backward(self, writer: MetricWriter, step_num: int) -> None:
         writer.scalar("within", float(step_num))
         if step_num == self.fails_at:
             raise ZeroDivisionError
 
 
-def test_a_figure_that_is_written_within_a_step_is_of_that_step(tmp_path: Path) -> None:
+def test_a_metric_that_is_written_within_a_step_is_of_that_step(tmp_path: Path) -> None:
     tiny_manager(MetricStore(), WritesWithin(), epochs=2, train_dir=tmp_path).train()
 
     (found,) = read_run(tmp_path).metrics.scalars("within").values()
     assert found.steps == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_figure_of_a_step_that_did_not_end_is_superseded_as_the_training_goes_on(tmp_path: Path) -> None:
+def test_a_metric_of_a_step_that_did_not_end_is_superseded_as_the_training_continues(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         tiny_manager(MetricStore(), WritesWithin(3), Checkpoints(), epochs=2, train_dir=tmp_path).train()
     tiny_manager(MetricStore(), WritesWithin(), Checkpoints(resume=True), epochs=2, train_dir=tmp_path).train()

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.runs.sending.sinks import Figures, Points, counting, kill_and_resume, needs_package
+from tests.runs.sending.sinks import OwnMetrics, Points, counting, kill_and_resume, needs_package
 from train_manager import Extension
 from train_manager.extensions import Checkpoints, MetricStore, MLflow
-from train_manager.runs.sending.exporting import export_figures
+from train_manager.runs.sending.exporting import export_metrics
 from train_manager.runs.sending.mlflow_keys import key_of
 from train_manager.testing import tiny_manager
 
@@ -74,14 +74,14 @@ def train(folder: Path, *extensions: Extension, epochs: int = 2, resume: Any = "
 
 
 def test_it_has_every_number_that_counts(tmp_path: Path) -> None:
-    train(tmp_path, Figures())
+    train(tmp_path, OwnMetrics())
 
     assert shown(tmp_path) == stored(tmp_path)
     assert shown(tmp_path)["norms/0 Linear"] == [(3, 1.0), (6, 1.0)]
 
 
 def test_it_has_texts_and_files(tmp_path: Path) -> None:
-    train(tmp_path, Figures(), epochs=1)
+    train(tmp_path, OwnMetrics(), epochs=1)
     [run] = runs_of(tmp_path)
     found = [artifact.path for artifact in client_of(tmp_path).list_artifacts(run.info.run_id)]
 
@@ -89,7 +89,7 @@ def test_it_has_texts_and_files(tmp_path: Path) -> None:
     assert run.info.status == "FINISHED"
 
 
-def test_a_resume_is_a_run_of_its_own_that_tells_where_it_goes_on(tmp_path: Path) -> None:
+def test_a_resume_is_a_run_of_its_own_that_tells_where_it_continues(tmp_path: Path) -> None:
     train(tmp_path, epochs=2)
     train(tmp_path, epochs=3, resume=True)
     tags = [(run.data.tags.get("from_step"), run.data.tags.get("until_step")) for run in runs_of(tmp_path)]
@@ -129,7 +129,7 @@ def test_nan_is_shown_as_it_is(tmp_path: Path) -> None:
 def test_rows_that_are_sent_twice_are_there_once(tmp_path: Path) -> None:
     train(tmp_path)
     (tmp_path / "sinks.json").unlink()
-    export_figures(MLflow(), tmp_path)
+    export_metrics(MLflow(), tmp_path)
 
     assert shown(tmp_path) == stored(tmp_path)
     assert len(runs_of(tmp_path)) == 1
@@ -143,11 +143,11 @@ def test_a_server_that_does_not_answer_does_not_stop_the_training_and_gets_all_l
         patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
         tm = tiny_manager(MetricStore(), MLflow(), epochs=2, train_dir=tmp_path)
         with pytest.raises(
-            RuntimeWarning, match=r"mlflow gets no figures: MlflowException: .*; mlflow lacks 16 figures"
+            RuntimeWarning, match=r"mlflow gets no metrics: MlflowException: .*; mlflow lacks 16 metrics"
         ):
             tm.train()
     assert tm.epoch_num == 2
-    export_figures(MLflow(), tmp_path)
+    export_metrics(MLflow(), tmp_path)
 
     assert shown(tmp_path) == stored(tmp_path)
 
@@ -157,5 +157,5 @@ def test_a_run_that_is_not_followed_has_no_run_of_mlflow(tmp_path: Path) -> None
     train(tmp_path, epochs=2, resume=True)
 
     assert [run.data.tags["from_step"] for run in runs_of(tmp_path)] == ["3"]
-    export_figures(MLflow(), tmp_path)
+    export_metrics(MLflow(), tmp_path)
     assert shown(tmp_path) == stored(tmp_path)

@@ -105,6 +105,17 @@ def screen_of(*extensions: Extension, **options: Any) -> list[str]:
         return terminal.screen()
 
 
+def test_after_an_early_stop_the_bar_of_epochs_stays_without_a_time_left() -> None:
+    def stop(train_manager: TrainManager, epoch_num: int) -> None:
+        if epoch_num == 2:
+            train_manager.stop("the loss is low")
+
+    *_, bar = screen_of(Extension.of(post_train_step_epoch=stop), epochs=4)
+
+    assert bar.startswith("epochs:  50%|")
+    assert re.search(r"\| 2/4 \[[\d:]+, ", bar)
+
+
 # ---- what is printed meanwhile -----------------------------------------------------------------------------------
 
 
@@ -206,6 +217,16 @@ def test_only_the_finished_bar_of_the_epochs_stays() -> None:
     assert line.startswith("epochs: 100%|")
 
 
+def test_no_bar_stays_of_a_call_that_has_nothing_to_do() -> None:
+    tm = tiny_manager()
+    tm.train()
+    terminal = Terminal()
+    tm.add_extension(always_drawn(terminal))
+    with pytest.warns(UserWarning, match="nothing to do"):
+        tm.train()
+    assert terminal.screen() == []
+
+
 def test_the_bars_are_nested_while_they_run() -> None:
     terminal = Terminal()
 
@@ -240,11 +261,20 @@ def test_a_skipped_batch_moves_the_bar_on() -> None:
     assert " 3/3 " in terminal.drawn("epoch 1")[-1]
 
 
-def test_more_epochs_than_planned_are_counted_without_a_total() -> None:
+@pytest.mark.parametrize(("done", "more", "shown"), [(1, 2, " 3/3 "), (0, 2, " 2/2 "), (0, 1, " 1/1 ")])
+def test_the_total_of_more_epochs_than_planned_is_that_of_the_training_call(done: int, more: int, shown: str) -> None:
+    tm = tiny_manager(epochs=1)
+    tm.train_epochs(done)
     terminal = Terminal()
-    tm = tiny_manager(always_drawn(terminal), epochs=1)
-    tm.train_epochs(2)
-    assert terminal.screen()[0].startswith("epochs: 2epoch [")
+    tm.add_extension(always_drawn(terminal))
+    tm.train_epochs(more)
+    assert shown in terminal.screen()[0]
+
+
+def test_the_total_of_fewer_epochs_than_planned_is_that_of_the_plan() -> None:
+    terminal = Terminal()
+    tiny_manager(always_drawn(terminal), epochs=3).train_epochs(1)
+    assert " 1/3 " in terminal.screen()[0]
 
 
 def test_a_second_training_continues_the_bar() -> None:
@@ -299,10 +329,14 @@ def test_a_name_that_is_also_in_a_dict_is_shown_once() -> None:
 def test_the_bar_keeps_its_width_in_a_narrow_terminal(columns: int) -> None:
     line = narrow(columns, "loss", "metrics")
     assert len(line.split("|")[1]) >= 9
-    assert len(line) <= columns
 
 
-def test_in_80_columns_all_figures_are_shown() -> None:
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 120])
+def test_the_echo_of_ctrl_c_fits_beside_a_bar_which_is_removed_then(columns: int) -> None:
+    assert len(narrow(columns, "loss", "metrics") + "^C") <= columns
+
+
+def test_in_80_columns_all_metrics_are_shown() -> None:
     assert re.findall(r"(\w+)=", narrow(80, "loss", "metrics")) == ["loss", "moving_loss", "accuracy"]
 
 
@@ -327,7 +361,7 @@ def test_a_fixture_that_is_absent_in_some_steps_keeps_its_last_text() -> None:
     assert texts == [["second=0", "step_num=1"], ["second=0", "step_num=2"], ["second=2", "step_num=3"]]
 
 
-def test_an_epoch_that_goes_on_is_counted_from_where_it_was_left() -> None:
+def test_an_epoch_that_continues_is_counted_from_where_it_was_left() -> None:
     terminal = Terminal()
     tm = tiny_manager(always_drawn(terminal))
     tm.train_steps(1)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.runs.sending.sinks import Figures, Points, counting, kill_and_resume, needs_package, run_program
+from tests.runs.sending.sinks import OwnMetrics, Points, counting, kill_and_resume, needs_package, run_program
 from train_manager import Extension
 from train_manager.extensions import Checkpoints, MetricStore, TensorBoard
-from train_manager.runs.record.figure_writer import FigureWriter
-from train_manager.runs.sending.exporting import export_figures
+from train_manager.runs.record.metric_writer import MetricWriter
+from train_manager.runs.sending.exporting import export_metrics
 from train_manager.testing import tiny_manager
 
 needs_package()
@@ -54,14 +54,14 @@ def train(folder: Path, *extensions: Extension, epochs: int = 2, resume: Any = "
 
 
 def test_it_has_every_number_that_counts(tmp_path: Path) -> None:
-    train(tmp_path, Figures())
+    train(tmp_path, OwnMetrics())
 
     assert shown(tmp_path) == stored(tmp_path)
     assert shown(tmp_path)["largest"] == [(1000, 1.0), (2000, 2.0)]
 
 
 def test_it_has_histograms_texts_and_pictures(tmp_path: Path) -> None:
-    train(tmp_path, Figures())
+    train(tmp_path, OwnMetrics())
     events = read(tmp_path / "tensorboard")
     weights, picture = events.Histograms("weights")[0].histogram_value, events.Images("picture")[0]
 
@@ -86,8 +86,8 @@ def test_after_a_training_from_the_start_in_the_same_folder_it_has_what_counts(t
 
 
 def test_after_a_resume_steps_of_hooks_that_are_far_beyond_stay(tmp_path: Path) -> None:
-    train(tmp_path, Figures(), epochs=2)
-    train(tmp_path, Figures(), epochs=3, resume=True)
+    train(tmp_path, OwnMetrics(), epochs=2)
+    train(tmp_path, OwnMetrics(), epochs=3, resume=True)
 
     assert shown(tmp_path) == stored(tmp_path)
     assert len(shown(tmp_path)["largest"]) == 3
@@ -134,7 +134,7 @@ def test_a_disk_that_is_full_again_and_again_leaves_nothing_twice(
         patch.setattr(EventFile, "flush", lambda events: flush(events) and 1 / 0)
         with pytest.raises(RuntimeWarning, match="ZeroDivisionError"):
             train(tmp_path, epochs=3, resume=True)
-    export_figures(TensorBoard(), tmp_path)
+    export_metrics(TensorBoard(), tmp_path)
 
     assert shown(tmp_path) == stored(tmp_path)
 
@@ -157,9 +157,9 @@ tiny_manager(extensions.MetricStore(), extensions.TensorBoard(), Draws(), epochs
 def test_a_file_that_takes_no_more_does_not_stop_a_program_and_is_written_anew_by_an_export(tmp_path: Path) -> None:
     full = run_program(FULL, tmp_path)
     assert full.returncode == 0, full.stderr
-    assert full.stderr.count("File too large; the training goes on") == 1
-    assert f"figures of {tmp_path}: train-manager export {tmp_path} --to tensorboard" in full.stderr
-    export_figures(TensorBoard(), tmp_path)
+    assert full.stderr.count("File too large; the run continues") == 1
+    assert f"metrics of {tmp_path}: train-manager export {tmp_path} --to tensorboard" in full.stderr
+    export_metrics(TensorBoard(), tmp_path)
 
     assert shown(tmp_path) == stored(tmp_path)
     assert [image.step for image in read(tmp_path / "tensorboard").Images("noise")] == [*range(3, 25, 3)]
@@ -170,7 +170,7 @@ def test_a_second_export_writes_nothing(tmp_path: Path) -> None:
     [file] = (tmp_path / "tensorboard").iterdir()
     before = file.read_bytes()
 
-    assert [export_figures(TensorBoard(), tmp_path) for _ in range(2)] == [0, 0]
+    assert [export_metrics(TensorBoard(), tmp_path) for _ in range(2)] == [0, 0]
     assert [*(tmp_path / "tensorboard").iterdir()] == [file]
     assert file.read_bytes() == before
 
@@ -178,7 +178,7 @@ def test_a_second_export_writes_nothing(tmp_path: Path) -> None:
 def test_without_a_note_of_what_was_sent_all_is_written_anew(tmp_path: Path) -> None:
     train(tmp_path)
     (tmp_path / "sinks.json").unlink()
-    export_figures(TensorBoard(), tmp_path)
+    export_metrics(TensorBoard(), tmp_path)
 
     assert shown(tmp_path) == stored(tmp_path)
     assert len([*(tmp_path / "tensorboard").iterdir()]) == 1
@@ -186,7 +186,7 @@ def test_without_a_note_of_what_was_sent_all_is_written_anew(tmp_path: Path) -> 
 
 def test_nan_and_infinity_are_shown_as_they_are(tmp_path: Path) -> None:
     class Writes(Extension):
-        def post_train_step_epoch(self, writer: FigureWriter) -> None:
+        def post_train_step_epoch(self, writer: MetricWriter) -> None:
             writer.scalars({"nan": math.nan, "largest": math.inf})
 
     train(tmp_path, Writes(), epochs=1)
@@ -218,7 +218,7 @@ def test_a_full_disk_does_not_stop_the_training_and_what_was_lost_comes_later(
     full = Full()
     monkeypatch.setattr(EventFile, "send", lambda events, rows: full(events, rows))
     tm = tiny_manager(MetricStore(), TensorBoard(), train_dir=tmp_path)
-    with pytest.raises(RuntimeWarning, match="No space left on device; the training goes on; tensorboard lacks"):
+    with pytest.raises(RuntimeWarning, match="No space left on device; the run continues; tensorboard lacks"):
         tm.train()
     full.is_full = False
     tm.train_epochs(1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import eventually
-from tests.runs.sending.sinks import Figures, Points, counting, kill_and_resume, needs_package
+from tests.runs.sending.sinks import OwnMetrics, Points, counting, kill_and_resume, needs_package
 from train_manager.extensions import Checkpoints, MetricStore, WandB
 from train_manager.telling.errors import InputError
 from train_manager.testing import tiny_manager
@@ -52,7 +52,7 @@ def handed(runs: list[Run]) -> Points:
 
 
 def train(folder: Path, epochs: int = 2, resume: Any = "fresh") -> str:
-    extensions = [MetricStore(), WandB(), Checkpoints(resume=resume), Figures()]
+    extensions = [MetricStore(), WandB(), Checkpoints(resume=resume), OwnMetrics()]
     tm = tiny_manager(*extensions, epochs=epochs, train_dir=folder)
     tm.train()
     return tm.run_id

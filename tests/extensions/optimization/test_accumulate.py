@@ -167,7 +167,7 @@ class Pulled:
             yield batch
 
 
-def test_of_data_of_unknown_length_it_asks_one_ahead_only_where_the_window_would_go_on() -> None:
+def test_of_data_of_unknown_length_it_asks_one_ahead_only_where_the_window_would_continue() -> None:
     data = Pulled(4, 4, 4, 4)
     ahead: list[int] = []
     watch = Extension.of(post_train_step_batch=lambda batch_num: ahead.append(data.count - batch_num))
@@ -384,5 +384,5 @@ def test_a_run_that_ends_within_a_window_warns_of_the_dropped_gradients() -> Non
         tm.train_on_batch(batches[0])
     assert [str(warning.message) for warning in warned] == [
         "the run ended within a window, so the gradients gathered for 'optimizer' are dropped "
-        "(to go on in the same window, hold a run open: `with tm.run():`)"
+        "(to continue in the same window, hold a run open: `with tm.run():`)"
     ]

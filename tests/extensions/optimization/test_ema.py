@@ -333,7 +333,7 @@ def assert_has_grown(ema: EMA, before: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:1 parameter has a gradient and is in no optimizer")
-def test_if_a_layer_grows_the_average_goes_on_with_what_it_has() -> None:
+def test_if_a_layer_grows_the_average_continues_with_what_it_has() -> None:
     ema = EMA(0.9)
     tm = tiny_manager(ema, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0))
     tm.train()
@@ -397,7 +397,7 @@ def test_of_all_models_it_keeps_only_the_last_alive() -> None:
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda tm: pickle.loads(pickle.dumps(tm))])
 @pytest.mark.parametrize("begin", ["step", "model"])
-def test_a_copied_manager_goes_on_with_an_average_of_its_own(copied: Any, begin: Any) -> None:
+def test_a_copied_manager_continues_with_an_average_of_its_own(copied: Any, begin: Any) -> None:
     tm = tiny_manager(EMA(0.9, begin=begin))
     tm.train_epochs(1)
     before = ema_of(tm).state_dict()["average"]
@@ -549,7 +549,7 @@ class NoStep(Extension):
         raise SkipStage
 
 
-def test_an_average_that_has_no_step_yet_is_in_the_state_and_goes_on() -> None:
+def test_an_average_that_has_no_step_yet_is_in_the_state_and_continues() -> None:
     first, second = from_model(), from_model()
     tm = tiny_manager(first, NoStep())
     before = weights(tm)
@@ -564,7 +564,7 @@ def test_an_average_that_has_no_step_yet_is_in_the_state_and_goes_on() -> None:
     assert same(averages(second), [old.lerp(new, 1 - 0.9) for old, new in zip(before, weights(resumed), strict=True)])
 
 
-def test_each_model_begins_with_its_own_weights_and_goes_on_with_its_own_average() -> None:
+def test_each_model_begins_with_its_own_weights_and_continues_with_its_own_average() -> None:
     ema = from_model()
     tm = tiny_manager(ema)
     other = nn.Linear(2, 2)

@@ -350,6 +350,20 @@ def test_what_takes_the_place_of_frozen_parameters_is_frozen(tells_first: bool) 
     assert not_trainable(tm) == []
 
 
+def test_what_was_made_frozen_in_place_of_a_frozen_parameter_is_thawed() -> None:
+    tm = frozen_manager(until=1)
+    with tm.run():
+        trunk = tm.model.get_submodule("trunk")
+        replaced = {old: nn.Parameter(old.detach().clone(), old.requires_grad) for old in trunk.parameters()}
+        for module in trunk:
+            for name, old in module.named_parameters():
+                setattr(module, name, replaced[old])
+        tm.replace_parameters(replaced)
+        tm.train_epochs(2)
+    assert not_trainable(tm) == []
+    assert not same(state(tm, "trunk"), branched().get_submodule("trunk").state_dict())
+
+
 def test_what_grows_within_an_epoch_is_frozen_from_then_on() -> None:
     grown: list[dict[str, Tensor]] = []
 

@@ -181,8 +181,8 @@ def test_an_evaluation_without_the_set_does_not_step_the_scheduler() -> None:
 @pytest.mark.parametrize("per", ["step", "epoch"])
 def test_a_warm_up_and_a_schedule_are_multiplied(reverse: bool, per: str) -> None:
     rates = Rates()
-    practices = [WarmUp(steps=4, start=0.2), LRSchedule(halving, per=per)]
-    tiny_manager(rates, *(practices[::-1] if reverse else practices), epochs=2).train()
+    recipes = [WarmUp(steps=4, start=0.2), LRSchedule(halving, per=per)]
+    tiny_manager(rates, *(recipes[::-1] if reverse else recipes), epochs=2).train()
     halvings = [step if per == "step" else step // 3 for step in range(6)]
     assert rates.seen == pytest.approx(
         [0.5 * 0.5**half * factor_after(step, 4, 0.2) for step, half in enumerate(halvings)]
@@ -403,7 +403,7 @@ def one_cycle(optimizer: Optimizer) -> OneCycleLR:
 
 
 @pytest.mark.parametrize("make", [halving, one_cycle])
-def test_an_optimizer_that_is_swapped_and_swapped_back_goes_on_with_its_schedule(make: Make) -> None:
+def test_an_optimizer_that_is_swapped_and_swapped_back_continues_with_its_schedule(make: Make) -> None:
     def settings(tm: TrainManager) -> dict[str, Any]:
         assert tm.optimizer is not None
         return {name: value for name, value in tm.optimizer.param_groups[0].items() if name != "params"}
@@ -502,8 +502,8 @@ def test_its_rates_have_the_factor_of_a_warm_up_that_names_the_optimizer_or_does
     name: str | None, reverse: bool
 ) -> None:
     rates = Rates()
-    practices = [WarmUp(2, start=0.5, optimizer=name), LRSchedule(halving)]
-    tiny_manager(rates, *(practices[::-1] if reverse else practices)).train()
+    recipes = [WarmUp(2, start=0.5, optimizer=name), LRSchedule(halving)]
+    tiny_manager(rates, *(recipes[::-1] if reverse else recipes)).train()
 
     assert rates.seen == [0.25, 0.375, 0.5]
 
@@ -562,7 +562,7 @@ def test_the_rate_that_a_phase_has_reached_stays() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:train\\(\\) has nothing to do")
-def test_a_plateau_around_a_phase_goes_on_from_a_checkpoint_of_the_phase() -> None:
+def test_a_plateau_around_a_phase_resumes_from_a_checkpoint_of_the_phase() -> None:
     def program(values: Sequence[float], state: Any = None) -> tuple[TrainManager, Any]:
         schedule = LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=2), monitor="valid/loss")
         tm = tiny_manager(schedule, Losses(*values), epochs=4, eval_at=("epoch",))

@@ -11,7 +11,7 @@ from tests.ctrl_c import CtrlC
 from tests.host_reads import HostReads
 from train_manager import Extension, InputError, TrainManager, always, modifies
 from train_manager.extensions import SAM, Accumulate, MixedPrecision, Mixup
-from train_manager.extensions.optimization.sam import climbed
+from train_manager.extensions.optimization.sam import climb
 from train_manager.loop.losses import add_loss
 from train_manager.testing import Recorder, tiny_manager
 
@@ -116,7 +116,7 @@ def test_hooks_before_the_step_read_the_gradients_of_the_second_pass() -> None:
         loss = nn.functional.cross_entropy(net(batches[0][0]), batches[0][1])
         if rho:
             loss.backward()
-            with climbed(list(net.parameters()), rho):
+            with climb(list(net.parameters()), rho):
                 net.zero_grad()
                 nn.functional.cross_entropy(net(batches[0][0]), batches[0][1]).backward()
     expected = next(net.parameters()).grad
@@ -310,9 +310,9 @@ def test_an_invalid_rho_is_refused(wrong: Any) -> None:
 def test_a_climb_without_gradients_changes_nothing() -> None:
     weight = nn.Parameter(torch.ones(2))
     weight.grad = torch.zeros(2)
-    with climbed([weight], 0.1):
+    with climb([weight], 0.1):
         assert weight.tolist() == [1.0, 1.0]
-    with climbed([], 0.1):
+    with climb([], 0.1):
         pass
 
 
@@ -320,7 +320,7 @@ def test_a_climb_goes_as_far_as_rho_over_all_weights_together() -> None:
     weights = [nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(2, 2))]
     for weight in weights:
         weight.grad = torch.ones_like(weight)
-    with climbed(weights, 0.5):
+    with climb(weights, 0.5):
         assert torch.cat([weight.detach().flatten() for weight in weights]).norm().item() == pytest.approx(0.5)
     assert all(not weight.any() for weight in weights)
 
@@ -331,7 +331,7 @@ def test_ctrl_c_while_the_weights_are_put_back_leaves_none_at_the_other_point() 
         for parameter in parameters:
             parameter.grad = torch.ones(2)
         with torch.enable_grad():  # as it was: the tracer raises also where a `with` ends, which no signal does
-            with CtrlC(at_point, inside="climbed") as ctrl_c, climbed(parameters, rho=0.5):
+            with CtrlC(at_point, inside="climb") as ctrl_c, climb(parameters, rho=0.5):
                 pass
         assert all(parameter.equal(torch.ones(2)) for parameter in parameters)
         if not ctrl_c.has_come:

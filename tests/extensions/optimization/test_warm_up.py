@@ -133,8 +133,8 @@ def test_a_rate_that_a_hook_sets_before_the_step_is_multiplied(reverse: bool) ->
             train_manager.optimizer.param_groups[0]["lr"] = 0.25
 
     rates = Rates()
-    practices = [WarmUp(steps=4, start=0.2), Sets()]
-    tm = tiny_manager(rates, *(practices[::-1] if reverse else practices))
+    recipes = [WarmUp(steps=4, start=0.2), Sets()]
+    tm = tiny_manager(rates, *(recipes[::-1] if reverse else recipes))
     tm.train()
     assert rates.stepped == pytest.approx([0.05, 0.1, 0.15])
     assert rate_of(tm) == 0.25

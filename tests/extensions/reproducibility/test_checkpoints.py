@@ -1,4 +1,4 @@
-"""When checkpoints are saved, and which stay; where a training goes on is in test_checkpoints_going_on.py."""
+"""When checkpoints are saved, and which stay; where a training resumes is in test_checkpoints_resuming.py."""
 
 from __future__ import annotations
 

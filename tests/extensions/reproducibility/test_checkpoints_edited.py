@@ -40,7 +40,7 @@ from train_manager.extensions import (
 )
 from train_manager.testing import tiny_manager
 
-DIFFERS = "this program is not the one that wrote the checkpoint; of what differs, one of both is used:"
+DIFFERS = "this program is not the one that wrote the checkpoint; for each difference, one of the two is used:"
 MISFITS = "the checkpoint does not fit this training:"
 
 
@@ -62,14 +62,14 @@ class Branches(nn.Module):
 
 
 def trained(train_dir: Path, *extensions: Any, epochs: int = 1, **options: Any) -> TrainManager[Any]:
-    """Train, and go on from what is there."""
+    """Train, and resume from what is there."""
     tm = tiny_manager(Checkpoints(resume=True), *extensions, train_dir=train_dir, epochs=epochs, **options)
     tm.train()
     return tm
 
 
-def told(train_dir: Path, *extensions: Any, epochs: int = 2, **options: Any) -> list[str]:
-    """Go on, and return what is told of."""
+def list_differences(train_dir: Path, *extensions: Any, epochs: int = 2, **options: Any) -> list[str]:
+    """Resume, and return what is told of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trained(train_dir, *extensions, epochs=epochs, **options)
@@ -79,7 +79,7 @@ def told(train_dir: Path, *extensions: Any, epochs: int = 2, **options: Any) -> 
 
 
 def refused(train_dir: Path, *extensions: Any, epochs: int = 2, **options: Any) -> list[str]:
-    """Go on, and return why that is refused."""
+    """Resume, and return why that is refused."""
     with pytest.raises(CheckpointError) as caught:
         trained(train_dir, *extensions, epochs=epochs, **options)
     lines = str(caught.value).splitlines()
@@ -128,7 +128,7 @@ def test_another_class_is_refused_in_a_program_of_other_calls(tmp_path: Path) ->
 def test_an_edited_rate_is_that_of_the_checkpoint_and_told(tmp_path: Path) -> None:
     trained(tmp_path, optimizer=adamw(lr=0.1))
 
-    assert told(tmp_path, optimizer=adamw(lr=0.2)) == [
+    assert list_differences(tmp_path, optimizer=adamw(lr=0.2)) == [
         "  - lr of optimizer 'optimizer': program 0.2, checkpoint 0.1, used 0.1"
     ]
 
@@ -147,14 +147,16 @@ def test_so_is_one_that_is_edited_after_the_optimizer_was_made(tmp_path: Path) -
 def test_as_long_as_the_program_says_another_rate_each_start_tells_it(tmp_path: Path) -> None:
     trained(tmp_path, optimizer=adamw(lr=0.1))
 
-    assert told(tmp_path, optimizer=adamw(lr=0.2)) == told(tmp_path, optimizer=adamw(lr=0.2), epochs=3)
-    assert told(tmp_path, optimizer=adamw(lr=0.1), epochs=4) == []
+    assert list_differences(tmp_path, optimizer=adamw(lr=0.2)) == list_differences(
+        tmp_path, optimizer=adamw(lr=0.2), epochs=3
+    )
+    assert list_differences(tmp_path, optimizer=adamw(lr=0.1), epochs=4) == []
 
 
 def test_edited_betas_are_those_of_the_checkpoint_and_told(tmp_path: Path) -> None:
     trained(tmp_path, optimizer=adamw(betas=(0.9, 0.99)))
 
-    assert told(tmp_path, optimizer=adamw(betas=(0.8, 0.99))) == [
+    assert list_differences(tmp_path, optimizer=adamw(betas=(0.8, 0.99))) == [
         "  - betas of optimizer 'optimizer': program [0.8, 0.99], checkpoint [0.9, 0.99], used [0.9, 0.99]"
     ]
 
@@ -164,7 +166,7 @@ def test_an_option_of_one_of_several_groups_is_told_with_its_number(tmp_path: Pa
         return lambda ps: SGD([{"params": ps[:2]}, {"params": ps[2:], "lr": rate}], lr=0.1)
 
     trained(tmp_path, optimizer=groups(0.2))
-    assert told(tmp_path, optimizer=groups(0.3)) == [
+    assert list_differences(tmp_path, optimizer=groups(0.3)) == [
         "  - lr of optimizer 'optimizer', group 1: program 0.3, checkpoint 0.2, used 0.2"
     ]
 
@@ -213,7 +215,7 @@ def test_an_edited_schedule_is_that_of_the_checkpoint_and_told(tmp_path: Path, i
         return {"extensions": [Checkpoints(resume=True), LRSchedule(make)]} if is_extension else {"lr_schedule": make}
 
     trained(tmp_path, **scheduled(10))
-    lines = [line for line in told(tmp_path, **scheduled(20)) if "make" not in line]
+    lines = [line for line in list_differences(tmp_path, **scheduled(20)) if "make" not in line]
     assert lines == [f"  - T_max of {label}: program 20, checkpoint 10, used 10"]
 
 
@@ -252,7 +254,7 @@ def test_an_edited_peak_that_a_schedule_keeps_in_its_optimizer_is_told(tmp_path:
 
     trained(tmp_path, scheduled(0.1))
     label = "the scheduler of LRSchedule (OneCycleLR), group 1"
-    assert f"  - max_lr of {label}: program 0.2, checkpoint 0.1, used 0.1" in told(tmp_path, scheduled(0.2))
+    assert f"  - max_lr of {label}: program 0.2, checkpoint 0.1, used 0.1" in list_differences(tmp_path, scheduled(0.2))
 
 
 def test_another_class_inside_of_a_schedule_is_refused(tmp_path: Path) -> None:
@@ -358,7 +360,7 @@ def test_parameters_that_are_frozen_by_an_edit_get_the_gradients_of_the_checkpoi
         return model
 
     trained(tmp_path, model=Branches("a", "b"))
-    assert told(tmp_path, model=frozen()) == [
+    assert list_differences(tmp_path, model=frozen()) == [
         "  - requires_grad of model a.weight, a.bias: program False, checkpoint True, used True"
     ]
 
@@ -366,7 +368,7 @@ def test_parameters_that_are_frozen_by_an_edit_get_the_gradients_of_the_checkpoi
 def test_what_an_extension_of_this_program_freezes_stays_frozen(tmp_path: Path) -> None:
     trained(tmp_path, model=Branches("a", "b"))
     model = Branches("a", "b")
-    assert told(tmp_path, FreezeModules("a"), model=model) == [
+    assert list_differences(tmp_path, FreezeModules("a"), model=model) == [
         "  - extension 'freeze_modules': program FreezeModules, checkpoint none, used FreezeModules"
     ]
     assert weights(model.a).equal(weights(read_into(Branches("a", "b"), path_of(tmp_path, 3)).a))
@@ -377,7 +379,7 @@ def test_so_does_what_an_own_hook_freezes_as_the_run_opens(tmp_path: Path) -> No
     model = Branches("a", "b")
     freeze = At("pre_run", lambda train_manager: train_manager.model.a.requires_grad_(False))
 
-    assert told(tmp_path, freeze, model=model) == [
+    assert list_differences(tmp_path, freeze, model=model) == [
         "  - requires_grad of model a.weight, a.bias: program False, checkpoint True, used False"
     ]
     assert weights(model.a).equal(weights(read_into(Branches("a", "b"), path_of(tmp_path, 3)).a))
@@ -386,7 +388,7 @@ def test_so_does_what_an_own_hook_freezes_as_the_run_opens(tmp_path: Path) -> No
 def test_what_an_extension_had_frozen_is_trained_without_it(tmp_path: Path) -> None:
     trained(tmp_path, FreezeModules("a"), model=Branches("a", "b"))
     model = Branches("a", "b")
-    assert told(tmp_path, model=model) == [
+    assert list_differences(tmp_path, model=model) == [
         "  - extension 'freeze_modules': program none, checkpoint FreezeModules, used none"
     ]
     assert not weights(model.a).equal(weights(Branches("a", "b").a))
@@ -436,7 +438,9 @@ def read_into(model: Any, path: Path) -> Any:
 def test_another_precision_of_the_weights_is_that_of_the_program_and_told(tmp_path: Path) -> None:
     trained(tmp_path, model=Branches("a", "b"))
     batches = [(inputs.double(), targets) for inputs, targets in make_batches(3)]
-    lines = told(tmp_path, model=Branches("a", "b").double(), train_data=batches, eval_data={"valid": batches})
+    lines = list_differences(
+        tmp_path, model=Branches("a", "b").double(), train_data=batches, eval_data={"valid": batches}
+    )
 
     assert lines == [
         "  - dtype of model a.weight, a.bias, b.weight, b.bias: program float64, checkpoint float32, used float64"
@@ -465,19 +469,23 @@ def test_compiled_and_plain_models_load_into_each_other(tmp_path: Path, is_compi
 def test_another_argument_of_an_extension_is_that_of_the_program_and_told(tmp_path: Path) -> None:
     trained(tmp_path, EMA(decay=0.9))
 
-    assert told(tmp_path, EMA(decay=0.5)) == ["  - decay of extension 'ema': program 0.5, checkpoint 0.9, used 0.5"]
+    assert list_differences(tmp_path, EMA(decay=0.5)) == [
+        "  - decay of extension 'ema': program 0.5, checkpoint 0.9, used 0.5"
+    ]
 
 
 def test_an_extension_that_is_added_begins_here_and_is_told(tmp_path: Path) -> None:
     trained(tmp_path)
 
-    assert told(tmp_path, EMA()) == ["  - extension 'ema': program EMA, checkpoint none, used EMA"]
+    assert list_differences(tmp_path, EMA()) == ["  - extension 'ema': program EMA, checkpoint none, used EMA"]
 
 
 def test_an_extension_without_a_state_that_is_removed_is_told(tmp_path: Path) -> None:
     trained(tmp_path, ClipGradients(1.0))
 
-    assert told(tmp_path) == ["  - extension 'clip_gradients': program none, checkpoint ClipGradients, used none"]
+    assert list_differences(tmp_path) == [
+        "  - extension 'clip_gradients': program none, checkpoint ClipGradients, used none"
+    ]
 
 
 def test_one_with_a_state_that_is_removed_or_renamed_is_refused(tmp_path: Path) -> None:
@@ -503,14 +511,18 @@ def test_a_state_is_not_poured_into_an_extension_of_another_class(tmp_path: Path
 def test_another_seed_is_told(tmp_path: Path) -> None:
     trained(tmp_path, seed=0)
 
-    assert told(tmp_path, seed=1) == ["  - seed: program 1, checkpoint 0, used the random states of the checkpoint"]
+    assert list_differences(tmp_path, seed=1) == [
+        "  - seed: program 1, checkpoint 0, used the random states of the checkpoint"
+    ]
 
 
 def test_another_precision_of_the_training_is_that_of_the_program_and_told(tmp_path: Path) -> None:
     trained(tmp_path, MixedPrecision(torch.float16))
 
     dtypes = "program torch.bfloat16, checkpoint torch.float16, used torch.bfloat16"
-    assert told(tmp_path, MixedPrecision(torch.bfloat16)) == [f"  - dtype of extension 'mixed_precision': {dtypes}"]
+    assert list_differences(tmp_path, MixedPrecision(torch.bfloat16)) == [
+        f"  - dtype of extension 'mixed_precision': {dtypes}"
+    ]
 
 
 def loader(batch_size: int = 4, examples: int = 20, num_workers: int = 0) -> SeededDataLoader:
@@ -563,7 +575,7 @@ def test_the_program_as_it_was_is_told_of_nothing(tmp_path: Path) -> None:
     given: dict[str, Any] = {"optimizer": adamw(lr=0.1), "lr_schedule": lambda one: StepLR(one, 2), "seed": 0}
     trained(tmp_path, EMA(), EarlyStopping("valid/loss"), **given)
 
-    assert told(tmp_path, EMA(), EarlyStopping("valid/loss"), **given) == []
+    assert list_differences(tmp_path, EMA(), EarlyStopping("valid/loss"), **given) == []
 
 
 # ---- programs of several calls ---------------------------------------------------------------------------------------
@@ -579,7 +591,7 @@ def test_the_program_as_it_was_is_told_of_nothing(tmp_path: Path) -> None:
         ((0.1, None, 4), ["  - lr of optimizer 'optimizer': program 0.1, checkpoint 0.2, used 0.2"]),
         ((0.1, 0.3, 4), []),  # which is not of the checkpoint any more
     ],
-    ids=["as it was", "of a call that is over", "of the call that goes on", "another call", "of another call"],
+    ids=["as it was", "of a call that is over", "of the call that continues", "another call", "of another call"],
 )
 def test_what_a_program_sets_between_its_calls_is_compared_at_the_place_of_the_checkpoint(
     tmp_path: Path, edited: tuple[float, float | None, int], expected: list[str]

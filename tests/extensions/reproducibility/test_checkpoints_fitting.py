@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
+from torch.optim import SGD
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset, WeightedRandomSampler
 
 from tests.checkpointing import Fails, interrupted, path_of, steps_in
@@ -20,12 +22,14 @@ from train_manager import (
     Endless,
     Extension,
     InMemory,
+    InputError,
     Interleaved,
     SeededDataLoader,
     SeededSampler,
     Together,
     TrainManager,
     every,
+    recorded,
 )
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.core.fixtures import Fixtures
@@ -80,6 +84,53 @@ def test_a_pattern_that_leaves_nothing_out_is_told(tmp_path: Path) -> None:
     told = "exclude has 'backbone.*', which matches nothing in the model: its state has 0.weight, 0.bias, 2.weight"
     with pytest.warns(UserWarning, match=re.escape(told)):
         tiny_manager(Checkpoints(exclude=("backbone.*", "0.*")), train_dir=tmp_path).train()
+
+
+def test_a_pattern_of_saved_weights_that_matches_nothing_is_reported(tmp_path: Path) -> None:
+    told = "only has '*.lora_*', which matches nothing in the model: its state has 0.weight, 0.bias, 2.weight"
+    with pytest.warns(UserWarning, match=re.escape(told)):
+        tiny_manager(Checkpoints(only=("*.lora_*", "2.*")), train_dir=tmp_path).train()
+
+
+def test_only_the_named_weights_are_saved_and_the_others_are_left_as_they_are(tmp_path: Path) -> None:
+    first = tiny_manager(Checkpoints(only="2.*"), train_dir=tmp_path)
+    first.train()
+    assert set(read_checkpoint(path_of(tmp_path, 3), ["model"])["model"]) == {"2.weight", "2.bias"}
+
+    tm = tiny_manager(Checkpoints(resume=True, only="2.*"), train_dir=tmp_path)
+    before = tm.model[0].weight.clone()
+    tm.eval()
+    assert torch.equal(tm.model[0].weight, before)
+    assert torch.equal(tm.model[2].weight, first.model[2].weight)
+
+
+def test_saved_weights_are_named_by_exclude_or_by_only() -> None:
+    with pytest.raises(InputError) as caught:
+        Checkpoints(exclude="0.*", only=["2.*"])
+    assert str(caught.value) == (
+        "exclude=('0.*',) and only=('2.*',) are both given\n"
+        "  give one of them: only names the weights that are saved, exclude those that are not"
+    )
+
+
+@pytest.mark.parametrize("which", [Checkpoints(exclude="0.*"), Checkpoints(only="2.*")])
+def test_a_model_that_is_given_to_from_checkpoint_keeps_its_weights_that_were_not_saved(
+    tmp_path: Path, which: Checkpoints
+) -> None:
+    first = tiny_manager(which, optimizer=SGD, train_dir=tmp_path)
+    first.train()
+    given = tiny_manager(seed=1).model
+    before = given[0].weight.clone()
+    tm = TrainManager.from_checkpoint(tmp_path, model=given, loss=F.cross_entropy)
+    assert torch.equal(tm.model[0].weight, before)
+    assert torch.equal(tm.model[2].weight, first.model[2].weight)
+
+
+def test_from_checkpoint_refuses_a_model_of_its_own_whose_weights_were_not_saved(tmp_path: Path) -> None:
+    made = recorded(type("Rebuilt", (nn.Linear,), {"__module__": "nets_of_saved_weights"}))
+    tiny_manager(Checkpoints(only="bias"), model=made(2, 2), optimizer=SGD, train_dir=tmp_path).train()
+    with pytest.raises(CheckpointError, match="model: the checkpoint lacks weight"):
+        TrainManager.from_checkpoint(tmp_path, loss=F.cross_entropy)
 
 
 class Counter:
@@ -218,7 +269,7 @@ def test_a_loader_that_keeps_its_workers_is_told_of_as_the_run_opens(tmp_path: P
 
     assert opened(data, tmp_path, save_at="epoch") == [
         "train_data (DataLoader) keeps its workers, whose random states are in no checkpoint: from any checkpoint, "
-        "also at the end of an epoch, its dataset draws otherwise; persistent_workers=False goes on exactly"
+        "also at the end of an epoch, its dataset draws otherwise; persistent_workers=False resumes exactly"
     ]
 
 
@@ -296,7 +347,7 @@ def test_and_the_rest_of_an_epoch_of_several_of_them_is_told_to_be_another_one()
     ]
 
 
-def test_and_that_of_one_in_order_goes_on() -> None:
+def test_and_that_of_one_in_order_continues() -> None:
     first, tm = (tiny_manager(train_data=loader()) for _ in range(2))
     first.train_steps(2)
     state = first.state_dict()
@@ -317,7 +368,7 @@ def test_the_position_of_data_of_another_class_is_refused_as_the_epoch_begins(tm
 
 
 def resumed_with(data: Any, before: Any, train_dir: Path, *, step: int = 2, **options: Any) -> TrainManager:
-    """Return a training that is to go on with other data; an epoch has 3 steps."""
+    """Return a training that is to resume with other data; an epoch has 3 steps."""
     interrupted(train_dir, step, Checkpoints(every(1), keep=None), train_data=before, epochs=2)
     return tiny_manager(Checkpoints(resume=True, **options), train_data=data, epochs=2, train_dir=train_dir)
 

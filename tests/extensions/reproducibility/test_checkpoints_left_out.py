@@ -42,7 +42,7 @@ class Slower(Extension):
             train_manager.model.norm.momentum = 0.5
 
 
-def test_numbers_and_buffers_of_the_model_that_have_changed_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+def test_numbers_and_buffers_of_the_model_that_have_changed_resume_from_a_checkpoint(tmp_path: Path) -> None:
     interrupted(tmp_path, 2, Checkpoints(every(1)), Slower(), model=Noisy())
     resumed = tiny_manager(Checkpoints(every(1), resume=True), Slower(), model=Noisy(), train_dir=tmp_path)
     whole = tiny_manager(Slower(), model=Noisy())
@@ -88,7 +88,7 @@ def test_a_number_that_an_extension_counts_and_no_checkpoint_holds_is_told_once(
         tm.train()
     assert [str(one.message) for one in caught] == [
         "no checkpoint holds largest of extension 'counts', which has changed since the training began: a training "
-        "that goes on begins it anew (return it in state_dict(), and set it in load_state_dict())"
+        "that resumes begins it anew (return it in state_dict(), and set it in load_state_dict())"
     ]
 
 

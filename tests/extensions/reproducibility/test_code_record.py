@@ -37,8 +37,8 @@ WITHOUT_GITPYTHON = "import sys; sys.modules['git'] = None\n"
 
 
 @pytest.fixture(autouse=True)
-def nothing_told_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_record, "_told", set())
+def nothing_was_warned_of_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_record, "_warned", set())
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_the_cells_of_a_notebook_are_recorded_again_as_each_run_ends(
 # ---- what may go wrong -----------------------------------------------------------------------------------------------
 
 
-def test_a_git_that_hangs_is_cut_off_and_the_run_goes_on(
+def test_a_git_that_hangs_is_cut_off_and_the_run_continues(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_program(tmp_path / "bin" / "git", HANGING, monkeypatch)

@@ -354,7 +354,7 @@ def test_a_kill_in_the_middle_of_writing_leaves_the_entries_before(
 # ---- beside Checkpoints ----------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_goes_on_says_from_where(tmp_path: Path) -> None:
+def test_a_run_that_resumes_says_from_where(tmp_path: Path) -> None:
     first = tiny_manager(RunRecord(), Checkpoints(), train_dir=tmp_path)
     first.train()
     tiny_manager(RunRecord(), Checkpoints(resume=True), epochs=2, train_dir=tmp_path).train()
@@ -498,7 +498,7 @@ def test_reading_all_batches_changes_no_random_state_and_no_position(tmp_path: P
     assert losses(RunRecord(data="full")) == losses()
 
 
-def test_data_that_cannot_be_read_is_said_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_data_that_cannot_be_read_is_said_and_the_run_continues(tmp_path: Path) -> None:
     class Once:
         """Fails in its first pass."""
 
@@ -567,7 +567,7 @@ def test_a_run_file_of_another_program_is_refused_before_the_first_step(tmp_path
     assert (tmp_path / "run.json").read_text() == "{}"
 
 
-def test_a_run_file_that_another_program_writes_meanwhile_is_left_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_run_file_that_another_program_writes_meanwhile_is_left_and_the_run_continues(tmp_path: Path) -> None:
     spoil = At("post_train", lambda train_dir: (train_dir / "run.json").write_text("{}"))
     with pytest.warns(RuntimeWarning, match="or not up to date: .*run.json is not a file of train_manager"):
         tiny_manager(RunRecord(), spoil, train_dir=tmp_path).train()
@@ -575,7 +575,7 @@ def test_a_run_file_that_another_program_writes_meanwhile_is_left_and_the_run_go
     assert (tmp_path / "run.json").read_text() == "{}"
 
 
-def test_a_run_whose_record_cannot_be_written_goes_on_and_says_so_once(tmp_path: Path) -> None:
+def test_a_run_whose_record_cannot_be_written_continues_and_says_so_once(tmp_path: Path) -> None:
     (tmp_path / "run.json").mkdir()
     tm = tiny_manager(RunRecord(), train_dir=tmp_path)
     with pytest.warns(RuntimeWarning, match="the record of this run is not in .*: IsADirectoryError") as caught:

@@ -30,7 +30,7 @@ from train_manager import (
 )
 from train_manager.extensions import LossCurves, Metrics
 from train_manager.files.atomic import replace_file
-from train_manager.reporting.loss_figure import rendered
+from train_manager.reporting.loss_figure import render_figure
 from train_manager.testing import tiny_manager
 
 ROOT = Path(train_manager.__file__).parents[1]
@@ -423,7 +423,7 @@ def test_the_state_is_plain_and_comes_back_through_a_file(plain: tuple[LossCurve
     curves, again = plain[0], LossCurves()
     again.load_state_dict(json.loads(json.dumps(curves.state_dict())))
     assert again.state_dict() == curves.state_dict()
-    assert rendered(again.figure(), "svg") == rendered(curves.figure(), "svg")
+    assert render_figure(again.figure(), "svg") == render_figure(curves.figure(), "svg")
 
 
 def test_a_training_from_a_loaded_state_draws_the_same_curves(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ import pytest
 
 from train_manager import Extension
 from train_manager.extensions import MetricStore, Report, RunRecord
-from train_manager.runs.record.figure_writer import FigureWriter
+from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.testing import tiny_manager
 
 
 class WritesLast(Extension):
-    """Writes a figure as the run ends."""
+    """Writes a metric as the run ends."""
 
-    def post_run(self, writer: FigureWriter) -> None:
+    def post_run(self, writer: MetricWriter) -> None:
         writer.text("last word", "done")
 
 
@@ -27,7 +27,7 @@ class Fails(Extension):
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_the_page_has_the_outcome_and_the_last_figure_wherever_it_is_added(tmp_path: Path, is_first: bool) -> None:
+def test_the_page_has_the_outcome_and_the_last_metric_wherever_it_is_added(tmp_path: Path, is_first: bool) -> None:
     extensions = [MetricStore(), RunRecord(), WritesLast()]
     extensions.insert(0 if is_first else 3, Report())
 
@@ -42,7 +42,9 @@ def test_a_run_that_fails_has_a_page(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no room"):
         tiny_manager(MetricStore(), RunRecord(), Report(), Fails(), epochs=2, train_dir=tmp_path).train()
 
-    assert "<dd>failed: ValueError: no room" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "<dd>error: ValueError" in page
+    assert "failed: ValueError: no room" in page
 
 
 def test_an_evaluation_writes_no_page(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from train_manager.testing import tiny_manager
 
 
 class Clock:
-    """A clock that goes on half a second with each look."""
+    """A clock that continues half a second with each look."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -47,11 +47,11 @@ def test_the_time_of_an_evaluation_does_not_count() -> None:
     assert set(throughput.curves["examples_per_second"][1]) == {16.0}
 
 
-def test_the_store_gets_the_figures(tmp_path: Path) -> None:
+def test_the_store_gets_the_metrics(tmp_path: Path) -> None:
     tiny_manager(Throughput(clock=Clock()), MetricStore(), train_data=even(), train_dir=tmp_path).train()
 
-    (figures,) = MetricReader(tmp_path).scalars("examples_per_second").values()
-    assert (list(figures.steps), list(figures.values)) == ([3, 5], [16.0, 16.0])
+    (metrics,) = MetricReader(tmp_path).scalars("examples_per_second").values()
+    assert (list(metrics.steps), list(metrics.values)) == ([3, 5], [16.0, 16.0])
 
 
 def test_the_share_of_waiting_for_data_is_measured() -> None:

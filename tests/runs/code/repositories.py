@@ -53,11 +53,11 @@ def tree(folder: Path) -> dict[str, tuple[str, bytes]]:
         for name in [*files, *links]:
             path = os.path.join(place, name)
             if name != ".git":
-                found[os.path.relpath(path, folder)] = _told(path)
+                found[os.path.relpath(path, folder)] = _describe(path)
     return found
 
 
-def _told(path: str) -> tuple[str, bytes]:
+def _describe(path: str) -> tuple[str, bytes]:
     if os.path.islink(path):
         return "link", os.fsencode(os.readlink(path))
     mode = "program" if os.stat(path).st_mode & 0o100 else "file"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs.code.repositories import git, repository, write
-from train_manager.runs.code.clean_room import clean_room, quoted, read_small
+from train_manager.runs.code.clean_room import clean_room, quote, read_small
 from train_manager.runs.code.repository import find_repository
 
 
@@ -61,7 +61,7 @@ def test_what_the_user_ignores_everywhere_is_ignored(tmp_path: Path) -> None:
 
 
 def test_a_text_is_quoted_as_git_reads_it() -> None:
-    assert quoted('a"b\\c\nd\te') == '"a\\"b\\\\c\\nd\\te"'
+    assert quote('a"b\\c\nd\te') == '"a\\"b\\\\c\\nd\\te"'
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")

@@ -18,7 +18,7 @@ from train_manager.runs.code.taking import take_code_record
 KEY = b"key = 'AKIAIOSFODNN7ABCDEFG'\n"
 
 
-def told(root: Path, limits: Limits = Limits()) -> dict[str, tuple[str, str | None]]:  # noqa: B008
+def describe_files(root: Path, limits: Limits = Limits()) -> dict[str, tuple[str, str | None]]:  # noqa: B008
     """How each file was recorded, and why it was left out."""
     record = take_code_record(root, root.parent / "runs", RUN, limits=limits)
     assert record["reason"] is None
@@ -40,7 +40,7 @@ def test_the_differences_are_told_as_text_too(tmp_path: Path) -> None:
     write(root, {"train.py": b"import os\nlr = 2\n"})
     (root / "old.py").unlink()
 
-    told(root)
+    describe_files(root)
 
     shown = [line for line in differences(root).decode().splitlines() if not line.startswith("index ")]
     assert shown == [
@@ -65,7 +65,7 @@ def test_the_lines_of_a_large_file_are_not_told(tmp_path: Path) -> None:
     write(root, {"large.py": b"B\n" * 600_000})
     (root / "gone.py").unlink()
 
-    assert told(root) == {"gone.py": ("deleted", None), "large.py": ("stored", None)}
+    assert describe_files(root) == {"gone.py": ("deleted", None), "large.py": ("stored", None)}
     assert len(differences(root)) < 1000
     restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
     assert tree(restored.root) == tree(root)
@@ -98,7 +98,7 @@ def test_small_files_are_kept_before_large_ones(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"a.py": b"a"})
     write(root, {"a.bin": b"x" * 900, "b.py": b"y" * 200, "z.py": b"z" * 100})
 
-    assert told(root, Limits(total=1000)) == {
+    assert describe_files(root, Limits(total=1000)) == {
         "a.bin": ("left out", "the record would hold more than 0.001 MB"),
         "b.py": ("stored", None),
         "z.py": ("stored", None),
@@ -109,7 +109,7 @@ def test_what_is_left_out_is_hashed_up_to_a_limit(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"a.py": b"a"})
     write(root, {"a.bin": b"x" * 300, "b.bin": b"y" * 400})
 
-    assert told(root, Limits(file=100, hashed=500)) == {
+    assert describe_files(root, Limits(file=100, hashed=500)) == {
         "a.bin": ("left out", "it is larger than 0.0001 MB"),
         "b.bin": ("left out", "it is larger than 0.0001 MB; it was not read for a hash either"),
     }
@@ -119,7 +119,7 @@ def test_a_folder_with_too_many_new_files_is_left_out(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"a.py": b"a"})
     write(root, {**{f"images/{number}.png": b"" for number in range(12)}, "new.py": b"n", "images/read.py": b"r"})
 
-    assert told(root, Limits(names=10)) == {
+    assert describe_files(root, Limits(names=10)) == {
         "images/": ("left out", "13 new files are too many to keep"),
         "new.py": ("stored", None),
     }
@@ -129,7 +129,7 @@ def test_new_files_with_secrets_are_left_out(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"a.py": b"a"})
     write(root, {".env": b"X=hunter2", "script.py": KEY, "fine.py": b"f"})
 
-    assert told(root) == {
+    assert describe_files(root) == {
         ".env": ("left out", "its name is that of a secret file"),
         "fine.py": ("stored", None),
         "script.py": ("left out", "it holds what looks like a key of AWS (line 1)"),
@@ -142,14 +142,14 @@ def test_a_secret_deep_in_a_long_text_is_found(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"a.py": b"a"})
     write(root, {"long.txt": b"a line of text\n" * 200_000 + KEY})
 
-    assert told(root)["long.txt"] == ("left out", "it holds what looks like a key of AWS (line 200001)")
+    assert describe_files(root)["long.txt"] == ("left out", "it holds what looks like a key of AWS (line 200001)")
 
 
 def test_changed_files_with_secrets_are_left_out(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {".env": b"X=1", "script.py": b"s\n", "fine.py": b"f\n"})
     write(root, {".env": b"X=hunter2", "script.py": KEY, "fine.py": b"F\n"})
 
-    assert [(path, how) for path, (how, _) in told(root).items()] == [
+    assert [(path, how) for path, (how, _) in describe_files(root).items()] == [
         (".env", "left out"),
         ("fine.py", "stored"),
         ("script.py", "left out"),
@@ -172,7 +172,7 @@ def test_a_secret_that_was_taken_out_of_a_file_is_not_told(tmp_path: Path) -> No
     write(root, {"script.py": b"key = os.environ['KEY']\n"})
     (root / "gone.py").unlink()
 
-    assert told(root) == {"gone.py": ("deleted", None), "script.py": ("stored", None)}
+    assert describe_files(root) == {"gone.py": ("deleted", None), "script.py": ("stored", None)}
     assert b"AKIA" not in payload(root)
     assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "again").root) == tree(root)
 
@@ -184,7 +184,7 @@ def test_a_pipe_in_the_place_of_a_file_is_named_and_not_read(tmp_path: Path) -> 
     os.mkfifo(root / "a.py")
     os.mkfifo(root / "new")
 
-    assert told(root) == {"a.py": ("left out", "it is a pipe, a socket or a device")}
+    assert describe_files(root) == {"a.py": ("left out", "it is a pipe, a socket or a device")}
 
 
 def test_folders_of_trainings_are_left_out_as_a_whole(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_folders_of_trainings_are_left_out_as_a_whole(tmp_path: Path) -> None:
         },
     )
 
-    assert told(root) == {
+    assert describe_files(root) == {
         "not_ours/run.json": ("stored", None),
         "runs/one/": ("left out", "a training writes this folder"),
         "three/": ("left out", "a training writes this folder"),
@@ -237,7 +237,7 @@ def test_caches_of_python_are_not_code(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"train.py": b"1"})
     write(root, {"__pycache__/train.cpython-311.pyc": b"", "lib/__pycache__/x.pyc": b""})
 
-    assert told(root) == {}
+    assert describe_files(root) == {}
 
 
 def test_the_same_content_is_stored_once(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_the_same_content_is_stored_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folders", [1, 30])
+@pytest.mark.parametrize("folders", [pytest.param(1, marks=pytest.mark.whole), 30])
 def test_thirty_runs_beside_sixty_megabytes_that_git_does_not_know_stay_small(tmp_path: Path, folders: int) -> None:
     root = repository(tmp_path / "lab", {"train.py": b"1\n"})
     write(root, {f"data/{number}.bin": bytes([number]) * 3_000_000 for number in range(20)})
@@ -281,7 +281,7 @@ def test_a_file_that_changes_while_it_is_recorded_is_kept_as_it_was_read(
 
     monkeypatch.setattr("train_manager.runs.code.collecting.read_now", read_and_change)
 
-    assert told(root) == {"train.py": ("stored", None)}
+    assert describe_files(root) == {"train.py": ("stored", None)}
     restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
     assert restored.problems == []
     assert (restored.root / "train.py").read_bytes() == b"2\n"
@@ -291,11 +291,11 @@ def test_a_file_that_changes_while_it_is_recorded_is_kept_as_it_was_read(
 def test_modes_count_only_where_the_file_system_keeps_them(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"train.py": b"1\n"})
     (root / "train.py").chmod(0o755)
-    assert told(root) == {"train.py": ("stored", None)}
+    assert describe_files(root) == {"train.py": ("stored", None)}
 
     git(root, "config", "core.fileMode", "false")
 
-    assert told(root) == {}
+    assert describe_files(root) == {}
 
 
 def test_a_mode_that_the_file_system_does_not_keep_is_no_difference_after_a_restore(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_a_mode_that_the_file_system_does_not_keep_is_no_difference_after_a_rest
     write(root, {"train.py": b"2\n"})
     (root / "train.py").chmod(0o755)
 
-    assert told(root) == {"train.py": ("stored", None)}
+    assert describe_files(root) == {"train.py": ("stored", None)}
     assert restore_code(tmp_path / "runs", RUN, tmp_path / "again").problems == []
 
 
@@ -322,7 +322,7 @@ def test_a_file_that_is_deleted_while_it_is_recorded_is_told(
 
     monkeypatch.setattr(collecting, "read_now", read_late)
 
-    assert told(root, Limits(file=limit)) == {"data.bin": ("deleted", None)}
+    assert describe_files(root, Limits(file=limit)) == {"data.bin": ("deleted", None)}
 
 
 def test_records_of_earlier_trainings_are_not_recorded_again(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_records_of_earlier_trainings_are_not_recorded_again(tmp_path: Path) -> 
     for number in range(3):
         take_code_record(root, root / "runs" / str(number), RUN)
 
-    assert told(root) == {
+    assert describe_files(root) == {
         "new.py": ("stored", None),
         **{f"runs/{number}/": ("left out", "a training writes this folder") for number in range(3)},
     }
@@ -361,7 +361,7 @@ def test_folders_of_folders_with_too_many_new_files_are_left_out(
     root = repository(tmp_path / "lab", {"a.py": b"a"})
     write(root, dict.fromkeys([*names, "new.py"], b"x"))
 
-    found = told(root, Limits(names=2))
+    found = describe_files(root, Limits(names=2))
 
     assert {path: (how, why) for path, (how, why) in found.items() if how == "left out"} == {
         path: ("left out", f"{told} are too many to keep") for path, told in left_out.items()

@@ -49,19 +49,19 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
-def told(difference: CodeDifference) -> list[str]:
+def list_differences(difference: CodeDifference) -> list[str]:
     assert difference.problems == ()
     return [str(file) for file in difference.files]
 
 
 def test_the_same_code_does_not_differ(repository: Path, between: Between) -> None:
-    assert told(between(lambda: None)) == []
+    assert list_differences(between(lambda: None)) == []
 
 
 def test_a_changed_line_is_told_with_its_file(repository: Path, between: Between) -> None:
     found = between(lambda: write(repository, {"train.py": SCRIPT.replace("0.1", "0.2")}))
 
-    assert told(found) == ["train.py line 12: - lr=0.1 + lr=0.2"]
+    assert list_differences(found) == ["train.py line 12: - lr=0.1 + lr=0.2"]
     assert found.files[0].changes == (Change(12, ("lr=0.1",), ("lr=0.2",)),)
 
 
@@ -74,7 +74,7 @@ def test_a_change_of_a_change_needs_no_repository(repository: Path, recorded: Re
     second = recorded(repository, repository.parent / "other")
     shutil.rmtree(repository)
 
-    assert told(code_differences(first, second)) == ["train.py line 1: - import os (and 1 more place)"]
+    assert list_differences(code_differences(first, second)) == ["train.py line 1: - import os (and 1 more place)"]
     assert str(code_differences(first, second).files[0].changes[1]) == "line 13: - lr=0.3 + lr=0.2"
 
 
@@ -83,7 +83,7 @@ def test_files_that_only_a_run_has_are_told(repository: Path, between: Between) 
         write(repository, {"new.py": "x = 1\n"})
         (repository / "net" / "model.py").unlink()
 
-    assert told(between(change)) == [
+    assert list_differences(between(change)) == [
         "net/model.py: only in the first run",
         "new.py: only in the second run",
     ]
@@ -95,17 +95,17 @@ def test_new_files_are_compared_by_their_lines(repository: Path, between: Betwee
         first=lambda: write(repository, {"new.py": "x = 1\ny = 2\n"}),
     )
 
-    assert told(found) == ["new.py line 2: - y = 2 + y = 3"]
+    assert list_differences(found) == ["new.py line 2: - y = 2 + y = 3"]
 
 
 def test_of_binary_files_the_sizes_are_told(repository: Path, between: Between) -> None:
-    assert told(between(lambda: write(repository, {"weights.bin": b"\0" * 12}))) == [
+    assert list_differences(between(lambda: write(repository, {"weights.bin": b"\0" * 12}))) == [
         "weights.bin: binary, of 9 and 12 bytes"
     ]
 
 
 def test_a_mode_is_told(repository: Path, between: Between) -> None:
-    assert told(between(lambda: (repository / "train.py").chmod(0o755))) == [
+    assert list_differences(between(lambda: (repository / "train.py").chmod(0o755))) == [
         "train.py: mode as in the commit and 100755"
     ]
 
@@ -113,19 +113,19 @@ def test_a_mode_is_told(repository: Path, between: Between) -> None:
 def test_a_newline_at_the_end_is_told(repository: Path, between: Between) -> None:
     found = between(lambda: write(repository, {"net/model.py": "width = 8"}))
 
-    assert told(found) == ["net/model.py line 1: - width = 8 + width = 8 (without a newline at the end)"]
+    assert list_differences(found) == ["net/model.py line 1: - width = 8 + width = 8 (without a newline at the end)"]
 
 
 def test_other_commits_are_compared_file_by_file(repository: Path, between: Between) -> None:
     found = between(lambda: committed(repository, {"train.py": SCRIPT.replace("0.1", "0.2"), "b.py": ""}))
 
-    assert told(found) == ["b.py: only in the second run", "train.py line 12: - lr=0.1 + lr=0.2"]
+    assert list_differences(found) == ["b.py: only in the second run", "train.py line 12: - lr=0.1 + lr=0.2"]
 
 
 def test_a_change_that_was_committed_later_is_not_a_difference(repository: Path, between: Between) -> None:
     write(repository, {"train.py": SCRIPT.replace("0.1", "0.2"), "new.py": "x = 1\n"})
 
-    assert told(between(lambda: committed(repository, {}))) == []
+    assert list_differences(between(lambda: committed(repository, {}))) == []
 
 
 def test_commits_that_are_gone_are_told(repository: Path, recorded: Recorded) -> None:
@@ -153,7 +153,7 @@ def test_cells_of_a_notebook_are_compared(tmp_path: Path) -> None:
 
     found = code_differences(run("one", "a = 1\nb = 2\n"), run("other", "a = 1\nb = 3\n"))
 
-    assert told(found) == ["cells of the notebook line 2: - b = 2 + b = 3"]
+    assert list_differences(found) == ["cells of the notebook line 2: - b = 2 + b = 3"]
 
 
 def test_a_record_cannot_lead_out_of_its_folder(repository: Path, recorded: Recorded) -> None:
@@ -168,4 +168,4 @@ def test_a_record_cannot_lead_out_of_its_folder(repository: Path, recorded: Reco
 
     found = code_differences((one, record), (other, changed))
 
-    assert told(found) == ["train.py: changed; its content is missing in the record"]
+    assert list_differences(found) == ["train.py: changed; its content is missing in the record"]

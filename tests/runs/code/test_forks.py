@@ -19,7 +19,7 @@ def test_a_process_that_is_forked_while_git_runs_does_not_hold_it_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, forked = repository(tmp_path / "code", {"train.py": b"x\n"}), []
-    start = GitCommands._started
+    start = GitCommands._start
 
     def started(*arguments: Any) -> Any:
         handle = start(*arguments)
@@ -28,7 +28,7 @@ def test_a_process_that_is_forked_while_git_runs_does_not_hold_it_up(
             signal.pause()
         return handle
 
-    monkeypatch.setattr(GitCommands, "_started", started)
+    monkeypatch.setattr(GitCommands, "_start", started)
     try:
         answer = GitCommands(code, seconds=20).run("cat-file", "--batch-check=%(objecttype)", feed=b"HEAD\n")
     finally:

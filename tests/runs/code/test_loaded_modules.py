@@ -35,7 +35,7 @@ def project(folder: Path, main: str = TELL) -> Path:
     return folder
 
 
-def told(*arguments: str, folder: Path) -> tuple[str, str, list[str]]:
+def find_loaded(*arguments: str, folder: Path) -> tuple[str, str, list[str]]:
     run = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=True)
     root, script, files = json.loads(run.stdout)
     return root, script, [str(Path(file).relative_to(root)) for file in files]
@@ -47,7 +47,7 @@ OWN = ["own/__init__.py", "own/deeper/__init__.py", "own/part.py"]
 def test_a_script_and_what_it_imports_from_its_folder_are_loaded(tmp_path: Path) -> None:
     folder = project(tmp_path)
 
-    assert told(str(folder / "train.py"), folder=Path("/")) == (
+    assert find_loaded(str(folder / "train.py"), folder=Path("/")) == (
         str(folder),
         str(folder / "train.py"),
         [*OWN, "train.py"],
@@ -57,7 +57,7 @@ def test_a_script_and_what_it_imports_from_its_folder_are_loaded(tmp_path: Path)
 def test_the_folder_of_a_module_is_that_of_its_package(tmp_path: Path) -> None:
     folder = project(tmp_path)
 
-    assert told("-m", "own.train", folder=folder) == (
+    assert find_loaded("-m", "own.train", folder=folder) == (
         str(folder),
         str(folder / "own/train.py"),
         [*OWN, "own/train.py"],
@@ -67,14 +67,14 @@ def test_the_folder_of_a_module_is_that_of_its_package(tmp_path: Path) -> None:
 def test_without_a_script_the_working_folder_counts(tmp_path: Path) -> None:
     folder = project(tmp_path)
 
-    assert told("-c", f"import own.part\n{TELL}", folder=folder) == (str(folder), "None", OWN)
+    assert find_loaded("-c", f"import own.part\n{TELL}", folder=folder) == (str(folder), "None", OWN)
 
 
 def test_a_script_that_is_reached_by_a_link_lies_where_its_file_is(tmp_path: Path) -> None:
     folder = project(tmp_path / "real")
     (tmp_path / "link").symlink_to(folder)
 
-    assert told(str(tmp_path / "link" / "train.py"), folder=Path("/"))[0] == str(folder)
+    assert find_loaded(str(tmp_path / "link" / "train.py"), folder=Path("/"))[0] == str(folder)
 
 
 def test_a_command_that_is_installed_is_not_the_users_script() -> None:

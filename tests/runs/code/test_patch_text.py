@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from train_manager.runs.code.patch_text import Hunk, applied, hunks_by_path, lines_of, shown_base
+from train_manager.runs.code.patch_text import Hunk, apply_hunks, hunks_by_path, lines_of, shown_base
 
 
 def patch_of(folder: Path, before: bytes, after: bytes, name: str = "f") -> bytes:
@@ -42,7 +42,7 @@ def test_a_patch_is_applied_as_git_means_it(case: str, tmp_path: Path) -> None:
     hunks = hunks_by_path(patch_of(tmp_path, before, after))["f"]
     assert hunks is not None
 
-    assert applied(lines_of(before), hunks) == lines_of(after)
+    assert apply_hunks(lines_of(before), hunks) == lines_of(after)
 
 
 def test_the_lines_that_a_patch_shows_suffice_to_apply_it(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_the_lines_that_a_patch_shows_suffice_to_apply_it(tmp_path: Path) -> Non
     base = shown_base(hunks)
 
     assert base[:13] == [*range(12), b"12\n"]
-    assert applied(base, hunks) == [*range(12), *lines_of(after)[12:19]]
+    assert apply_hunks(base, hunks) == [*range(12), *lines_of(after)[12:19]]
 
 
 @pytest.mark.parametrize("name", ["with space", "naïve", 'a"quote', "tab\there", "back\\slash"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs.code.repositories import RUN, repository, write
-from train_manager.runs.code.store import Store, kept, remove_leftovers
+from train_manager.runs.code.store import Store, read_stored, remove_leftovers
 from train_manager.runs.code.taking import take_code_record
 
 
@@ -27,7 +27,7 @@ def test_a_content_that_was_cut_off_is_written_again(tmp_path: Path) -> None:
 
     Store(tmp_path).keep(b"a longer one")
 
-    assert kept(tmp_path, digest, 12) == b"a longer one"
+    assert read_stored(tmp_path, digest, 12) == b"a longer one"
 
 
 def test_what_a_neighbour_has_takes_no_room(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_what_a_neighbour_has_takes_no_room(tmp_path: Path) -> None:
     places = [tmp_path / name / "code/files" / digest for name in ("one", "two")]
     assert places[0].samefile(places[1])
     places[0].unlink()
-    assert kept(tmp_path / "two", digest, 1) == b"x"
+    assert read_stored(tmp_path / "two", digest, 1) == b"x"
 
 
 def test_a_file_of_a_neighbour_that_is_not_what_its_name_says_is_not_linked(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_file_of_a_neighbour_that_is_not_what_its_name_says_is_not_linked(tmp_
 
     Store(tmp_path / "two").keep(b"x")
 
-    assert kept(tmp_path / "two", digest, 1) == b"x"
+    assert read_stored(tmp_path / "two", digest, 1) == b"x"
 
 
 def test_where_files_cannot_be_linked_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,11 +59,11 @@ def test_where_files_cannot_be_linked_they_are_written(tmp_path: Path, monkeypat
 
     Store(tmp_path / "two").keep(b"x")
 
-    assert kept(tmp_path / "two", digest, 1) == b"x"
+    assert read_stored(tmp_path / "two", digest, 1) == b"x"
 
 
 def test_a_content_that_is_longer_than_its_record_says_is_not_read(tmp_path: Path) -> None:
-    assert kept(tmp_path, Store(tmp_path).keep(b"a longer one"), 5) is None
+    assert read_stored(tmp_path, Store(tmp_path).keep(b"a longer one"), 5) is None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")

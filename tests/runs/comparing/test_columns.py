@@ -18,7 +18,7 @@ def test_a_table_that_fits_is_shown_as_it_is() -> None:
     ]
 
 
-def test_a_table_that_is_too_wide_goes_on_below_itself() -> None:
+def test_a_table_that_is_too_wide_continues_below_itself() -> None:
     head = ["", *(f"run-{number:09}" for number in range(4))]
 
     assert lines(head, [["optimizer.lr", "0.1", "0.2", "0.3", "0.4"]], 50) == [

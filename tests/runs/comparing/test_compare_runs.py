@@ -12,6 +12,8 @@ from tests.runs.record.sample_runs import entry, parameters, write_code, write_r
 from tests.runs.showing.stored import page_of
 from train_manager import compare_runs
 from train_manager.extensions import MetricStore, RunRecord
+from train_manager.runs.code.repository import NO_REPOSITORY
+from train_manager.runs.comparing.compare_runs import _incomplete
 from train_manager.runs.record.run_file import read_runs
 from train_manager.telling.errors import InputError
 from train_manager.telling.findings import Finding
@@ -162,7 +164,7 @@ def test_up_to_ten_runs_are_compared(number: int, tmp_path: Path) -> None:
         compare_runs([tmp_path] * number)
 
 
-def test_the_text_and_the_page_have_the_same_figures(tmp_path: Path) -> None:
+def test_the_text_and_the_page_have_the_same_metrics(tmp_path: Path) -> None:
     write_runs(tmp_path / "a", entry())
     write_runs(tmp_path / "b", entry(metrics={"loss": 0.125}))
 
@@ -213,7 +215,20 @@ def test_why_code_is_not_in_full_is_told_once(tmp_path: Path) -> None:
     assert [found.problems for found in compared.files if found] == [(), ()]
 
 
-def test_of_a_killed_run_the_steps_are_those_of_its_figures(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("repositories", "kept"),
+    [
+        ([], "the code was not recorded"),
+        ([{"commit": None, "files": [{"path": "train.py"}]}], "only the files that ran were recorded"),
+    ],
+)
+def test_a_folder_without_git_is_named(repositories: list[dict[str, object]], kept: str) -> None:
+    record = {"reason": NO_REPOSITORY, "repositories": repositories}
+
+    assert [*_incomplete(["run"], [record])] == [f"no git repository: {kept}"]
+
+
+def test_of_a_killed_run_the_steps_are_those_of_its_metrics(tmp_path: Path) -> None:
     tiny_manager(RunRecord(), MetricStore(), epochs=2, train_dir=tmp_path).train()
     (whole,) = read_runs(tmp_path)
     killed = {**whole, "outcome": "running", "ended": None, "progress": {"epochs": 0, "steps": 0}}
@@ -221,7 +236,7 @@ def test_of_a_killed_run_the_steps_are_those_of_its_figures(tmp_path: Path) -> N
 
     compared = compare_runs([tmp_path])
 
-    assert compared.runs[0].progress == "6 steps in its figures"
+    assert compared.runs[0].progress == "6 steps in its metrics"
     assert compared.metrics["batch_size"] == ("16",)
     assert compared.metrics["lr"] == ("0.5",)
     assert compared.curves["lr"] == [[(1.0, 0.5), (6.0, 0.5)]]

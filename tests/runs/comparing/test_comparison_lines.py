@@ -73,6 +73,48 @@ note: base: metrics.sqlite cannot be read"""
     )
 
 
+UNKNOWN = replace(
+    COMPARED,
+    parameters={
+        "model": ("<a Net, which is not recorded>",) * 2,
+        "loss": ("<the function train:loss, which is not recorded>",) * 2,
+        "lr_schedule": ("<a lambda>",) * 2,
+        "eval_data.valid": ("<a list, which is not recorded>",) * 2,
+        "seed": ("<a Drawn, which is not recorded>", "1"),
+        "epochs": ("2", "2"),
+    },
+    data={"eval_data.valid.length": ("40", "40")},
+)
+
+
+def test_a_value_that_is_not_recorded_does_not_count_as_the_same() -> None:
+    shown = texts(UNKNOWN)
+
+    assert shown[4:9] == [
+        "parameters (1 the same)",
+        "                                    base  other",
+        "  seed  <a Drawn, which is not recorded>      1",
+        "not recorded: model (a Net), loss (the function train:loss), lr_schedule (a",
+        "  lambda); put @recorded above a class or function of yours",
+    ]
+
+
+def test_parameters_without_a_difference_are_the_same_as_far_as_recorded() -> None:
+    alike = {"model": ("<a lambda>",) * 2, "epochs": ("2", "2")}
+
+    shown = texts(replace(COMPARED, parameters=alike))
+
+    assert shown[4:6] == ["parameters: the same as far as recorded", "not recorded: model (a lambda)"]
+
+
+def test_code_that_is_not_in_full_is_the_same_as_far_as_recorded() -> None:
+    rows = {"commit": ("18afa3f", "18afa3f")}
+    notes = ("all runs: the code is not in full: git is not installed",)
+
+    assert "code: the same" in texts(replace(COMPARED, code=rows))
+    assert "code: the same as far as recorded" in texts(replace(COMPARED, code=rows, notes=notes))
+
+
 def test_all_is_shown_when_it_is_asked_for() -> None:
     shown = texts(COMPARED, shows_all=True)
 

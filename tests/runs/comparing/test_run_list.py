@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from train_manager.runs.comparing.run_list import run_lines, sorted_runs
-from train_manager.runs.record.run_summary import RunSummary
+from train_manager.runs.record.run_summary import Best, RunSummary
 from train_manager.telling.errors import InputError
 
 FOLDER = Path("runs")
@@ -32,27 +33,62 @@ def texts(runs: list[RunSummary], width: int, by: str = "began") -> list[str]:
 
 
 def test_a_run_has_a_line() -> None:
-    runs = [run("a"), run("b", seconds=None, outcome="failed: ValueError: no room", epochs=None, metrics={}, commit="")]
+    some = {"loss": 0.5, "valid/loss": 0.25}
+    failed: dict[str, Any] = {
+        "hour": 12,
+        "seconds": None,
+        "outcome": "failed: ValueError: no room",
+        "epochs": None,
+        "metrics": {},
+        "commit": "",
+    }
 
-    head, *rows = texts(runs, 160)
+    assert texts([run("a", metrics=some), run("b", **failed)], 160) == [
+        "run  began                   took  outcome            epochs  steps    loss  valid/loss  commit",
+        "a    2026-05-01 12:00  1 min 15 s  completed               2     20  0.5000      0.2500  18afa3f+",
+        "b    2026-05-01 12:00              error: ValueError             20",
+    ]
 
-    assert head.split() == [
-        *("run", "began", "took", "outcome", "epochs", "steps", "loss", "valid/loss", "valid/accuracy", "commit")
+
+def test_runs_of_the_folder_itself_have_its_name(tmp_path: Path) -> None:
+    runs = [replace(run("a"), label=f"{tmp_path}/lr01{end}") for end in ("", "#ac41")]
+
+    shown = [line.text.split()[0] for line in run_lines(runs, tmp_path / "lr01", 100)]
+
+    assert shown[:3] == ["run", "lr01", "lr01#ac41"]
+
+
+def test_the_best_value_has_a_column_with_its_epoch() -> None:
+    runs = [run("a", best=Best("valid/loss", 0.125, 1)), run("b"), run("c", best=Best("valid/loss", 0.25, 12))]
+
+    assert [line[61:] for line in texts(runs, 100)[:4]] == [
+        "  loss    best valid/loss  commit",
+        "0.5000   0.1250 (epoch 1)  18afa3f+",
+        "0.5000                     18afa3f+",
+        "0.5000  0.2500 (epoch 12)  18afa3f+",
     ]
-    assert rows == [
-        "a    2026-05-01 12:00  1 min 15 s  completed                         2     20  0.5000      0.2500"
-        "          0.7500  18afa3f+",
-        "b    2026-05-01 12:00              failed: ValueError: no room             20",
+
+
+def test_best_values_of_several_metrics_have_their_names() -> None:
+    runs = [run("a", best=Best("valid/loss", 0.125, 1)), run("b", best=Best("valid/f1", 0.5, 2))]
+
+    assert [line[-37:-10].strip() for line in texts(runs, 80)[1:3]] == [
+        "valid/loss 0.1250 (epoch 1)",
+        "valid/f1 0.5000 (epoch 2)",
     ]
+
+
+def test_a_table_without_commits_has_no_column_for_them() -> None:
+    assert "commit" not in texts([run("a", commit="")], 100)[0]
 
 
 def test_in_a_narrow_terminal_long_texts_are_cut_and_columns_that_have_no_room_are_named() -> None:
     runs = [run("a/very/long/name/of/a/run"), run("b", outcome="failed: RuntimeError: out of memory")]
 
     assert texts(runs, 80) == [
-        "run                     began             outcome                 loss  commit",
-        "a/very/lon…me/of/a/run  2026-05-01 12:00  completed             0.5000  18afa3f+",
-        "b                       2026-05-01 12:00  failed: RuntimeError  0.5000  18afa3f+",
+        "run                      began             outcome                loss  commit",
+        "a/very/long…me/of/a/run  2026-05-01 12:00  completed            0.5000  18afa3f+",
+        "b                        2026-05-01 12:00  error: RuntimeError  0.5000  18afa3f+",
         "not shown: took, epochs, steps, valid/loss, valid/accuracy (--json has all)",
     ]
 
@@ -61,7 +97,24 @@ def test_no_line_is_wider_than_the_terminal() -> None:
     runs = [run("x" * 100, outcome="y" * 100, commit="18afa3f+")]
 
     for width in (80, 100, 160):
-        assert max(len(text) for text in texts(runs, width)) <= width
+        assert max(len(text) for text in texts(runs, width)) <= min(width, 100)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_table_with_best_values_and_commits_is_not_wider_than_a_narrow_terminal(width: int) -> None:
+    best = Best("valid/accuracy", 0.125, 21)
+    runs = [run("a/very/long/name/of/a/run", best=best), run("b", best=best, outcome="failed: RuntimeError: no room")]
+
+    lines = texts(runs, width)
+
+    assert max(map(len, lines)) <= width
+    assert lines[-1].startswith("not shown: took, epochs, steps, ")
+
+
+def test_the_best_value_has_room_before_the_commit() -> None:
+    [head, *_] = texts([run("a" * 30, best=Best("valid/f1", 0.5, 21), outcome="failed: RuntimeError: no room")], 80)
+
+    assert head.split() == ["run", "began", "outcome", "best", "valid/f1"]
 
 
 def test_the_column_that_runs_are_sorted_by_has_room() -> None:
@@ -102,3 +155,32 @@ def test_losses_of_several_optimizers_have_room_before_other_metrics() -> None:
     metrics = {"accuracy": 0.75, "losses/critic": 0.5, "losses/generator": 0.25}
 
     assert texts([run("a", metrics=metrics)], 80)[0].split()[-3:] == [*[*metrics][1:], "commit"]
+
+
+def with_parameters(runs: list[RunSummary], width: int) -> list[str]:
+    return [line.text for line in run_lines(runs, FOLDER, width, "run", parameters=True)]
+
+
+SWEEP = [
+    run("a", parameters={"optimizer.lr": "0.1", "epochs": "2", "train_dir": "runs/a", "model.width": "8"}),
+    run("b", parameters={"optimizer.lr": "0.5", "epochs": "2", "train_dir": "runs/b"}),
+]
+
+
+def test_the_parameters_that_differ_have_columns_that_replace_others() -> None:
+    lines = with_parameters(SWEEP, 60)
+    assert [line.split() for line in lines[:3]] == [
+        ["run", "outcome", "loss", "optimizer.lr=", "model.width="],
+        ["a", "completed", "0.5000", "0.1", "8"],
+        ["b", "completed", "0.5000", "0.5"],
+    ]
+    assert lines[3].startswith("not shown: began, took, epochs, steps,")
+
+
+def test_parameters_are_columns_only_if_they_are_asked_for() -> None:
+    assert "optimizer.lr" not in "\n".join(texts(SWEEP, 200))
+
+
+def test_a_parameter_has_a_column_beside_the_metric_of_its_name() -> None:
+    runs = [run("a", parameters={"epochs": "2"}), run("b", parameters={"epochs": "9"})]
+    assert [name for name in with_parameters(runs, 200)[0].split() if "epochs" in name] == ["epochs", "epochs="]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from train_manager import InputError
-from train_manager.runs.record.command import Started, command, run_again, started_by
+from train_manager.runs.record.command import Started, command, parse_command_line, run_again
 
 PRINTS = """
 import json, sys
@@ -147,7 +147,7 @@ def test_a_test_is_told_as_one() -> None:
     ],
 )
 def test_what_python_was_given_is_read_as_python_reads_it(arguments: list[str], started: Started) -> None:
-    assert started_by(arguments) == started
+    assert parse_command_line(arguments) == started
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,16 @@ def test_looking_moves_no_random_state_and_no_position(make: Callable[[Tensor], 
     assert getattr(data, "state_dict", dict)() == position
 
 
+@pytest.mark.parametrize("kind", ["InMemory", "InMemory by name", "Rows of columns", "Endless", "Interleaved"])
+def test_data_that_a_training_has_read_has_the_fingerprint_that_it_had(kind: str) -> None:
+    data = MAKERS[kind](X)
+    before = fingerprint(data)
+    for _ in zip(range(3), data):  # noqa: B905 - some have no end
+        pass
+
+    assert fingerprint(data) == before
+
+
 @pytest.mark.parametrize(
     ("one", "other", "told"),
     [

@@ -22,13 +22,13 @@ from train_manager import TrainManager
 from train_manager.extensions import LRSchedule
 from train_manager.rebuilding.recorded import parameters_of
 from train_manager.rebuilding.recorded_rows import expression
-from train_manager.runs.record.made_objects import made_objects, untold
+from train_manager.runs.record.made_objects import made_objects, unrecorded_objects
 from train_manager.testing import tiny_manager
 
 
-def told(tm: TrainManager) -> dict[str, str]:
+def describe_made_objects(tm: TrainManager) -> dict[str, str]:
     """Return what is told of the made objects beside the recorded parameters, as Python would have it."""
-    return {path: expression(tree) for path, tree in untold(made_objects(tm), parameters_of(tm)).items()}
+    return {path: expression(tree) for path, tree in unrecorded_objects(made_objects(tm), parameters_of(tm)).items()}
 
 
 def make(parameters: Any, lr: float = 0.1) -> Optimizer:
@@ -37,12 +37,12 @@ def make(parameters: Any, lr: float = 0.1) -> Optimizer:
 
 @pytest.mark.parametrize("given", [lambda parameters: make(parameters), make, partial(make, lr=0.1)])
 def test_what_a_function_has_made_is_told(given: Callable[..., Optimizer]) -> None:
-    assert told(tiny_manager(optimizer=given)) == {"optimizer": "SGD(lr=0.1, momentum=0.9)"}
+    assert describe_made_objects(tiny_manager(optimizer=given)) == {"optimizer": "SGD(lr=0.1, momentum=0.9)"}
 
 
 @pytest.mark.parametrize("given", [SGD, AdamW, partial(SGD, lr=0.1), partial(AdamW, betas=(0.5, 0.9))])
 def test_a_class_and_a_partial_of_one_are_told_by_the_parameters(given: Callable[..., Optimizer]) -> None:
-    assert told(tiny_manager(optimizer=given)) == {}
+    assert describe_made_objects(tiny_manager(optimizer=given)) == {}
 
 
 def test_an_option_in_which_groups_differ_has_a_value_for_each() -> None:
@@ -50,14 +50,14 @@ def test_an_option_in_which_groups_differ_has_a_value_for_each() -> None:
         groups: list[dict[str, Any]] = [{"params": parameters[:1], "lr": 0.5}, {"params": parameters[1:]}]
         return SGD(groups, lr=0.25, momentum=0.9)
 
-    assert told(tiny_manager(optimizer=by_layer)) == {"optimizer": "SGD(lr=(0.5, 0.25), momentum=0.9)"}
+    assert describe_made_objects(tiny_manager(optimizer=by_layer)) == {"optimizer": "SGD(lr=(0.5, 0.25), momentum=0.9)"}
 
 
 def test_an_optimizer_that_takes_the_place_of_the_recorded_one_is_told() -> None:
     tm = tiny_manager(optimizer=partial(SGD, lr=0.1))
     tm.optimizer = SGD(tm.model.parameters(), lr=0.3)
 
-    assert told(tm) == {"optimizer": "SGD(lr=0.3)"}
+    assert describe_made_objects(tm) == {"optimizer": "SGD(lr=0.3)"}
 
 
 def test_of_several_optimizers_each_is_told() -> None:
@@ -70,7 +70,7 @@ def test_of_several_optimizers_each_is_told() -> None:
         loss=lambda batch, prediction: prediction,
     )
 
-    assert told(tm) == {"optimizer.a": "SGD(lr=0.1)", "lr_schedule.b": "StepLR(step_size=3)"}
+    assert describe_made_objects(tm) == {"optimizer.a": "SGD(lr=0.1)", "lr_schedule.b": "StepLR(step_size=3)"}
 
 
 def chain(optimizer: Optimizer) -> SequentialLR:
@@ -94,27 +94,27 @@ def chain(optimizer: Optimizer) -> SequentialLR:
     ],
 )
 def test_a_scheduler_is_told_with_its_plain_arguments(make_scheduler: Any, expected: str) -> None:
-    assert told(tiny_manager(lr_schedule=make_scheduler))["lr_schedule"] == expected
+    assert describe_made_objects(tiny_manager(lr_schedule=make_scheduler))["lr_schedule"] == expected
 
 
 @pytest.mark.parametrize("given", [partial(StepLR, step_size=3), partial(MultiStepLR, milestones=[3, 5])])
 def test_a_partial_of_a_scheduler_is_told_by_the_parameters(given: Any) -> None:
-    assert "lr_schedule" not in told(tiny_manager(lr_schedule=given))
+    assert "lr_schedule" not in describe_made_objects(tiny_manager(lr_schedule=given))
 
 
 def test_the_scheduler_of_an_extension_is_told_once_it_is_made() -> None:
     tm = tiny_manager(LRSchedule(lambda optimizer: StepLR(optimizer, 3)), optimizer=SGD)
-    assert told(tm) == {}
+    assert describe_made_objects(tm) == {}
     tm.train()
 
-    assert told(tm) == {"extensions.lr_schedule.make": "StepLR(step_size=3)"}
+    assert describe_made_objects(tm) == {"extensions.lr_schedule.make": "StepLR(step_size=3)"}
 
 
 def test_the_rate_is_that_with_which_a_schedule_has_begun() -> None:
     tm = tiny_manager(optimizer=lambda p: SGD(p, lr=0.25), lr_schedule=lambda optimizer: StepLR(optimizer, 1))
     tm.train()
 
-    assert told(tm)["optimizer"] == "SGD(lr=0.25)"
+    assert describe_made_objects(tm)["optimizer"] == "SGD(lr=0.25)"
 
 
 def test_an_object_that_is_unknown_is_told_by_its_class() -> None:
@@ -126,4 +126,4 @@ def test_an_object_that_is_unknown_is_told_by_its_class() -> None:
 
     tm = tiny_manager(optimizer=SGD, lr_schedule=lambda optimizer: Schedule(optimizer, object()))
 
-    assert [tree["arguments"] for tree in untold(made_objects(tm), parameters_of(tm)).values()] == [{}]
+    assert [tree["arguments"] for tree in unrecorded_objects(made_objects(tm), parameters_of(tm)).values()] == [{}]

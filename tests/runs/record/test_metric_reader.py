@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.fork_server import ForkServer
+from train_manager.runs.record.background_writer import EVERY, BackgroundWriter
 from train_manager.runs.record.metric_items import Begin, Blob, Labels, Other
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import TABLES, Series
-from train_manager.runs.record.metric_writer import EVERY, MetricWriter
 from train_manager.runs.sending.sink import tag_of
 from train_manager.telling.errors import InputError
 
@@ -27,16 +27,16 @@ LOSS = Series("loss", "train_step_batch")
 
 def store(
     path: Path, *steps: int, run: str = "run", from_step: int = -1, goes_on_from: str | None = None
-) -> MetricWriter:
+) -> BackgroundWriter:
     """Write a segment whose values are its steps."""
-    writer = MetricWriter(path, run)
+    writer = BackgroundWriter(path, run)
     writer.append(Begin(from_step, 1700000000.0, {}, goes_on_from))
     for step in steps:
         writer.append((writer.number(LOSS), step, 1, 1700000000.0 + step, float(step)))
     return writer
 
 
-def rows_of_tables(writer: MetricWriter, written_in: int = 1) -> MetricWriter:
+def rows_of_tables(writer: BackgroundWriter, written_in: int = 1) -> BackgroundWriter:
     """Write a row of each table, of step 9."""
     columns: dict[str, tuple[object, ...]] = {
         "scalars": (0.5,),
@@ -99,7 +99,7 @@ def test_a_resume_deletes_nothing_if_its_first_row_cannot_be_written(path: Path)
     assert steps(path, superseded=True) == [1, 2, 3]
 
 
-def test_a_training_that_goes_on_leaves_others_of_its_folder_alone(path: Path) -> None:
+def test_a_training_that_resumes_leaves_others_of_its_folder_alone(path: Path) -> None:
     store(path, 1, 2, 3, run="first").close()
     store(path, 1, 2, run="other").close()
     assert (steps(path), steps(path, superseded=True)) == ([1, 2], [1, 2, 3, 1, 2])
@@ -339,9 +339,9 @@ def test_in_a_short_series_the_smaller_batch_is_part_of_the_one_before_it_by_its
     found = MetricReader(path).stretches(name="loss")[LOSS]
 
     joined = (64 + 3 * 9) / 67
-    assert [one.first for one in found] == [*range(1, 22), *range(23, 44)]
+    assert [one.first for one in found] == [*range(1, 21), *range(22, 43), 44]
     assert [one[:2] + one[6:] for one in found if one.points > 1] == [
-        (step, step, *[pytest.approx(joined)] * 3) for step in (21, 43)
+        (step, step, *[pytest.approx(joined)] * 3) for step in (22, 44)
     ]
 
 
@@ -356,6 +356,28 @@ def test_a_batch_that_is_not_half_as_small_or_lasts_stays_as_it_is(path: Path) -
     found = MetricReader(path).stretches(name="loss")[LOSS]
 
     assert [(one.first, one.mean) for one in found] == [(step, step) for step in range(1, 7)]
+
+
+def test_of_several_evaluations_at_a_step_the_last_one_is_in_the_stretches(path: Path) -> None:
+    writer = store(path)
+    valid = writer.number(Series("loss", "eval", "valid"))
+    for step, value in (3, 0.5), (6, 0.75), (6, 0.25):
+        writer.append((valid, step, 1, 0.0, value))
+    writer.close()
+    [found] = MetricReader(path).stretches().values()
+
+    assert [(one.first, one.points, one.mean, one.highest) for one in found] == [(3, 1, 0.5, 0.5), (6, 1, 0.25, 0.25)]
+
+
+def test_a_superseded_evaluation_does_not_replace_the_one_that_counts(path: Path) -> None:
+    valid = Series("loss", "eval", "valid")
+    for run, from_step, value in ("first", -1, 0.5), ("second", 6, 0.25):
+        writer = store(path, run=run, from_step=from_step)
+        writer.append((writer.number(valid), 9, 1, 0.0, value))
+        writer.close()
+
+    assert [one.mean for one in MetricReader(path).stretches(run="first")[valid]] == [0.5]
+    assert [one.mean for one in MetricReader(path).stretches()[valid]] == [0.25]
 
 
 def test_stretches_have_what_counts_only(path: Path) -> None:
@@ -404,7 +426,7 @@ def test_stretches_can_be_chosen(path: Path) -> None:
         reader.stretches(0)
 
 
-def test_two_million_figures_are_read_in_a_few_seconds(path: Path) -> None:
+def test_two_million_metrics_are_read_in_a_few_seconds(path: Path) -> None:
     store(path, 1).close()
     with closing(sqlite3.connect(path)) as connection:
         ids = range(20)
@@ -472,7 +494,7 @@ def test_a_folder_in_which_nothing_may_be_written_can_be_read(fork_server: ForkS
 
 
 def write_until_killed(path: Path) -> None:
-    writer = MetricWriter(path, "run")
+    writer = BackgroundWriter(path, "run")
     writer.keeps_open = True
     number, step = writer.number(LOSS), 0
     while True:
@@ -534,7 +556,7 @@ def test_a_training_that_is_killed_loses_less_than_a_second(
 # ---- what cannot be read ---------------------------------------------------------------------------------------------
 
 
-def told(path: Path) -> str:
+def read_error(path: Path) -> str:
     with pytest.raises(InputError) as caught:
         MetricReader(path).scalars()
     return str(caught.value)
@@ -542,21 +564,21 @@ def told(path: Path) -> str:
 
 def test_a_folder_without_metrics_is_told(tmp_path: Path) -> None:
     cure = "\n  give the train_dir of a training with the extension MetricStore"
-    assert told(tmp_path) == f"{tmp_path} has no metrics{cure}"
-    assert told(tmp_path / "lost") == f"there is no file {tmp_path / 'lost'}{cure}"
+    assert read_error(tmp_path) == f"{tmp_path} has no metrics{cure}"
+    assert read_error(tmp_path / "lost") == f"there is no file {tmp_path / 'lost'}{cure}"
 
 
 def test_a_file_that_is_empty_is_told(path: Path) -> None:
     path.touch()
 
-    assert told(path) == f"{path} has nothing in it yet\n  read it again once its training has begun"
+    assert read_error(path) == f"{path} has nothing in it yet\n  read it again once its run has begun"
 
 
 def test_a_damaged_file_is_told(path: Path) -> None:
     store(path, *range(1, 3000)).close()
     path.write_bytes(path.read_bytes()[:8192] + b"x" * 40_000)
 
-    assert told(path) == (
+    assert read_error(path) == (
         f"{path} cannot be read: database disk image is malformed\n  is it damaged, or of another program?"
     )
 
@@ -567,7 +589,7 @@ def test_a_file_of_another_program_is_told(path: Path) -> None:
     connection.commit()
     connection.close()
 
-    assert told(path) == (f"{path} is a database of another program\n  move it away, or give another train_dir")
+    assert read_error(path) == (f"{path} is a database of another program\n  move it away, or give another train_dir")
 
 
 def test_a_newer_version_is_refused_by_name(path: Path) -> None:
@@ -576,7 +598,7 @@ def test_a_newer_version_is_refused_by_name(path: Path) -> None:
     connection.execute("PRAGMA user_version=4")
     connection.close()
 
-    assert told(path) == (
+    assert read_error(path) == (
         f"{path} has version 4 of the metrics, but this train_manager knows 3\n"
         "  use the version of train_manager that wrote it, or a newer one"
     )

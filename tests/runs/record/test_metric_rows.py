@@ -13,14 +13,14 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from tests.rotation import share_of
+from train_manager.runs.record.background_writer import BackgroundWriter
 from train_manager.runs.record.metric_items import Begin, Blob, HistoryRow, Labels, Other
 from train_manager.runs.record.metric_news import NewRow
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import EPOCHS, EVALUATIONS, Series
-from train_manager.runs.record.metric_writer import MetricWriter
 
 LOSS = Series("loss", "train_step_batch")
-FIGURES = st.floats(allow_nan=False) | st.integers(-(2**70), 2**70) | st.booleans() | st.text() | st.lists(st.floats())
+VALUES = st.floats(allow_nan=False) | st.integers(-(2**70), 2**70) | st.booleans() | st.text() | st.lists(st.floats())
 
 
 class Model:
@@ -54,17 +54,17 @@ class Model:
             self.all[self._began :] = [(at, value) for at, value in self.all[self._began :] if at <= step]
         self._cut = 0, False
 
-    def row(self, stage: str, figure: Any, *, partial: bool) -> tuple[int, dict[str, Any]]:
+    def row(self, stage: str, metric: Any, *, partial: bool) -> tuple[int, dict[str, Any]]:
         """Add a row, or replace one that is partial; return its number too."""
         rows = self.history[stage]
         if rows and rows[-1].get("partial"):
             rows.pop()
-        rows.append({"step": self.step, "epoch": len(rows), "figure": figure, **({"partial": True} if partial else {})})
+        rows.append({"step": self.step, "epoch": len(rows), "metric": metric, **({"partial": True} if partial else {})})
         return len(rows) - 1, dict(rows[-1])
 
 
 batches = st.tuples(st.just("batches"), st.lists(st.floats(allow_nan=False), min_size=1, max_size=400))
-row = st.tuples(st.just("row"), st.sampled_from([EPOCHS, EVALUATIONS]), FIGURES, st.booleans())
+row = st.tuples(st.just("row"), st.sampled_from([EPOCHS, EVALUATIONS]), VALUES, st.booleans())
 rewind = st.tuples(st.just("rewind"), st.floats(0, 1), st.booleans(), st.booleans())  # where, by another process, told
 simple = st.sampled_from([("flush",), ("close",), ("anew",)])
 array = st.tuples(st.just("array"), st.sampled_from([("a", "b"), ("a", "c")]))
@@ -130,7 +130,7 @@ def same(one: Any, other: Any) -> bool:
 
 @settings(max_examples=share_of(30), deadline=None)
 @given(st.lists(batches | row | rewind | simple | array | look, max_size=12), st.booleans())
-def test_a_reader_and_a_follower_find_what_a_training_has_that_goes_on_from_earlier_steps(
+def test_a_reader_and_a_follower_find_what_a_training_has_that_resumes_from_earlier_steps(
     actions: list[tuple[Any, ...]], deletes: bool
 ) -> None:
     model, time = Model(), 0.0
@@ -138,7 +138,7 @@ def test_a_reader_and_a_follower_find_what_a_training_has_that_goes_on_from_earl
         path = Path(folder) / "metrics.sqlite"
         follower = Follower(path)
         wrote: str | None = None  # the run that has written the last row
-        writer = MetricWriter(path, run := "0")
+        writer = BackgroundWriter(path, run := "0")
         writer.append(Begin(-1, time, {EPOCHS: [], EVALUATIONS: []}))
         for kind, *rest in [*actions, ("batches", [0.5])]:  # what has begun is seen with its first row
             time += 1
@@ -173,9 +173,9 @@ def test_a_reader_and_a_follower_find_what_a_training_has_that_goes_on_from_earl
                     {stage: [*map(dict, rows)] for stage, rows in model.history.items()},
                     wrote if is_told else None,
                 )
-                if kind == "anew" or rest[1]:  # another process goes on
+                if kind == "anew" or rest[1]:  # another process continues
                     writer.close()
-                    writer = MetricWriter(path, run := str(time))
+                    writer = BackgroundWriter(path, run := str(time))
                 wrote = wrote if goes_on else None
                 writer.append(begin)
             elif kind == "flush":

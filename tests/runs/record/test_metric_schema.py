@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fork_server import ForkServer
+from train_manager.runs.record.background_writer import BackgroundWriter
 from train_manager.runs.record.metric_items import Begin
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import (
@@ -22,7 +23,6 @@ from train_manager.runs.record.metric_schema import (
     make_tables,
     upgrade,
 )
-from train_manager.runs.record.metric_writer import MetricWriter
 
 PLACE = ["id", "series", "segment", "step", "epoch", "time"]
 
@@ -113,7 +113,7 @@ def test_of_a_file_of_the_second_version_counts_what_did_when_it_was_written(tmp
     make_second(path := tmp_path / "metrics.sqlite")
     before = losses(path), losses(path, superseded=True)
 
-    writer = MetricWriter(path, "evaluates")
+    writer = BackgroundWriter(path, "evaluates")
     writer.append(Begin(LATEST, 2.0, {}))
     writer.append((writer.number(Series("own")), 4, 1, 1.0, 0.25))
     writer.close()
@@ -124,10 +124,10 @@ def test_of_a_file_of_the_second_version_counts_what_did_when_it_was_written(tmp
         assert connection.execute("SELECT training FROM segments").fetchall() == [(1,), (2,), (2,), (2,), (2,), (2,)]
 
 
-def test_a_training_of_the_second_version_goes_on(tmp_path: Path) -> None:
+def test_a_training_of_the_second_version_continues(tmp_path: Path) -> None:
     make_second(path := tmp_path / "metrics.sqlite")
 
-    writer = MetricWriter(path, "fourth")
+    writer = BackgroundWriter(path, "fourth")
     writer.append(Begin(3, 2.0, {}, "first"))
     writer.append((writer.number(Series("loss", "train_step_batch")), 4, 1, 1.0, 64.0))
     writer.close()
@@ -136,7 +136,7 @@ def test_a_training_of_the_second_version_goes_on(tmp_path: Path) -> None:
     assert losses(path, superseded=True)[0] == 11  # of the training before
 
 
-def all_figures(path: Path) -> list[object]:
+def all_values(path: Path) -> list[object]:
     reader = MetricReader(path)
     return [reader.scalars("loss"), reader.histograms(), reader.texts(), reader.files(), reader.last_step()]
 
@@ -161,14 +161,14 @@ def test_a_file_of_the_first_version_is_read_as_it_is(tmp_path: Path) -> None:
 def test_a_file_of_the_first_version_is_upgraded_when_it_is_written(tmp_path: Path) -> None:
     path, new = tmp_path / "metrics.sqlite", tmp_path / "new.sqlite"
     make_first(path)
-    before = all_figures(path)
+    before = all_values(path)
     for one in (path, new):
-        writer = MetricWriter(one, "second")
+        writer = BackgroundWriter(one, "second")
         writer.append(Begin(LATEST, 2.0, {}))
         writer.append((writer.number(Series("own")), 4, 1, 1.0, 0.25))
         writer.close()
 
-    assert all_figures(path)[:4] == before[:4]
+    assert all_values(path)[:4] == before[:4]
     assert [of.values for of in MetricReader(path).scalars("own").values()] == [[0.25]]
     assert schema_of(path) == schema_of(new)
 
@@ -201,24 +201,24 @@ def test_a_program_that_is_killed_in_an_upgrade_leaves_the_file_as_it_was(
 ) -> None:
     path = tmp_path / "metrics.sqlite"
     make_first(path, rows=5000)
-    before = all_figures(path)
+    before = all_values(path)
     child = fork_server.start(upgrade_until_killed, path)
     child.wait_for("upgraded")
     child.signal(signal.SIGKILL)
     child.wait()
 
-    assert all_figures(path) == before
-    writer = MetricWriter(path, "second")
+    assert all_values(path) == before
+    writer = BackgroundWriter(path, "second")
     writer.append(Begin(LATEST, 2.0, {}))
     writer.close()
-    assert all_figures(path) == before
+    assert all_values(path) == before
 
 
 def test_an_id_comes_once_though_the_last_rows_are_deleted(tmp_path: Path) -> None:
     path = tmp_path / "metrics.sqlite"
     ids = []
     for _ in range(2):
-        writer = MetricWriter(path, "run")
+        writer = BackgroundWriter(path, "run")
         writer.append((writer.number(Series("own")), 1, 1, 1.0, 0.5))
         writer.close()
         with closing(sqlite3.connect(path)) as connection:

@@ -1,465 +1,350 @@
 from __future__ import annotations
 
-import gc
-import math
-import os
-import re
-import shutil
+import hashlib
 import sqlite3
-import threading
-import warnings
-from functools import partial
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from tests.eventually import eventually
-from train_manager.runs.record import metric_database, metric_writer
-from train_manager.runs.record.metric_items import Begin, Blob, Labels, Other
+from tests.host_reads import HostReads
+from train_manager import types
+from train_manager.metrics.host_numbers import HostNumbers
+from train_manager.runs.record import figure_writer
+from train_manager.runs.record.background_writer import BackgroundWriter
+from train_manager.runs.record.metric_blobs import StoredArray
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.metric_schema import APPLICATION_ID, Series, database_uri
-from train_manager.runs.record.metric_writer import MetricWriter
+from train_manager.runs.record.metric_schema import Series
+from train_manager.runs.record.metric_writer import MetricWriter, Place, picture_name
+from train_manager.telling.errors import InputError
 
-LOSS = Series("loss", "train_step_batch")
+
+class Written:
+    """A MetricWriter at step 7 of epoch 2, and what a reader finds of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "metrics.sqlite"
+        numbers = HostNumbers()
+        self._file = BackgroundWriter(self.path, "run", numbers)
+        place = Place(7, 2, "head")
+        self.writer = MetricWriter(self._file.number, self._file.append, lambda: place, numbers, folder)
+
+    def read(self) -> MetricReader:
+        self._file.close()
+        return MetricReader(self.path)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "metrics.sqlite"
+def written(tmp_path: Path) -> Written:
+    return Written(tmp_path)
 
 
-def written(path: Path) -> list[float]:
-    return [value for of in MetricReader(path).scalars().values() for value in of.values]
+NORM = Series("norm", phase="head")
 
 
-def fill(writer: MetricWriter, *values: float, start: int = 1) -> None:
-    number = writer.number(LOSS)
-    for step, value in enumerate(values, start=start):
-        writer.append((number, step, 1, 1700000000.0 + step, value))
+def test_figure_writer_is_an_old_name_of_metric_writer() -> None:
+    assert figure_writer.FigureWriter is types.FigureWriter is MetricWriter
 
 
-def workers() -> int:
-    return sum(thread.name == "train-manager-metrics" for thread in threading.enumerate())
+def test_a_scalar_is_of_the_present_step_and_phase(written: Written) -> None:
+    written.writer.scalar("norm", 0.5)
 
+    assert written.read().scalars()[NORM][:2] == ([7], [0.5])
 
-# ---- when it is written ----------------------------------------------------------------------------------------------
 
+def test_a_scalar_may_have_a_step_of_its_own(written: Written) -> None:
+    written.writer.scalar("norm", 0.5, step=100)
 
-def test_figures_are_in_the_file_soon_without_a_flush(path: Path) -> None:
-    writer = MetricWriter(path, "run")
-    writer.keeps_open = True
-    fill(writer, 0.5, 0.25)
+    assert written.read().scalars()[NORM][:2] == ([100], [0.5])
 
-    eventually(lambda: path.exists() and not writer.waiting)
-    assert written(path) == [0.5, 0.25]
 
+@pytest.mark.parametrize("value", [3, True, 0.25, "0.5"])
+def test_a_scalar_is_whatever_float_takes(written: Written, value: Any) -> None:
+    written.writer.scalar("norm", value)
 
-def test_a_number_comes_back_to_the_bit(path: Path) -> None:
-    values = [0.1, 1 / 3, 5e-324, math.inf, -math.inf, 1.7976931348623157e308]
-    writer = MetricWriter(path, "run")
-    fill(writer, *values)
-    writer.close()
+    assert written.read().scalars()[NORM].values == [float(value)]
 
-    assert [value.hex() for value in written(path)] == [value.hex() for value in values]
 
+def test_a_histogram_has_edges_and_counts(written: Written) -> None:
+    written.writer.histogram("weights", torch.tensor([[0.0, 0.25], [0.75, 1.0]]), bins=2)
 
-def test_nan_is_read_as_nan(path: Path) -> None:
-    writer = MetricWriter(path, "run")
-    fill(writer, math.nan)
-    writer.close()
+    assert written.read().histograms() == {Series("weights", phase="head"): [(7, [0.0, 0.5, 1.0], [2, 2])]}
 
-    assert [math.isnan(value) for value in written(path)] == [True]
 
+def test_a_text_comes_back_as_it_was(written: Written) -> None:
+    written.writer.text("sample", "it's\nü 🦊\0 end")
 
-def test_a_closed_writer_leaves_one_file_and_no_thread(path: Path) -> None:
-    writer = MetricWriter(path, "run")
-    fill(writer, 0.5)
-    writer.close()
+    assert written.read().texts() == {Series("sample", phase="head"): [(7, "it's\nü 🦊\0 end")]}
 
-    eventually(lambda: not workers())
-    assert os.listdir(path.parent) == [path.name]
 
+def test_secrets_in_texts_and_names_give_way_to_stars(written: Written) -> None:
+    written.writer.text("sample", 'login with password: "hunter2x9"')
+    written.writer.scalar("loss of https://me:hunter2x9@host/x", 0.5)
 
-def test_a_figure_after_the_close_opens_the_file_again(path: Path) -> None:
-    writer = MetricWriter(path, "run")
-    fill(writer, 0.5)
-    writer.close()
-    fill(writer, 0.25, start=2)
-    writer.close()
+    assert [*written.read().texts().values()] == [[(7, 'login with password: "***"')]]
+    assert [series.name for series in written.read().scalars()] == ["loss of https://***@host/x"]
 
-    assert written(path) == [0.5, 0.25]
 
+def test_a_file_is_known_by_its_hash(written: Written, tmp_path: Path) -> None:
+    (tmp_path / "plot.txt").write_text("x")
+    written.writer.file("plot", tmp_path / "plot.txt")
 
-def test_a_run_that_opens_as_the_thread_closes_keeps_it(path: Path) -> None:
-    writer = MetricWriter(path, "run")
-    fill(writer, 0.5)
-    writer.keeps_open = True
-    writer.close()
-    eventually(lambda: not writer._channel._is_closing)
-    writer.queue.append((writer.number(LOSS), 2, 1, 1700000002.0, 0.25))  # as rows are, without a look
+    sha256 = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
+    assert written.read().files() == {Series("plot", phase="head"): [(7, "plot.txt", 1, sha256)]}
 
-    eventually(lambda: not writer.waiting)
-    assert written(path) == [0.5, 0.25]
 
+def error_lines(error: pytest.ExceptionInfo[InputError]) -> list[str]:
+    return str(error.value).splitlines()
 
-def test_the_thread_ends_and_closes_the_file_if_no_figures_come(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metric_writer, "IDLE", 0.0)
-    fill(MetricWriter(path, "run"), 0.5)
 
-    eventually(lambda: not workers() and os.listdir(path.parent) == [path.name])
+def test_a_tensor_of_several_numbers_is_refused(written: Written) -> None:
+    with pytest.raises(InputError) as error:
+        written.writer.scalar("norm", torch.zeros(2, 3))
 
+    assert error_lines(error) == [
+        "'norm' must be one number, but is a tensor of shape (2, 3)",
+        "  give a number, or writer.histogram for several",
+    ]
 
-def test_a_writer_that_is_collected_writes_what_waits(path: Path) -> None:
-    fill(MetricWriter(path, "run"), 0.5)
-    gc.collect()
 
-    assert written(path) == [0.5]
+def test_what_is_not_a_number_is_refused(written: Written) -> None:
+    with pytest.raises(InputError) as error:
+        written.writer.scalar("norm", "high")
 
+    assert error_lines(error)[0] == "'norm' must be a number, but is 'high'"
 
-def test_what_an_earlier_writer_has_begun_supersedes_nothing_of_a_later_one(path: Path) -> None:
-    earlier = MetricWriter(path, "earlier")
-    earlier.append(Begin(-1, 0.0, {}))
-    fill(earlier, 0.5)
-    later = MetricWriter(path, "later")
-    later.append(Begin(-1, 0.0, {}))
-    fill(later, 0.25, 0.125)
-    later.close()
-    earlier.close()
 
-    assert written(path) == [0.25, 0.125]
+def test_a_number_that_no_float_holds_is_refused(written: Written) -> None:
+    with pytest.raises(InputError, match=r"^'norm' must be a number, but is 1000"):
+        written.writer.scalar("norm", 10**400)
 
 
-def test_many_figures_are_written_in_their_order(path: Path) -> None:
-    writer = MetricWriter(path, "run")
-    values = [float(n) for n in range(1234)]
-    fill(writer, *values)
-    writer.close()
+@pytest.mark.parametrize("step", [1.5, "x", float("nan")])
+def test_a_step_that_is_not_a_whole_number_is_refused(written: Written, step: Any) -> None:
+    with pytest.raises(InputError) as error:
+        written.writer.scalar("norm", 0.5, step=step)
 
-    assert written(path) == values
+    assert str(error.value) == (
+        f"the step of 'norm' must be a whole number, but is {step!r}\n  leave it out for the present step"
+    )
 
 
-# ---- what goes wrong -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("values", [None, "abc", {"a": 1}, torch.tensor([1j]), ["a"]])
+def test_a_histogram_of_what_is_not_numbers_is_refused(written: Written, values: Any) -> None:
+    with pytest.raises(InputError) as error:
+        written.writer.histogram("weights", values)
 
+    assert str(error.value) == f"'weights' must be numbers, but is {values!r:.60}\n  give a tensor or numbers"
 
-def warned(writer: MetricWriter) -> str:
-    """Flush, and return what was told."""
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        writer.flush()
-    return " | ".join(str(one.message) for one in told)
 
+def test_a_metric_without_a_name_is_refused(written: Written) -> None:
+    with pytest.raises(InputError) as error:
+        written.writer.scalar("", 1)
 
-def test_figures_wait_until_the_file_can_be_written(path: Path) -> None:
-    path.mkdir()  # in the way
-    writer = MetricWriter(path, "run")
-    fill(writer, 0.5, 0.25)
+    assert error_lines(error)[0] == "a metric must have a name, but it is ''"
 
-    expected = f"{path} cannot be written: unable to open database file; 2 figures wait; the training goes on"
-    assert (warned(writer), warned(writer)) == (expected, "")
-    path.rmdir()
-    fill(writer, 0.125, start=3)
-    assert warned(writer) == ""
-    assert written(path) == [0.5, 0.25, 0.125]
-    writer.close()
 
+def test_a_file_that_is_not_there_is_refused(written: Written, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        written.writer.file("plot", tmp_path / "lost")
 
-def test_a_full_disk_loses_nothing_once_there_is_room(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = metric_database.connected
+    assert error_lines(error)[0] == f"{tmp_path / 'lost'} cannot be recorded: No such file or directory"
 
-    def small(path: Path) -> sqlite3.Connection:
-        connection = connect(path)
-        connection.execute("PRAGMA max_page_count=16")
-        return connection
 
-    monkeypatch.setattr(metric_database, "connected", small)
-    writer = MetricWriter(path, "run")
-    fill(writer, *([0.5] * 10_000))
-    assert "database or disk is full; 10000 figures wait" in warned(writer)
+# ---- arrays ----------------------------------------------------------------------------------------------------------
 
-    monkeypatch.setattr(metric_database, "connected", connect)
-    writer.close()
-    assert len(written(path)) == 10_000
 
+def arrays(written: Written, name: str) -> list[StoredArray]:
+    [found] = written.read().arrays(name).values()
+    return found
 
-def test_a_disk_that_is_full_at_the_commit_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full(sqlite3.Connection):
-        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
-            if sql == "COMMIT" and self.execute("SELECT count(*) FROM scalars").fetchone() != (0,):
-                raise sqlite3.OperationalError("database or disk is full")
-            return super().execute(sql, *values)
 
-    connect = metric_database.connected
-    full = partial(sqlite3.connect, factory=Full, isolation_level=None, check_same_thread=False)
-    monkeypatch.setattr(metric_database, "connected", full)
-    writer = MetricWriter(path, "run")
-    fill(writer, 0.5, 0.25)
-    assert "database or disk is full; 2 figures wait" in warned(writer)
+def test_an_array_is_one_row_with_labels(written: Written) -> None:
+    for _ in range(2):
+        written.writer.array("norms", torch.tensor([0.5, float("nan")]), ["first", "second"])
 
-    monkeypatch.setattr(metric_database, "connected", connect)
-    writer.close()  # without a word of a file that was replaced
-    assert written(path) == [0.5, 0.25]
+    for row in arrays(written, "norms"):
+        assert (row.step, row.epoch, row.shape, row.labels) == (7, 2, (2,), ("first", "second"))
+        assert repr(row.values.tolist()) == "[0.5, nan]"
 
 
-def test_a_figure_that_cannot_be_stored_keeps_no_other_back(path: Path) -> None:
-    writer = MetricWriter(path, "run")
-    fill(writer, *([0.5] * 100))
-    writer.append((writer.number(Series("odd")), 101, 1, 1700000000.0, "no number"))
-    fill(writer, *([0.25] * 100))
+def test_the_labels_of_an_array_are_stored_once(written: Written) -> None:
+    for labels in (["a", "b"], ["a", "b"], None, ["a", "c"], ["a", "c"]):
+        written.writer.array("norms", [1, 2], labels)
+    written.read()
 
-    what = f"{path} lacks a figure of 'odd', which cannot be stored: could not convert string to float: 'no number'"
-    assert warned(writer) == f"{what} (1 so far)"
-    writer.close()
-    assert written(path) == [0.5] * 100 + [0.25] * 100
+    with closing(sqlite3.connect(written.path)) as connection:
+        stored = [labels for (labels,) in connection.execute("SELECT labels FROM arrays ORDER BY id")]
+    assert stored == ['["a", "b"]', None, None, '["a", "c"]', None]
+    assert [row.labels[1] for row in arrays(written, "norms")] == ["b", "b", "b", "c", "c"]
 
 
-def test_any_name_of_a_series_is_stored(path: Path) -> None:
-    writer = MetricWriter(path, "run")
-    names = ["\0", "a'b\"; --", "\ud83d", "x" * 10_000]
-    for name in names:
-        writer.append((writer.number(Series(name)), 1, 1, 1700000000.0, 0.5))
-    writer.close()
+def test_a_matrix_keeps_its_shape(written: Written) -> None:
+    written.writer.array("confusion", torch.arange(6).reshape(3, 2).T, ["cat", "dog"], step=100)
 
-    assert {series.name for series in MetricReader(path).series()} == {*names} - {"\ud83d"} | {"\\ud83d"}
-
-
-def test_beyond_the_limit_figures_are_lost_and_counted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metric_writer, "LIMIT", 3)
-    monkeypatch.setattr(metric_writer.Channel, "_start", lambda _: None)  # a thread that hangs
-    path.mkdir()
-    writer = MetricWriter(path, "run")
-    writer.append(Begin(-1, 0.0, {}))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fill(writer, 1, 2, 3, 4, 5)
-        assert (writer.waiting, writer.lost) == (3, 3)
-        path.rmdir()
-        writer.close()
-
-    assert written(path) == [1, 2]
-
-
-def test_beyond_the_limit_arrays_are_lost_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metric_writer, "LIMIT", 3)
-    monkeypatch.setattr(metric_writer.Channel, "_start", lambda _: None)  # a thread that hangs
-    writer = MetricWriter(path, "run")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for step in range(10):
-            columns = ("[1]", Labels(None), Blob("f", [step]))
-            writer.append(Other("arrays", writer.number(LOSS), step, 1, 0.0, columns))
-        writer.close()
-
-    assert writer.lost == 7
-    assert [row.step for of in MetricReader(path).arrays().values() for row in of] == [0, 1, 2]
-
-
-# ---- labels ----------------------------------------------------------------------------------------------------------
-
-
-def labelled(writer: MetricWriter, step: int) -> Other:
-    return Other("arrays", writer.number(LOSS), step, 1, 0.0, ("[1]", Labels(("a",)), Blob("f", [0.5])))
-
-
-def test_labels_are_written_again_for_a_segment_that_begins(path: Path) -> None:
-    writer = MetricWriter(path, "run")
-    for item in (Begin(-1, 0.0, {}), labelled(writer, 1), Begin(0, 0.0, {}), labelled(writer, 1)):
-        writer.append(item)
-    writer.close()
-
-    assert [row.labels for of in MetricReader(path).arrays().values() for row in of] == [("a",)]
-
-
-def test_labels_that_were_rolled_back_are_written_again(path: Path) -> None:
-    writer = MetricWriter(path, "run")
-    fill(writer, 0.5)
-    writer.flush()  # the segment has begun
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        writer.append(labelled(writer, 1))
-        writer.append((writer.number(LOSS), 2, 1, 0.0, "x"))  # which ends the transaction
-        writer.append(labelled(writer, 3))
-        writer.close()
-
-    found = [(row.step, row.labels) for of in MetricReader(path).arrays().values() for row in of]
-    assert found == [(1, ("a",)), (3, ("a",))]
-
-
-def foreign(path: Path, statement: str) -> bytes:
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE theirs(x)")
-    connection.execute(statement)
-    connection.commit()
-    connection.close()
-    return path.read_bytes()
+    [row] = arrays(written, "confusion")
+    assert (row.step, row.shape, row.values.tolist()) == (100, (2, 3), [0, 2, 4, 1, 3, 5])
 
 
 @pytest.mark.parametrize(
-    ("statement", "what"),
+    "values",
     [
-        ("PRAGMA application_id=7", "is a database of another program"),
-        ("PRAGMA user_version=1", "is a database of another program"),
-        (
-            f"PRAGMA application_id={APPLICATION_ID}",
-            "has version 0 of the metrics, but this train_manager knows 3",
-        ),
+        torch.tensor([1, 2]),
+        torch.tensor([1, 2], dtype=torch.bfloat16),
+        torch.tensor([1.0, 2.0], requires_grad=True) * 1,
+        [torch.tensor(1.0, requires_grad=True), 2],
+        (1, 2.0),
+        np.array([2.0, 1.0])[::-1],
+        np.array([1, 2], dtype=">i4"),
+        torch.tensor([2.0, 1.0]).flip(0)[None].expand(3, 2)[1],
     ],
 )
-def test_a_file_of_another_program_or_version_is_not_touched(path: Path, statement: str, what: str) -> None:
-    before = foreign(path, statement)
-    writer = MetricWriter(path, "run")
-    fill(writer, 0.5)
+def test_an_array_is_whatever_numbers_there_are(written: Written, values: Any) -> None:
+    written.writer.array("norms", values)
 
-    assert what in warned(writer)
-    assert path.read_bytes() == before
-    path.unlink()
-    writer.close()
+    assert [row.values.tolist() for row in arrays(written, "norms")] == [[1.0, 2.0]]
 
 
-def test_a_damaged_file_is_told_and_left_as_it_is(path: Path) -> None:
-    path.write_bytes(b"not a database" * 1000)
-    writer = MetricWriter(path, "run")
-    fill(writer, 0.5)
+def test_an_array_is_stored_as_it_was_when_it_was_written(written: Written) -> None:
+    values = torch.zeros(3)
+    for _ in range(3):
+        written.writer.array("norms", values)
+        values += 1
 
-    assert "file is not a database; 1 figures wait" in warned(writer)
-    path.unlink()
-    writer.close()
-    assert written(path) == [0.5]
+    assert [row.values.tolist() for row in arrays(written, "norms")] == [[0.0] * 3, [1.0] * 3, [2.0] * 3]
 
 
-def test_a_file_that_is_removed_is_made_anew_and_told(path: Path) -> None:
-    writer = MetricWriter(path, "run")
-    writer.keeps_open = True
-    fill(writer, 0.5)
-    writer.flush()
-    for file in path.parent.iterdir():
-        file.unlink()
-    fill(writer, 0.25, start=2)
+def test_no_number_of_an_array_or_a_histogram_is_read_in_the_step(written: Written) -> None:
+    with HostReads() as reads:
+        written.writer.array("norms", torch.zeros(3))
+        written.writer.histogram("weights", torch.zeros(3))
 
-    assert warned(writer) == f"{path} was removed or replaced, so it lacks the figures of before"
-    assert written(path) == [0.25]
-    writer.close()
+    assert reads.count == 0
 
 
-def test_a_folder_that_is_removed_is_made_anew(path: Path) -> None:
-    folder = path.parent / "run"
-    writer = MetricWriter(folder / "metrics.sqlite", "run")
-    fill(writer, 0.5)
-    writer.flush()
-    shutil.rmtree(folder)
-    fill(writer, 0.25, start=2)
+def test_two_hundred_layers_take_a_kilobyte_a_step(written: Written) -> None:
+    labels = [f"{number} Linear" for number in range(200)]
+    for step in range(1000):
+        written.writer.array("norms", torch.rand(200), labels, step=step)
+    written.read()
 
-    assert "was removed or replaced" in warned(writer)
-    writer.close()
-    assert written(folder) == [0.25]
-
-
-def test_another_process_that_writes_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metric_database, "BUSY_SECONDS", 0.01)
-    writer = MetricWriter(path, "run")
-    fill(writer, 0.5)
-    writer.flush()
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    fill(writer, 0.25, start=2)
-
-    assert re.search("database is locked; 1 figures wait", warned(reopened(writer)))
-    other.execute("COMMIT")
-    other.close()
-    writer.close()
-    assert written(path) == [0.5, 0.25]
-
-
-def reopened(writer: MetricWriter) -> MetricWriter:
-    """Let it open the file anew, with the time to wait that it has now."""
-    writer._channel.database.close()
-    return writer
-
-
-def test_a_file_system_without_shared_memory_is_written_without_a_log(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uri = database_uri
-    monkeypatch.setattr(metric_database, "database_uri", lambda path, mode: f"{uri(path, mode)}&vfs=unix-dotfile")
-    writer = MetricWriter(path, "run")
-    writer.keeps_open = True
-    fill(writer, 0.5)
-    writer.flush()
-
-    assert not path.with_name("metrics.sqlite-wal").exists()
-    assert written(path) == [0.5]
-    writer.close()
-
-
-def test_figures_that_could_not_be_written_until_the_end_are_told(path: Path) -> None:
-    path.mkdir()
-    writer = MetricWriter(path, "run")
-    fill(writer, 0.5)
-    warned(writer)
-
-    with pytest.warns(RuntimeWarning) as told:
-        writer._end()
-    assert str(told[-1].message) == f"{path} cannot be written: unable to open database file; 1 figures are lost"
-
-
-# ---- names -----------------------------------------------------------------------------------------------------------
+    assert written.path.stat().st_size < 1_100_000
 
 
 @pytest.mark.parametrize(
-    "name", ["a b", "line\nbreak", "50% off?", "#1", "🦊", "a&mode=ro", b"\xff".decode("utf8", "surrogateescape")]
+    ("before", "now", "what"),
+    [
+        ([1, 2], [1, 2, 3], "'norms' has 3 values, but had 2 before"),
+        ([[1, 2]], [[1], [2]], "'norms' is of shape (2, 1), but was of shape (1, 2) before"),
+        ([1, 2], [[1, 2]], "'norms' is of shape (1, 2), but was of shape (2,) before"),
+    ],
 )
-def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name
-    folder.mkdir()
-    writer = MetricWriter(folder / "metrics.sqlite", "run")
-    fill(writer, 0.5)
-    writer.close()
+def test_an_array_whose_length_changes_is_refused(written: Written, before: Any, now: Any, what: str) -> None:
+    written.writer.array("norms", before)
+    with pytest.raises(InputError) as error:
+        written.writer.array("norms", now)
 
-    assert written(folder / "metrics.sqlite") == [0.5]
-
-
-# ---- forks -----------------------------------------------------------------------------------------------------------
+    assert str(error.value) == f"{what}\n  give another name to what has another shape"
+    assert len(arrays(written, "norms")) == 1
 
 
-def test_a_child_has_no_connection_and_the_parent_goes_on(path: Path) -> None:
-    writer = MetricWriter(path, "run")
-    writer.keeps_open = True
-    fill(writer, 0.5)
-    writer.flush()
-    child = os.fork()
-    if child == 0:
-        is_clean = not writer.waiting and writer._channel.database._connection is None
-        os._exit(0 if is_clean else 1)
-    fill(writer, 0.25, start=2)
-    writer.close()
+@pytest.mark.parametrize(
+    ("values", "labels", "what"),
+    [
+        ([1, 2], ["a", "b", "c"], "'norms' has 3 labels for 2 values"),
+        ([1, 2], ["a"], "'norms' has 1 labels for 2 values"),
+        ([1, 2], "ab", "'norms' has 1 labels for 2 values"),
+        ([[1, 2]], ["a", "b"], "'norms' has 2 labels for 1 rows"),
+    ],
+)
+def test_labels_must_be_as_many_as_values(written: Written, values: Any, labels: Any, what: str) -> None:
+    with pytest.raises(InputError) as error:
+        written.writer.array("norms", values, labels)
 
-    assert os.waitpid(child, 0)[1] == 0
-    assert written(path) == [0.5, 0.25]
-
-
-def test_the_file_is_closed_before_a_fork(path: Path) -> None:
-    """SQLite forbids a connection that is open in two processes."""
-    writer = MetricWriter(path, "run")
-    writer.keeps_open = True
-    fill(writer, 0.5)
-    writer.flush()
-    writer._channel.before_fork()
-
-    assert writer._channel.database._connection is None
-    writer._channel.after_fork_in_parent()
-    writer.close()
+    assert str(error.value) == f"{what}\n  give a label for each"
 
 
-def test_a_child_may_write_on_its_own(path: Path) -> None:
-    writer = MetricWriter(path, "run")
-    fill(writer, 0.5)
-    child = os.fork()
-    if child == 0:
-        writer._channel.database.path = path.with_name("child.sqlite")
-        fill(writer, 7.0)
-        writer.close()
-        os._exit(0)
-    os.waitpid(child, 0)
-    writer.close()
+@pytest.mark.parametrize(("values", "shape"), [(0.5, ()), ([], (0,)), (torch.zeros(2, 0), (2, 0))])
+def test_an_array_of_one_number_or_none_is_refused(written: Written, values: Any, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError) as error:
+        written.writer.array("norms", values)
 
-    assert (written(path), written(path.with_name("child.sqlite"))) == ([0.5], [7.0])
+    assert str(error.value) == (
+        f"'norms' must be several numbers, but is of shape {shape}\n"
+        "  give a vector or a matrix, or writer.scalar for one number"
+    )
+
+
+@pytest.mark.parametrize("values", [None, "abc", {"a": 1}, ["1", "2"], [[1], [1, 2]], torch.tensor([1j]), [None, 1]])
+def test_an_array_of_what_is_not_numbers_is_refused(written: Written, values: Any) -> None:
+    with pytest.raises(InputError) as error:
+        written.writer.array("norms", values)
+
+    assert str(error.value) == (
+        f"'norms' must be numbers of one shape, but is {values!r:.60}\n  give a tensor or numbers"
+    )
+
+
+def test_several_scalars_are_written_by_their_names(written: Written) -> None:
+    written.writer.scalars({"norm": 0.5, "ratio": torch.tensor(2)}, step=9)
+
+    found = written.read().scalars()
+    assert {series.name: of[:2] for series, of in found.items()} == {"norm": ([9], [0.5]), "ratio": ([9], [2.0])}
+
+
+# ---- pictures --------------------------------------------------------------------------------------------------------
+
+
+def test_a_picture_is_a_file_below_plots(written: Written, tmp_path: Path) -> None:
+    written.writer.image("samples", torch.rand(3, 4, 5))
+
+    [[(step, path, size, sha256)]] = written.read().files("samples").values()
+    content = (tmp_path / path).read_bytes()
+    assert (step, path) == (7, f"plots/{picture_name('samples', 'head', 7)}")
+    assert (size, sha256) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+def test_pictures_of_several_series_and_steps_are_several_files(written: Written, tmp_path: Path) -> None:
+    names = ["samples", "Samples", "samples/a", "samples-a", "../samples", "ü", "🦊", "x" * 300, "a\0b"]
+    for name in names:
+        for step in (1, 2):
+            written.writer.image(name, torch.zeros(2, 2), step=step)
+
+    found = {path for of in written.read().files().values() for _, path, *_ in of}
+    assert len({path.lower() for path in found}) == 2 * len(names)
+    assert all((tmp_path / path).parent == tmp_path / "plots" for path in found)
+
+
+@pytest.mark.parametrize(
+    ("image", "what"),
+    [
+        (torch.full((3, 2, 2), float("nan")), "has numbers that are not finite"),
+        (torch.zeros(2, 4, 4), "is of shape (2, 4, 4), not of height and width, with 1, 3 or 4 channels first"),
+        (np.zeros((3, 8, 8)), "is of shape (3, 8, 8), not of height and width, with 1, 3 or 4 channels last"),
+        (
+            torch.zeros(1, 2, 2, dtype=torch.int64),
+            "has numbers of type int64, not bytes (uint8), bools or floats from 0 to 1",
+        ),
+        (torch.zeros(3, 0, 4), "is of shape (3, 0, 4), which has no pixel"),
+        ("x.png", "has numbers of type <U5, not bytes (uint8), bools or floats from 0 to 1"),
+    ],
+)
+def test_what_is_not_a_picture_is_refused(written: Written, tmp_path: Path, image: Any, what: str) -> None:
+    with pytest.raises(InputError) as error:
+        written.writer.image("samples", image)
+
+    cure = "give one picture: a tensor with the channels first, an array with them last, or a figure"
+    assert str(error.value) == f"'samples' {what}\n  {cure}"
+    assert not (tmp_path / "plots").exists()
+
+
+def test_a_picture_that_cannot_be_written_is_told(written: Written, tmp_path: Path) -> None:
+    (tmp_path / "plots").write_text("not a folder")
+    with pytest.raises(InputError) as error:
+        written.writer.image("samples", torch.zeros(2, 2))
+
+    path = tmp_path / "plots" / picture_name("samples", "head", 7)
+    assert str(error.value) == f"{path} cannot be written: File exists"

@@ -13,7 +13,7 @@ from train_manager.extensions import Checkpoints, MetricStore, RunRecord
 from train_manager.testing import tiny_manager
 
 
-def test_a_folder_shows_its_runs_figures_and_checkpoints(tmp_path: Path) -> None:
+def test_a_folder_shows_its_runs_metrics_and_checkpoints(tmp_path: Path) -> None:
     tm = tiny_manager(RunRecord(), MetricStore(), Checkpoints(), epochs=2, train_dir=tmp_path)
     tm.train()
     found = read_run(tmp_path)
@@ -40,7 +40,7 @@ def has_epochs(train_dir: Path) -> bool:
 def test_the_history_of_a_training_that_was_killed_can_be_drawn(fork_server: ForkServer, tmp_path: Path) -> None:
     child = fork_server.start(train_forever, tmp_path)
     child.wait_for("epoch 300")
-    eventually(lambda: has_epochs(tmp_path))  # figures are written twice a second
+    eventually(lambda: has_epochs(tmp_path))  # metrics are written twice a second
     child.signal(signal.SIGKILL)
     child.wait()
     history = read_run(tmp_path).history

@@ -1,4 +1,4 @@
-"""How often an entry is written while its run goes on."""
+"""How often an entry is written while its run continues."""
 
 from __future__ import annotations
 

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
-from tests.runs.record.sample_runs import entry, write_code, write_runs
+import pytest
+
+from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
+from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
+from train_manager.runs.record.background_writer import BackgroundWriter
 from train_manager.runs.record.metric_items import HistoryRow
 from train_manager.runs.record.metric_schema import BATCHES, EPOCHS, EVALUATIONS, FILE, Series
-from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.runs.record.run_paths import named_run
-from train_manager.runs.record.run_summary import summaries_below, summary_of
+from train_manager.runs.record.run_summary import Best, summaries_below, summary_of
 
 
 def test_runs_are_listed_with_the_newest_first(tmp_path: Path) -> None:
@@ -61,7 +65,7 @@ def test_the_time_of_a_run_whose_process_is_gone_is_not_known(tmp_path: Path) ->
 
 def test_a_run_that_was_killed_has_come_to_what_its_store_has(tmp_path: Path) -> None:
     killed = entry("aaaa", outcome="running", ended=None, progress={}, metrics={})
-    writer = MetricWriter(write_runs(tmp_path, killed) / FILE, "aaaa")
+    writer = BackgroundWriter(write_runs(tmp_path, killed) / FILE, "aaaa")
     writer.append((writer.number(Series("loss", BATCHES)), 7, 1, 0.0, 0.5))
     writer.append(HistoryRow(EPOCHS, 0, {"epoch": 1, "step": 5, "seconds": 1.0, "loss": 0.75}, 0.0))
     writer.append(HistoryRow(EVALUATIONS, 0, {"epoch": 1, "step": 5, "set": "valid", "loss": 0.25}, 0.0))
@@ -71,3 +75,70 @@ def test_a_run_that_was_killed_has_come_to_what_its_store_has(tmp_path: Path) ->
 
     assert (summary.epochs, summary.steps) == (1, 7)
     assert summary.metrics == {"loss": 0.75, "valid/loss": 0.25}
+
+
+def test_a_run_that_was_killed_took_the_time_up_to_its_last_metric(tmp_path: Path) -> None:
+    killed = entry("aaaa", outcome="running", ended=None)
+    began = datetime.fromisoformat(killed["began"]).timestamp()
+    for run, time in ("aaaa", began + 90), ("bbbb", began + 500):
+        writer = BackgroundWriter(write_runs(tmp_path, killed) / FILE, run)
+        writer.append((writer.number(Series("loss", BATCHES)), 7, 1, time, 0.5))
+        writer.close()
+
+    assert summary_of(named_run(tmp_path)).seconds == 90
+
+
+@pytest.mark.parametrize(("saved_by", "steps"), [("aaaa", 8), ("bbbb", 7)])
+def test_a_run_that_was_killed_has_come_to_its_newest_checkpoint(tmp_path: Path, saved_by: str, steps: int) -> None:
+    killed = entry("aaaa", outcome="running", ended=None)
+    writer = BackgroundWriter(write_runs(tmp_path, killed) / FILE, "aaaa")
+    writer.append((writer.number(Series("loss", BATCHES)), 7, 1, 0.0, 0.5))
+    writer.close()
+    CheckpointFolder(tmp_path / "checkpoints").write(8, {"model": {}}, {"run": saved_by})
+
+    assert summary_of(named_run(tmp_path)).steps == steps
+
+
+def evaluated(folder: Path, run: str, *rows: dict[str, object]) -> None:
+    """Store evaluations of a set, after so many epochs of ten steps."""
+    writer = BackgroundWriter(folder / FILE, run)
+    for epoch, row in enumerate(rows, start=1):
+        writer.append(HistoryRow(EVALUATIONS, None, {"epoch": epoch, "step": 10 * epoch, "set": "valid", **row}, 0.0))
+    writer.close()
+
+
+def test_the_best_value_is_of_the_first_metric(tmp_path: Path) -> None:
+    write_runs(tmp_path, entry("aaaa"))
+    evaluated(tmp_path, "aaaa", {"loss": 0.5, "f1": 0.1}, {"loss": 0.25, "f1": 0.2}, {"loss": 0.375, "f1": 0.9})
+
+    assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.25, 2)
+
+
+def test_the_best_value_is_of_the_monitored_metric(tmp_path: Path) -> None:
+    early = {"object": "train_manager.extensions:EarlyStopping", "arguments": {"monitor": "valid/f1", "mode": None}}
+    write_runs(tmp_path, entry("aaaa", parameters=parameters(extensions={"dict": {"early_stopping": early}})))
+    evaluated(tmp_path, "aaaa", {"loss": 0.5, "f1": 0.1}, {"loss": 0.25, "f1": 0.9}, {"loss": 0.125, "f1": 0.2})
+
+    assert summary_of(named_run(tmp_path)).best == Best("valid/f1", 0.9, 2)
+
+
+def test_an_evaluation_beside_the_training_is_not_its_best(tmp_path: Path) -> None:
+    write_runs(tmp_path, entry("aaaa"))
+    evaluated(tmp_path, "aaaa", {"loss": 0.5}, {"loss": float("nan")}, {"loss": 0.25, "standalone": True})
+
+    assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.5, 1)
+
+
+def test_the_best_value_may_be_of_a_run_that_was_resumed_up_to_there(tmp_path: Path) -> None:
+    write_runs(tmp_path, entry("aaaa"), entry("bbbb", goes_on_from={"run": "aaaa", "step": 10}))
+    evaluated(tmp_path, "aaaa", {"loss": 0.25}, {"loss": 0.125})  # the second one is after the checkpoint
+    evaluated(tmp_path, "bbbb", {"loss": 0.75}, {"loss": 0.5})
+
+    assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.25, 1)
+
+
+def test_a_metric_of_which_no_value_is_known_to_be_better_has_no_best(tmp_path: Path) -> None:
+    write_runs(tmp_path, entry("aaaa"))
+    evaluated(tmp_path, "aaaa", {"temperature": 0.5})
+
+    assert summary_of(named_run(tmp_path)).best is None

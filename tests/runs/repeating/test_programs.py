@@ -178,8 +178,8 @@ def test_a_variable_that_was_not_recorded_is_named_as_the_cause(
 
     monkeypatch.setenv("LR", "0.5")
     report = reproduce(program.runs(), say=lambda text: None, folder=tmp_path / "again")
-    assert report.figures.first is not None
-    assert report.figures.first.series.name == "lr"
+    assert report.metrics.first is not None
+    assert report.metrics.first.series.name == "lr"
 
 
 def test_the_standard_input_is_named_as_the_cause(program: Program, tmp_path: Path) -> None:

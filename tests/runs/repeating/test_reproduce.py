@@ -19,7 +19,7 @@ from train_manager.runs.repeating.reproduction import Reproduction
 HOOK = '#!/bin/sh\ntouch "{}"\n'
 
 
-class Told:
+class Console:
     """What a reproduction says, and what the program prints."""
 
     def __init__(self) -> None:
@@ -38,8 +38,8 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def console() -> Console:
+    return Console()
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +56,13 @@ def project(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -
 @pytest.fixture(scope="module")
 def changed(
     project: Project, repeated_programs: None, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Project, Told, Reproduction]:
+) -> tuple[Project, Console, Reproduction]:
     """What is told of a working tree with another learning rate and another number of threads."""
     folder = tmp_path_factory.mktemp("changed")
-    copy, told = project.copy(folder / "digits"), Told()
+    copy, console = project.copy(folder / "digits"), Console()
     copy.change("src/digits/settings.py", "0.25", "0.5")
     copy.change("threads.txt", "1", "2")
-    return copy, told, told.reproduce(copy.train_dir, here=True, folder=folder / "again")
+    return copy, console, console.reproduce(copy.train_dir, here=True, folder=folder / "again")
 
 
 def of_another_machine(project: Project) -> None:
@@ -76,35 +76,35 @@ def own_project(project: Project, tmp_path: Path) -> Project:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("repeated_programs")
-def test_a_run_is_reproduced_bit_for_bit_with_what_was_not_committed(project: Project, told: Told) -> None:
+def test_a_run_is_reproduced_bit_for_bit_with_what_was_not_committed(project: Project, console: Console) -> None:
     before = project.content()
 
-    report = told.reproduce(project.train_dir)
+    report = console.reproduce(project.train_dir)
 
     assert report.identical, str(report)
-    assert re.fullmatch(r"identical: 9 losses and \d+ figures, bit for bit", str(report))
+    assert re.fullmatch(r"identical: 9 losses and \d+ metrics, bit for bit", str(report))
     assert project.content() == before
     assert not (project.root.parent / "hook-ran").exists()
-    place = re.search(r"code of (.*/reproduce-\w+/code/\w+) trained 9 steps", told.output.decode())
+    place = re.search(r"code of (.*/reproduce-\w+/code/\w+) trained 9 steps", console.output.decode())
     assert place is not None
     assert not Path(place[1]).exists()
     assert report.folder is None
 
 
 @pytest.mark.slow
-def test_a_changed_line_is_found_and_named(changed: tuple[Project, Told, Reproduction]) -> None:
-    project, told, report = changed
+def test_a_changed_line_is_found_and_named(changed: tuple[Project, Console, Reproduction]) -> None:
+    project, console, report = changed
 
     assert not report.identical
-    first = report.figures.first
+    first = report.metrics.first
     assert first is not None
     assert (first.step, first.series.name, first.one, first.other) == (1, "lr", 0.25, 0.5)
     assert "code: src/digits/settings.py line 1: - RATE = 0.25 # changed + RATE = 0.5 # changed" in report.around
-    assert f"code of {project.root} trained 9 steps" in told.output.decode()
+    assert f"code of {project.root} trained 9 steps" in console.output.decode()
 
 
 @pytest.mark.slow
-def test_another_number_of_threads_is_found_and_named(changed: tuple[Project, Told, Reproduction]) -> None:
+def test_another_number_of_threads_is_found_and_named(changed: tuple[Project, Console, Reproduction]) -> None:
     _, _, report = changed
 
     assert "environment: threads.torch 1 there, 2 here" in report.around
@@ -112,24 +112,24 @@ def test_another_number_of_threads_is_found_and_named(changed: tuple[Project, To
 
 
 @pytest.mark.slow
-def test_the_files_of_a_reproduction_that_differs_are_kept(changed: tuple[Project, Told, Reproduction]) -> None:
-    _, told, report = changed
+def test_the_files_of_a_reproduction_that_differs_are_kept(changed: tuple[Project, Console, Reproduction]) -> None:
+    _, console, report = changed
 
     assert report.folder is not None
-    assert (report.folder / "output.log").read_bytes() == told.output
+    assert (report.folder / "output.log").read_bytes() == console.output
     assert (report.folder / "train_dir" / "metrics.sqlite").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_missing_data_and_a_missing_seed_are_told(tmp_path: Path, told: Told, fork_server: ForkServer) -> None:
+def test_missing_data_and_a_missing_seed_are_told(tmp_path: Path, console: Console, fork_server: ForkServer) -> None:
     project = Project(tmp_path / "digits").make(settings="RATE = 0.25\nSEED = None\n", data=READS_A_FILE)
     project.write("seed.csv", "0")
     project.train(fork_server, epochs=1)
 
     with pytest.raises(InputError) as failed:
-        told.reproduce(project.train_dir, folder=tmp_path / "again")
-    report = told.reproduce(project.train_dir, links=[Path("seed.csv")], folder=tmp_path / "linked")
+        console.reproduce(project.train_dir, folder=tmp_path / "again")
+    report = console.reproduce(project.train_dir, links=[Path("seed.csv")], folder=tmp_path / "linked")
 
     assert str(failed.value).startswith("the program failed (exit code 1); its output ended with:\n    ")
     assert str(failed.value).endswith(
@@ -138,63 +138,66 @@ def test_missing_data_and_a_missing_seed_are_told(tmp_path: Path, told: Told, fo
         "  files that git ignores are not in the record: link this one into the copy with --link seed.csv"
     )
     assert not report.identical
-    assert report.figures.first is not None
-    assert report.figures.first.step == 0  # the evaluation before the first step
+    assert report.metrics.first is not None
+    assert report.metrics.first.step == 0  # the evaluation before the first step
     assert "nothing else that was recorded differs\ncause, perhaps: no seed was recorded: " in str(report)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("repeated_programs")
-def test_a_finished_run_with_an_exit_code_is_compared(tmp_path: Path, told: Told, fork_server: ForkServer) -> None:
+def test_a_finished_run_with_an_exit_code_is_compared(
+    tmp_path: Path, console: Console, fork_server: ForkServer
+) -> None:
     project = Project(tmp_path / "digits").make()
     project.write("src/digits/train.py", (project.root / "src/digits/train.py").read_text() + "sys.exit(3)\n")
     project.train(fork_server, epochs=1, code=3)
 
-    report = told.reproduce(project.train_dir)
+    report = console.reproduce(project.train_dir)
 
     assert report.identical, str(report)
-    assert told.said("ended") == "ended: exit code 3; its training was completed, as the recorded one"
+    assert console.said("ended") == "ended: exit code 3; its training was completed, as the recorded one"
 
 
-def test_command_and_folder_are_told_before_all_else(own_project: Project, told: Told, tmp_path: Path) -> None:
+def test_command_and_folder_are_told_before_all_else(own_project: Project, console: Console, tmp_path: Path) -> None:
     (own_project.train_dir / "metrics.sqlite").touch()
     own_project.root.joinpath(".git").rename(tmp_path / "gone")
 
     with pytest.raises(InputError, match=r"^the commit .* of the record is not in "):
-        told.reproduce(own_project.train_dir, folder=tmp_path / "again")
+        console.reproduce(own_project.train_dir, folder=tmp_path / "again")
 
-    assert told.lines[:3] == [
+    assert console.lines[:3] == [
         f"runs: {sys.executable} -m digits.train 3",
         f"in {tmp_path}/again/code/digits/experiments; its output goes to {tmp_path}/again/output.log",
-        "It gets your permissions: asking about foreign records is a guard against mistakes, not a sandbox.",
+        "The program runs with your permissions. "
+        "The question before a foreign record guards against mistakes; it is not a sandbox.",
     ]
 
 
 @pytest.mark.parametrize("here", [True, False])
 def test_a_record_that_may_be_foreign_is_not_run_where_nobody_can_be_asked(
-    own_project: Project, told: Told, tmp_path: Path, here: bool
+    own_project: Project, console: Console, tmp_path: Path, here: bool
 ) -> None:
     of_another_machine(own_project)
 
     with pytest.raises(InputError) as refused:
-        told.reproduce(own_project.train_dir, folder=tmp_path / "again", here=here)
+        console.reproduce(own_project.train_dir, folder=tmp_path / "again", here=here)
 
     assert str(refused.value) == (
         "the record may not be yours: it was recorded on another machine, 'elsewhere'\n"
         "  look at the command and at the code of the record, and give --yes if you trust them"
     )
-    assert [line.partition(" ")[0] for line in told.lines] == ["runs:", "in", "It"]
+    assert [line.partition(" ")[0] for line in console.lines] == ["runs:", "in", "The"]
     assert [*(tmp_path / "again").iterdir()] == []
 
 
 def test_a_record_that_may_be_foreign_is_not_run_if_the_answer_is_no(
-    own_project: Project, told: Told, tmp_path: Path
+    own_project: Project, console: Console, tmp_path: Path
 ) -> None:
     of_another_machine(own_project)
     asked: list[str] = []
 
     with pytest.raises(InputError) as refused:
-        told.reproduce(own_project.train_dir, folder=tmp_path / "again", ask=asked.append)
+        console.reproduce(own_project.train_dir, folder=tmp_path / "again", ask=asked.append)
 
     assert str(refused.value) == "the program was not run, as the answer was no"
     assert asked == ["the record may not be yours: it was recorded on another machine, 'elsewhere'. Run its program?"]
@@ -204,14 +207,14 @@ def test_a_record_that_may_be_foreign_is_not_run_if_the_answer_is_no(
 @pytest.mark.usefixtures("repeated_programs")
 @pytest.mark.parametrize("consent", [{"yes": True}, {"ask": lambda question: True}])
 def test_a_record_that_may_be_foreign_is_run_with_consent(
-    own_project: Project, told: Told, tmp_path: Path, consent: dict[str, object]
+    own_project: Project, console: Console, tmp_path: Path, consent: dict[str, object]
 ) -> None:
     of_another_machine(own_project)
 
-    assert told.reproduce(own_project.train_dir, folder=tmp_path / "again", steps=2, **consent).identical
+    assert console.reproduce(own_project.train_dir, folder=tmp_path / "again", steps=2, **consent).identical
 
 
-def test_nothing_of_a_record_is_said_raw(own_project: Project, told: Told, tmp_path: Path) -> None:
+def test_nothing_of_a_record_is_said_raw(own_project: Project, console: Console, tmp_path: Path) -> None:
     odd = json.dumps("\x1b[31m\u202e\n\x07")[1:-1]
     own_project.edit_record('"digits.train"', f'"digits{odd}.train"')
     own_project.edit_record('"branch": "main"', f'"branch": "{odd}"')
@@ -220,29 +223,31 @@ def test_nothing_of_a_record_is_said_raw(own_project: Project, told: Told, tmp_p
     own_project.root.joinpath(".git").rename(tmp_path / "gone")
 
     with pytest.raises(InputError, match=r"^the commit .* of the record is not in "):
-        told.reproduce(own_project.train_dir, folder=tmp_path / "again")
+        console.reproduce(own_project.train_dir, folder=tmp_path / "again")
 
-    assert "\\x1b[31m" in told.said("runs")
-    assert "\\x1b[31m" in told.said("run")
-    assert "\\x1b[31m" in "".join(line for line in told.lines if line.startswith("code: "))
-    assert [line for line in told.lines if not line.isprintable()] == []
+    assert "\\x1b[31m" in console.said("runs")
+    assert "\\x1b[31m" in console.said("run")
+    assert "\\x1b[31m" in "".join(line for line in console.lines if line.startswith("code: "))
+    assert [line for line in console.lines if not line.isprintable()] == []
 
 
 @pytest.mark.parametrize("folder", ["elsewhere/at/all", "digits/../outside"])
-def test_no_folder_is_made_where_a_record_says(own_project: Project, told: Told, tmp_path: Path, folder: str) -> None:
+def test_no_folder_is_made_where_a_record_says(
+    own_project: Project, console: Console, tmp_path: Path, folder: str
+) -> None:
     place = tmp_path / folder
     own_project.edit_record(f'"folder": "{own_project.root}/experiments"', f'"folder": "{place}"')
 
     with pytest.raises(InputError) as refused:
-        told.reproduce(own_project.train_dir, folder=tmp_path / "again")
+        console.reproduce(own_project.train_dir, folder=tmp_path / "again")
 
     assert str(refused.value) == (
-        f"the working folder {place} is not there\n  make it, if the program that is told above should run there"
+        f"the working folder {place} is not there\n  make it, if the program that is named above should run there"
     )
     assert not place.exists()
 
 
-def test_no_folder_is_made_through_a_link_of_a_record(own_project: Project, told: Told, tmp_path: Path) -> None:
+def test_no_folder_is_made_through_a_link_of_a_record(own_project: Project, console: Console, tmp_path: Path) -> None:
     digest = Store(own_project.train_dir).keep(os.fsencode(tmp_path))
     link = {"path": "door", "how": "stored", "status": "new", "mode": "120000", "sha256": digest}
     entry = json.dumps({**link, "size": len(os.fsencode(tmp_path))})
@@ -250,37 +255,37 @@ def test_no_folder_is_made_through_a_link_of_a_record(own_project: Project, told
     own_project.edit_record(f'"folder": "{own_project.root}/experiments"', f'"folder": "{own_project.root}/door/made"')
 
     with pytest.raises(InputError, match=r"^the working folder .*/door/made is not there"):
-        told.reproduce(own_project.train_dir, folder=tmp_path / "again")
+        console.reproduce(own_project.train_dir, folder=tmp_path / "again")
 
     assert not (tmp_path / "made").exists()
 
 
-def test_a_repository_that_has_moved_is_asked_for(own_project: Project, told: Told, tmp_path: Path) -> None:
+def test_a_repository_that_has_moved_is_asked_for(own_project: Project, console: Console, tmp_path: Path) -> None:
     runs = shutil.copytree(own_project.train_dir, tmp_path / "kept")
     own_project.root.rename(tmp_path / "elsewhere")
 
     with pytest.raises(InputError) as refused:
-        told.reproduce(runs)
+        console.reproduce(runs)
 
     assert str(refused.value) == (
         f"the repository {own_project.root} is not there any more\n  give a clone of it: --repository DIR"
     )
 
 
-def test_a_run_without_a_code_record_says_that_here_is_the_way(own_project: Project, told: Told) -> None:
+def test_a_run_without_a_code_record_says_that_here_is_the_way(own_project: Project, console: Console) -> None:
     shutil.rmtree(own_project.train_dir / "code")
 
     with pytest.raises(InputError) as refused:
-        told.reproduce(own_project.train_dir)
+        console.reproduce(own_project.train_dir)
 
     assert str(refused.value) == (
         "the code of this run was not recorded: it had no extension CodeRecord\n"
-        "  --here runs the program as it is now, and compares the figures"
+        "  --here runs the program as it is now, and compares the metrics"
     )
 
 
-def test_a_folder_that_is_not_empty_is_refused(own_project: Project, told: Told) -> None:
+def test_a_folder_that_is_not_empty_is_refused(own_project: Project, console: Console) -> None:
     with pytest.raises(InputError) as refused:
-        told.reproduce(own_project.train_dir, folder=own_project.root)
+        console.reproduce(own_project.train_dir, folder=own_project.root)
 
     assert str(refused.value) == f"{own_project.root} is not empty\n  give a folder that is empty or not there"

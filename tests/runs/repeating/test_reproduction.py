@@ -3,28 +3,34 @@ from __future__ import annotations
 from pathlib import Path
 
 from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.repeating.comparing_figures import Figures, compare_figures
+from train_manager.runs.repeating.comparing_metrics import MetricValues, compare_metrics
 from train_manager.runs.repeating.reproduction import Reproduction
 
 LOSS = Series("loss", "train_step_batch")
 
 
-def run(*losses: float, **others: list[float]) -> Figures:
+def run(*losses: float, **others: list[float]) -> MetricValues:
     more = {Series(name): (list(range(1, len(values) + 1)), values) for name, values in others.items()}
     return {LOSS: (list(range(1, len(losses) + 1)), list(losses)), **more}
 
 
-def test_identical_figures_are_counted() -> None:
-    report = Reproduction(compare_figures(run(0.5, 0.25, lr=[0.1]), run(0.5, 0.25, lr=[0.1])))
+def test_the_attribute_figures_is_an_old_name_of_metrics() -> None:
+    report = Reproduction(compare_metrics(run(0.5, lr=[0.1]), run(0.5, lr=[0.1])))
+
+    assert (report.figures, report.figures.figures) == (report.metrics, 1)
+
+
+def test_identical_metrics_are_counted() -> None:
+    report = Reproduction(compare_metrics(run(0.5, 0.25, lr=[0.1]), run(0.5, 0.25, lr=[0.1])))
 
     assert report.identical
-    assert str(report) == "identical: 2 losses and 1 figure, bit for bit"
+    assert str(report) == "identical: 2 losses and 1 metric, bit for bit"
 
 
 def test_the_first_value_that_differs_is_told_with_what_lies_around() -> None:
-    figures = compare_figures(run(0.5, 0.25, 0.125), run(0.5, 0.3, 0.1))
+    metrics = compare_metrics(run(0.5, 0.25, 0.125), run(0.5, 0.3, 0.1))
 
-    report = Reproduction(figures, around=("packages: numpy 1.0 in the record, 2.0 now",), folder=Path("/tmp/r"))
+    report = Reproduction(metrics, around=("packages: numpy 1.0 in the record, 2.0 now",), folder=Path("/tmp/r"))
 
     assert not report.identical
     assert str(report) == (
@@ -38,7 +44,7 @@ def test_the_first_value_that_differs_is_told_with_what_lies_around() -> None:
 
 
 def test_a_cause_is_told_where_nothing_that_was_recorded_differs() -> None:
-    report = Reproduction(compare_figures(run(0.5), run(0.25)), causes=("no seed was recorded",))
+    report = Reproduction(compare_metrics(run(0.5), run(0.25)), causes=("no seed was recorded",))
 
     assert str(report).splitlines()[-2:] == [
         "nothing else that was recorded differs",
@@ -47,32 +53,32 @@ def test_a_cause_is_told_where_nothing_that_was_recorded_differs() -> None:
 
 
 def test_a_reproduction_that_was_cut_short_says_up_to_where_it_is_identical() -> None:
-    figures = compare_figures(run(0.5, 0.25, 0.125), run(0.5, 0.25))
+    metrics = compare_metrics(run(0.5, 0.25, 0.125), run(0.5, 0.25))
 
-    report = Reproduction(figures, cut_short="as asked")
+    report = Reproduction(metrics, cut_short="as asked")
 
     assert report.identical
     assert str(report) == (
-        "identical up to step 2: 2 losses and 0 figures, bit for bit\n"
+        "identical up to step 2: 2 losses and 0 metrics, bit for bit\n"
         "  compared up to step 2, as asked; the record has 3 steps"
     )
 
 
 def test_another_length_without_a_reason_is_a_difference() -> None:
-    report = Reproduction(compare_figures(run(0.5, 0.25), run(0.5)))
+    report = Reproduction(compare_metrics(run(0.5, 0.25), run(0.5)))
 
     assert not report.identical
     assert str(report) == (
-        "different: what was compared is identical, 1 loss and 0 figures, but not all is there\n"
+        "different: what was compared is identical, 1 loss and 0 metrics, but not all is there\n"
         "  compared up to step 1; the record has 2 steps, the reproduction 1\n"
         "nothing else that was recorded differs"
     )
 
 
 def test_series_of_one_run_only_are_named() -> None:
-    figures = compare_figures(run(0.5, lr=[0.1], seconds=[1.0]), run(0.5, norm=[0.1], seconds=[2.0]))
+    metrics = compare_metrics(run(0.5, lr=[0.1], seconds=[1.0]), run(0.5, norm=[0.1], seconds=[2.0]))
 
-    assert str(Reproduction(figures)).splitlines()[1:4] == [
+    assert str(Reproduction(metrics)).splitlines()[1:4] == [
         "  only in the record: lr",
         "  only in the reproduction, and not compared: norm",
         "  not compared, as times differ from run to run: seconds",
@@ -82,6 +88,6 @@ def test_series_of_one_run_only_are_named() -> None:
 def test_many_names_are_cut() -> None:
     names = {f"norm_{number}": [0.1] for number in range(7)}
 
-    told = str(Reproduction(compare_figures(run(0.5, **names), run(0.5)))).splitlines()[1]
+    told = str(Reproduction(compare_metrics(run(0.5, **names), run(0.5)))).splitlines()[1]
 
     assert told == "  only in the record: norm_0, norm_1, norm_2, norm_3, norm_4 and 2 more"

@@ -92,7 +92,7 @@ def test_a_record_without_a_repository_says_why(tmp_path: Path) -> None:
 
     assert str(refused.value) == (
         "the code of this run was not recorded: git is not installed\n"
-        "  --here runs the program as it is now, and compares the figures"
+        "  --here runs the program as it is now, and compares the metrics"
     )
 
 

@@ -40,7 +40,7 @@ def test_a_run_that_only_evaluated_is_refused(train_dir: Path) -> None:
         run_to_repeat(f"{train_dir}#{last}")
 
     assert str(refused.value) == (
-        f"run {last} has not trained\n  there is nothing to compare; give the run of a training"
+        f"run {last} has not trained\n  there is nothing to compare; give a run that has trained"
     )
 
 

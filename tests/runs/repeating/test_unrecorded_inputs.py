@@ -7,7 +7,7 @@ import pytest
 from train_manager.runs.repeating.unrecorded_inputs import MOST, unrecorded_inputs
 
 
-def told(folder: Path, code: str, *patterns: str) -> list[str]:
+def list_unrecorded(folder: Path, code: str, *patterns: str) -> list[str]:
     (folder / "train.py").write_text(code)
     return unrecorded_inputs(folder, {"environment": {"patterns": patterns}})
 
@@ -25,14 +25,14 @@ def told(folder: Path, code: str, *patterns: str) -> list[str]:
     ],
 )
 def test_a_variable_that_a_program_reads_is_named_with_its_line(tmp_path: Path, code: str) -> None:
-    assert told(tmp_path, f"\nx = {code}") == [
+    assert list_unrecorded(tmp_path, f"\nx = {code}") == [
         'train.py line 2 reads the variable LR, which was not recorded: RunRecord(variables=["LR"])'
     ]
 
 
 @pytest.mark.parametrize("code", ["input()", "sys.stdin.read()", "for line in sys.stdin: pass", "fileinput.input()"])
 def test_a_program_that_reads_the_standard_input_is_named(tmp_path: Path, code: str) -> None:
-    assert told(tmp_path, code) == [
+    assert list_unrecorded(tmp_path, code) == [
         "train.py line 1 reads the standard input, which is not recorded: let it read a file"
     ]
 
@@ -52,11 +52,11 @@ def test_a_program_that_reads_the_standard_input_is_named(tmp_path: Path, code: 
     ],
 )
 def test_what_reads_nothing_of_that_is_not_named(tmp_path: Path, code: str) -> None:
-    assert told(tmp_path, code) == []
+    assert list_unrecorded(tmp_path, code) == []
 
 
 def test_a_variable_that_was_asked_for_is_not_named(tmp_path: Path) -> None:
-    assert told(tmp_path, 'os.environ["LR"], os.environ["APP_SIZE"]', "LR", "APP_*") == []
+    assert list_unrecorded(tmp_path, 'os.environ["LR"], os.environ["APP_SIZE"]', "LR", "APP_*") == []
 
 
 def test_a_virtual_environment_is_not_the_program(tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_a_virtual_environment_is_not_the_program(tmp_path: Path) -> None:
     (tmp_path / "venv" / "pyvenv.cfg").touch()
     (tmp_path / "venv" / "lib" / "x.py").write_text("input()")
 
-    assert told(tmp_path, "") == []
+    assert list_unrecorded(tmp_path, "") == []
 
 
 def test_many_variables_are_cut(tmp_path: Path) -> None:
-    assert len(told(tmp_path, "".join(f'os.environ["V{number}"]\n' for number in range(20)))) == MOST
+    assert len(list_unrecorded(tmp_path, "".join(f'os.environ["V{number}"]\n' for number in range(20)))) == MOST

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from train_manager import Extension
-from train_manager.runs.record.figure_writer import FigureWriter
 from train_manager.runs.record.metric_news import NewRow, NewSegment
 from train_manager.runs.record.metric_reader import MetricReader
+from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.runs.sending.following import FollowsStore
 from train_manager.runs.sending.sink import Sink, scalars_of
 
@@ -125,7 +125,7 @@ tiny_manager(extensions.MetricStore(), sink, checkpoints, Kills(), epochs=10, tr
 
 
 def kill_and_resume(folder: Path, sink: str) -> None:
-    """Train with a sink, which is killed in step 24 as all of step 23 was sent, and goes on from step 20."""
+    """Train with a sink, which is killed in step 24 as all of step 23 was sent, and resumes from step 20."""
     killed = run_program(KILLED, folder, sink, "killed")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     resumed = run_program(KILLED, folder, sink)
@@ -139,10 +139,10 @@ def run_program(program: str, *arguments: object) -> subprocess.CompletedProcess
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
 
 
-class Figures(Extension):
-    """Writes a figure of each kind at the end of each epoch, and one at a step of its own."""
+class OwnMetrics(Extension):
+    """Writes a metric of each kind at the end of each epoch, and one at a step of its own."""
 
-    def post_train_step_epoch(self, writer: FigureWriter, epoch_num: int) -> None:
+    def post_train_step_epoch(self, writer: MetricWriter, epoch_num: int) -> None:
         writer.scalar("largest", epoch_num, step=1000 * epoch_num)
         writer.histogram("weights", [0.0, 0.5, 1.0], bins=2)
         writer.array("norms", [1.0, 2.0], ("0 Linear", "1 Linear"))

@@ -16,7 +16,7 @@ from train_manager.extensions import Checkpoints, MetricStore
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.processes import this_process
 from train_manager.runs.sending import follower
-from train_manager.runs.sending.exporting import export_figures
+from train_manager.runs.sending.exporting import export_metrics
 from train_manager.runs.sending.sink import Sink
 from train_manager.runs.sending.sink_state import SinkState, read_state, write_state
 from train_manager.telling.errors import InputError
@@ -48,7 +48,7 @@ def test_a_second_training_of_the_same_manager_is_followed_too(tmp_path: Path) -
     assert points_of(kept.rows) == counting(tmp_path)
 
 
-def test_an_epoch_that_is_trained_in_two_runs_has_the_figures_of_the_whole(tmp_path: Path) -> None:
+def test_an_epoch_that_is_trained_in_two_runs_has_the_metrics_of_the_whole(tmp_path: Path) -> None:
     kept = Keeps()
     tm = tiny_manager(MetricStore(), kept, epochs=1, train_dir=tmp_path)
     tm.train_steps(2)
@@ -58,7 +58,7 @@ def test_an_epoch_that_is_trained_in_two_runs_has_the_figures_of_the_whole(tmp_p
     assert [row["step"] for row in tm.history.epochs] == [3, 6]
 
 
-def test_an_epoch_that_is_left_and_gone_on_with_by_a_resume_has_the_figures_of_the_whole(tmp_path: Path) -> None:
+def test_an_epoch_that_is_left_and_continued_with_by_a_resume_has_the_metrics_of_the_whole(tmp_path: Path) -> None:
     kept = Keeps()
     tiny_manager(MetricStore(), kept, Checkpoints(resume="fresh"), epochs=2, train_dir=tmp_path).train_steps(2)
     tm = tiny_manager(MetricStore(), kept, Checkpoints(resume=True), epochs=2, train_dir=tmp_path)
@@ -102,7 +102,7 @@ def test_a_resume_sends_what_the_run_before_has_left(tmp_path: Path) -> None:
 
     assert first_run == ""  # nothing was sent, so nothing is known of it
     assert points_of(second.rows) == counting(tmp_path, tm.run_id)
-    export_figures(second, tmp_path)
+    export_metrics(second, tmp_path)
     assert points_of(second.rows) == counting(tmp_path)
 
 
@@ -133,8 +133,8 @@ def test_a_sink_that_raises_does_not_stop_the_training_and_is_told_once(tmp_path
 
     assert tm.epoch_num == 2
     [failed, left] = [str(warning.message) for warning in told]
-    assert failed == "kept gets no figures: OSError: no space left on device; the training goes on"
-    assert left == f"kept lacks 16 figures of {tmp_path}: train-manager export {tmp_path} --to kept"
+    assert failed == "kept gets no metrics: OSError: no space left on device; the run continues"
+    assert left == f"kept lacks 16 metrics of {tmp_path}: train-manager export {tmp_path} --to kept"
 
 
 def test_where_warnings_are_errors_a_failed_sink_is_told_at_the_end(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_where_warnings_are_errors_a_failed_sink_is_told_at_the_end(tmp_path: Pa
         tm.train()
 
     assert tm.epoch_num == 2
-    assert str(told.value).startswith("kept gets no figures: OSError: no space left on device; the training goes on; ")
+    assert str(told.value).startswith("kept gets no metrics: OSError: no space left on device; the run continues; ")
 
 
 def test_a_sink_that_hangs_is_waited_for_no_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_a_sink_that_hangs_is_waited_for_no_longer_than_it_may(tmp_path: Path, m
     goes_on = threading.Event()
     kept = Keeps(lambda rows: goes_on.wait())
     tm = tiny_manager(MetricStore(), kept, epochs=2, train_dir=tmp_path)
-    with pytest.warns(RuntimeWarning, match=r"kept lacks 16 figures of .*: train-manager export .* --to kept"):
+    with pytest.warns(RuntimeWarning, match=r"kept lacks 16 metrics of .*: train-manager export .* --to kept"):
         tm.train()
 
     monkeypatch.setattr(follower, "PATIENCE", 20)
@@ -178,9 +178,9 @@ def test_a_sink_that_hangs_for_ever_lets_the_program_end(tmp_path: Path) -> None
     ended = run_program(HANGS, tmp_path)
 
     assert (ended.returncode, ended.stdout) == (0, "2\n")
-    assert f"kept lacks 16 figures of {tmp_path}: train-manager export {tmp_path} --to kept" in ended.stderr
+    assert f"kept lacks 16 metrics of {tmp_path}: train-manager export {tmp_path} --to kept" in ended.stderr
     kept = Keeps()
-    assert export_figures(kept, tmp_path) == 16
+    assert export_metrics(kept, tmp_path) == 16
     assert points_of(kept.rows) == counting(tmp_path)
 
 
@@ -201,7 +201,7 @@ def test_a_sink_that_cannot_be_made_at_first_gets_all_later(tmp_path: Path) -> N
         tm.train()
     tm.train_epochs(1)
 
-    assert str(told[0].message).startswith("kept gets no figures: ConnectionError: nobody there")
+    assert str(told[0].message).startswith("kept gets no metrics: ConnectionError: nobody there")
     assert points_of(late.rows) == counting(tmp_path)
 
 
@@ -214,8 +214,8 @@ def test_a_damaged_note_of_what_was_sent_does_not_stop_the_training(tmp_path: Pa
 
     assert tm.epoch_num == 1
     assert [str(warning.message).partition(":")[0] for warning in told] == [
-        "kept gets no figures",
-        "what kept lacks cannot be told",
+        "kept gets no metrics",
+        "the metrics that kept lacks cannot be counted",
     ]
 
 
@@ -242,7 +242,7 @@ def test_an_export_of_an_unknown_run_names_those_there_are(tmp_path: Path) -> No
     tm = tiny_manager(MetricStore(), train_dir=tmp_path)
     tm.train()
     with pytest.raises(InputError) as refused:
-        export_figures(Keeps(), tmp_path, "zz")
+        export_metrics(Keeps(), tmp_path, "zz")
 
     assert f"{tmp_path} has no runs that begin with 'zz'" in str(refused.value)
     assert f"its runs are {tm.run_id}" in str(refused.value)
@@ -252,9 +252,9 @@ def test_an_export_beside_the_training_that_sends_is_refused(tmp_path: Path) -> 
     tiny_manager(MetricStore(), train_dir=tmp_path).train()
     write_state(tmp_path, "kept", SinkState(("a",), {"scalars": 1}, {}, this_process()))
     with pytest.raises(InputError) as refused:
-        export_figures(Keeps(), tmp_path)
+        export_metrics(Keeps(), tmp_path)
 
-    assert f"is sending the figures of {tmp_path} to kept" in str(refused.value)
+    assert f"is sending the metrics of {tmp_path} to kept" in str(refused.value)
 
 
 def test_a_run_has_noted_at_its_end_that_it_sends_no_more(tmp_path: Path) -> None:
@@ -262,4 +262,4 @@ def test_a_run_has_noted_at_its_end_that_it_sends_no_more(tmp_path: Path) -> Non
     tiny_manager(MetricStore(), kept, train_dir=tmp_path).train()
 
     assert read_state(tmp_path, "kept").process == {}
-    assert export_figures(kept, tmp_path) == 0
+    assert export_metrics(kept, tmp_path) == 0

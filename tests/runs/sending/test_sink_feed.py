@@ -12,11 +12,11 @@ import pytest
 
 from tests.runs.sending.sinks import Kept, counting, points_of
 from train_manager.extensions import Checkpoints, MetricStore
+from train_manager.runs.record.background_writer import BackgroundWriter
 from train_manager.runs.record.metric_items import Begin, HistoryRow
 from train_manager.runs.record.metric_news import NewRow
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import EVALUATIONS, FILE
-from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.runs.sending import sink_feed
 from train_manager.runs.sending.exporting import runs_of
 from train_manager.runs.sending.sink_feed import SinkFeed
@@ -88,7 +88,7 @@ def test_after_an_error_a_new_sink_is_sent_what_was_not_noted(tmp_path: Path, mo
     assert points_of(rows) == counting(tmp_path)
 
 
-def test_a_resume_tells_the_sink_from_which_step_it_goes_on(tmp_path: Path) -> None:
+def test_a_resume_tells_the_sink_from_which_step_it_continues(tmp_path: Path) -> None:
     rows: list[NewRow] = []
     train(tmp_path, epochs=2)
     feed_of(tmp_path, rows).send_new(runs_in(tmp_path))
@@ -105,7 +105,7 @@ def test_what_a_sink_was_told_is_noted_before_a_row_comes(tmp_path: Path) -> Non
     rows: list[NewRow] = []
     train(tmp_path, epochs=2)
     feed_of(tmp_path, rows).send_new(runs_in(tmp_path))
-    writer = MetricWriter(tmp_path / FILE, "later")
+    writer = BackgroundWriter(tmp_path / FILE, "later")
     writer.append(Begin(3, 0.0, {}))
     writer.append(HistoryRow(EVALUATIONS, None, {"step": 3, "epoch": 1}, 0.0))
     writer.close()

@@ -1,4 +1,4 @@
-"""Folders of runs with figures, made by real trainings of some steps."""
+"""Folders of runs with metrics, made by real trainings of some steps."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from train_manager.extensions import MetricStore, RunRecord
 from train_manager.files.atomic import replace_file
 from train_manager.reporting.png import png_of
 from train_manager.runs.showing.report_page import report_page
-from train_manager.runs.showing.shown_run import shown_run
+from train_manager.runs.showing.shown_run import run_to_show
 from train_manager.testing import tiny_manager
 
 if TYPE_CHECKING:
-    from train_manager.runs.record.figure_writer import FigureWriter
+    from train_manager.runs.record.metric_writer import MetricWriter
 
 EVIL = "</script><script>alert(1)</script>"
 
 
 class Writes(Extension):
-    """Writes the same figures in each step."""
+    """Writes the same metrics in each step."""
 
     def __init__(self, scalars: Mapping[str, float] | None = None, layers: int = 0) -> None:
         self.scalars, self.layers = scalars or {}, layers
 
-    def post_train_step_batch(self, writer: FigureWriter, step_num: int) -> None:
+    def post_train_step_batch(self, writer: MetricWriter, step_num: int) -> None:
         writer.scalars(self.scalars)
         if self.layers:
             labels = [f"model.blocks.{n} Linear" for n in range(self.layers)]
@@ -40,7 +40,7 @@ class Writes(Extension):
 class ConfusesDigits(Extension):
     """Writes a matrix of two classes, a picture and a text."""
 
-    def post_train_step_epoch(self, writer: FigureWriter, train_dir: Path) -> None:
+    def post_train_step_epoch(self, writer: MetricWriter, train_dir: Path) -> None:
         writer.array("confusion/valid", torch.tensor([[8.0, 2.0], [0.0, 0.0]]), ["zero", "one"])
         writer.image("hard examples", torch.zeros(4, 4))
         writer.text("notes", "well")
@@ -58,4 +58,4 @@ def trained(folder: Path, *extensions: Extension, epochs: int = 2, **given: Any)
 
 def page_of(*folders: Path) -> str:
     """The page of some folders."""
-    return report_page([shown_run(folder) for folder in folders])
+    return report_page([run_to_show(folder) for folder in folders])

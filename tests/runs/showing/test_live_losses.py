@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from train_manager.loop.batch_losses import BatchRow
-from train_manager.runs.showing.live_losses import LiveCurve, LiveLosses, Point, joined, smoothed
+from train_manager.runs.showing.live_losses import LiveCurve, LiveLosses, Point, join_points, points_by_curve, smooth
 
 
 def curve_of(losses: list[float], most: int = 160, examples: int = 8) -> LiveCurve:
@@ -39,17 +39,17 @@ def test_the_last_smaller_batch_of_an_epoch_is_no_spike() -> None:
 
 
 def test_a_loss_that_is_not_finite_is_left_out_of_a_mean_and_alone_a_gap() -> None:
-    assert joined([Point(1, math.nan, 8), Point(2, 0.5, 8)]).value == 0.5
+    assert join_points([Point(1, math.nan, 8), Point(2, 0.5, 8)]).value == 0.5
     assert math.isnan(curve_of([0.5, math.inf]).points[0].value) is False
-    assert math.isnan(smoothed([Point(1, math.inf, 8)])[0].value)
+    assert math.isnan(smooth([Point(1, math.inf, 8)])[0].value)
 
 
 def test_the_running_mean_begins_at_the_first_value() -> None:
-    assert smoothed([Point(1, 5.0, 8), Point(2, 5.0, 8)])[0].value == 5.0
+    assert smooth([Point(1, 5.0, 8), Point(2, 5.0, 8)])[0].value == 5.0
 
 
 def test_the_running_mean_is_weighted_by_examples() -> None:
-    even, uneven = (smoothed([Point(1, 0.0, 8), Point(2, 1.0, size)], windows=1)[1].value for size in (8, 800))
+    even, uneven = (smooth([Point(1, 0.0, 8), Point(2, 1.0, size)], windows=1)[1].value for size in (8, 800))
 
     assert even < uneven
 
@@ -74,7 +74,7 @@ def test_sizes_that_are_tensors_are_read() -> None:
 
 
 @pytest.mark.parametrize("count", [3, 25])
-def test_the_state_is_plain_and_goes_on_as_if_nothing_had_been(count: int) -> None:
+def test_the_state_is_plain_and_continues_as_if_nothing_had_been(count: int) -> None:
     def taken(losses: LiveLosses, first: int, last: int) -> LiveLosses:
         losses.take([(torch.tensor(float(step)), step, 8, 0.0, "train", None) for step in range(first, last)])
         return losses
@@ -84,3 +84,9 @@ def test_the_state_is_plain_and_goes_on_as_if_nothing_had_been(count: int) -> No
 
     whole = taken(LiveLosses(), 0, 500)
     assert taken(again, count, 500).curves["training"].points == whole.curves["training"].points
+
+
+def test_of_several_evaluations_at_a_step_the_last_one_is_drawn() -> None:
+    rows = [{"set": "valid", "step": step, "loss": loss} for step, loss in ((3, 0.5), (6, 0.75), (6, 0.25))]
+
+    assert points_by_curve(rows, lambda name: name == "loss")["valid"] == [Point(3, 0.5, 1), Point(6, 0.25, 1)]

@@ -24,8 +24,8 @@ def losses(count: int, name: str = "training") -> dict[str, LiveCurve]:
     return {name: curve}
 
 
-def rows(sets: int, count: int = 10, **figures: float) -> list[dict[str, Any]]:
-    return [{"set": f"set {n}", "step": 30 * at, **figures} for at in range(count) for n in range(sets)]
+def rows(sets: int, count: int = 10, **metrics: float) -> list[dict[str, Any]]:
+    return [{"set": f"set {n}", "step": 30 * at, **metrics} for at in range(count) for n in range(sets)]
 
 
 def picture(*given: Any) -> ElementTree.Element:

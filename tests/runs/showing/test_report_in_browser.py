@@ -14,7 +14,7 @@ from tests.runs.record.sample_runs import write_code
 from tests.runs.showing.conftest import settle
 from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
 from train_manager import Extension, cli
-from train_manager.runs.record.figure_writer import FigureWriter
+from train_manager.runs.record.metric_writer import MetricWriter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -28,7 +28,7 @@ STATE = "JSON.parse(sessionStorage.getItem(key))"
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A page with losses, a small and a large figure."""
+    """A page with losses, a small and a large metric."""
     folder = tmp_path_factory.mktemp("run") / "digits"
     return page_of(trained(folder, Writes({"small": 0.001, "large": 50.0}), epochs=20))
 
@@ -53,6 +53,21 @@ def test_dragging_zooms_and_reset_shows_all_again(opened: Opened, text: str) -> 
 
     assert whole[0] + 5 < low < high < whole[1] - 20
     assert page.evaluate(X_RANGE) == whole
+
+
+def test_the_labels_of_a_constant_rate_are_not_cut(opened: Opened, tmp_path: Path) -> None:
+    page = opened(page_of(trained(tmp_path / "run", Writes({"rate": 0.00104}))))
+    page.locator(".plot", has=page.locator("h3", has_text="rate")).first.scroll_into_view_if_needed()
+    settle(page)
+    missing = page.evaluate("""(() => {
+        const {drawn} = figures.find(one => one.name === "rate"), [, axis] = drawn.axes;
+        drawn.ctx.font = axis.font[0];
+        const labels = axis.values(drawn, axis._splits ?? [0.00095, 0.00105]);
+        const longest = Math.max(...labels.map(one => drawn.ctx.measureText(one).width / devicePixelRatio));
+        return longest + axis.ticks.size + axis.gap - axis._size;
+    })()""")
+
+    assert missing <= 0
 
 
 def test_a_maximised_plot_fills_the_window_until_escape(opened: Opened, text: str) -> None:
@@ -125,7 +140,7 @@ def test_what_was_chosen_is_still_so_after_the_page_has_loaded_itself_again(open
     page.get_by_role("checkbox", name="valid").first.uncheck()
     page.get_by_role("button", name="pick loss: training").click()
     page.get_by_label("smoothing").fill("0.5")
-    page.get_by_label("values").select_option("log")
+    page.get_by_label("y scale").select_option("log")
     zoomed, state = page.evaluate(X_RANGE), page.evaluate(STATE)
 
     page.reload()
@@ -137,7 +152,7 @@ def test_what_was_chosen_is_still_so_after_the_page_has_loaded_itself_again(open
     assert page.get_by_label("smoothing").input_value() == "0.5"
 
 
-def test_a_page_of_a_run_that_goes_on_loads_itself_again(opened: Opened, text: str) -> None:
+def test_a_page_of_a_run_that_resumes_loads_itself_again(opened: Opened, text: str) -> None:
     page = opened(text.replace('"renews":null', '"renews":0.2'), settles=False)
 
     with page.expect_event("load"):
@@ -153,10 +168,10 @@ def test_both_axes_may_be_logarithmic(opened: Opened, text: str) -> None:
     page = opened(text)
     plain = scales(page)
 
-    page.get_by_label("values").select_option("log")
-    page.get_by_label("log", exact=True).check()
+    page.get_by_label("y scale").select_option("log")
+    page.get_by_label("log x").check()
     both = scales(page)
-    page.get_by_label("values").select_option("linear")
+    page.get_by_label("y scale").select_option("linear")
 
     assert (plain, both, scales(page)) == ([1, 1], [3, 3], [3, 1])
 
@@ -184,9 +199,9 @@ def test_smoothing_draws_a_running_mean_over_what_was_measured(opened: Opened, t
 
 
 class Spike(Extension):
-    """Writes a figure that is high in one of 100,000 steps."""
+    """Writes a metric that is high in one of 100,000 steps."""
 
-    def post_train_step_batch(self, writer: FigureWriter, step_num: int) -> None:
+    def post_train_step_batch(self, writer: MetricWriter, step_num: int) -> None:
         if step_num == 1:
             for step in range(1, 100_001):
                 writer.scalar("norm", 1000.0 if step == 77_777 else 1.0, step=step)
@@ -241,7 +256,7 @@ class WritesNorms(Extension):
     def __init__(self, norms: list[float]) -> None:
         self.norms = norms
 
-    def post_train_step_batch(self, writer: FigureWriter) -> None:
+    def post_train_step_batch(self, writer: MetricWriter) -> None:
         writer.array("gradient_norms", torch.tensor(self.norms))
         writer.array("gradient_norms_counts", torch.full((len(self.norms),), 4.0))
 
@@ -295,7 +310,7 @@ def test_the_filter_leaves_plots_whose_name_or_curve_has_the_word(opened: Opened
 
 def test_a_scale_of_logarithms_over_zeros_is_linear_and_says_so(opened: Opened, tmp_path: Path) -> None:
     page = opened(page_of(trained(tmp_path / "run", Writes({"none": 0.0}))))
-    page.get_by_label("values").select_option("log")
+    page.get_by_label("y scale").select_option("log")
 
     plot = page.locator(".plot", has=page.locator("h3", has_text="none"))
 
@@ -312,7 +327,7 @@ def test_few_layers_are_curves_and_many_are_a_heat_map_and_zeros_a_sentence(open
     assert curves == ["0 Linear", "1 Linear"] * 2
     assert many.locator("#layers canvas:visible").count() == 1
     assert many.locator("#layers .note").all_text_contents() == [
-        "As root mean squares: norms over the root of how many numbers they are of.",
+        "As root mean squares: norms divided by the square root of the number of values (RMS).",
         "All values are 0, in 20 rows.",
     ]
 
@@ -322,7 +337,7 @@ def test_norms_are_shown_as_root_mean_squares_unless_the_switch_is_off(opened: O
     ends = page.locator("#layers .plot", has=page.locator("h3", has_text="gradient_norms")).locator(".end")
     with_root = ends.all_text_contents()
 
-    page.get_by_label("norms as root mean squares").uncheck()
+    page.get_by_label("norms as RMS").uncheck()
 
     assert with_root == ["0.5 at step 6", "1 at step 6"]
     assert ends.all_text_contents() == ["1 at step 6", "2 at step 6"]
@@ -416,9 +431,9 @@ def test_one_point_nan_and_infinity_are_shown(opened: Opened, tmp_path: Path) ->
 
 
 class AtOddSteps(Extension):
-    """Writes figures at steps that a scale of logarithms has no place for, and a single one that is above zero."""
+    """Writes metrics at steps that a scale of logarithms has no place for, and a single one that is above zero."""
 
-    def post_train_step_batch(self, writer: FigureWriter, step_num: int) -> None:
+    def post_train_step_batch(self, writer: MetricWriter, step_num: int) -> None:
         if step_num == 1:
             writer.scalar("curve", 1.0, step=-5)
             for step in (-7, 0, 1):
@@ -428,10 +443,10 @@ class AtOddSteps(Extension):
 
 
 @pytest.mark.parametrize("is_log", [False, True])
-def test_figures_at_any_step_are_drawn_on_any_scale(opened: Opened, tmp_path: Path, is_log: bool) -> None:
+def test_metrics_at_any_step_are_drawn_on_any_scale(opened: Opened, tmp_path: Path, is_log: bool) -> None:
     page = opened(page_of(trained(tmp_path / "run", AtOddSteps(), epochs=1, steps_per_epoch=1)))
-    page.get_by_label("log", exact=True).set_checked(is_log)
-    page.get_by_label("values").select_option("log" if is_log else "auto")
+    page.get_by_label("log x").set_checked(is_log)
+    page.get_by_label("y scale").select_option("log" if is_log else "auto")
 
     for plot in page.locator(".plot:visible").all():  # what is not seen is not drawn
         plot.scroll_into_view_if_needed()

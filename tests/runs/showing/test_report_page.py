@@ -17,8 +17,8 @@ import torch
 from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
 from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
 from train_manager import Extension, InputError, write_report
-from train_manager.runs.record.figure_writer import FigureWriter
-from train_manager.runs.showing.shown_run import shown_run
+from train_manager.runs.record.metric_writer import MetricWriter
+from train_manager.runs.showing.shown_run import run_to_show
 from train_manager.telling.findings import Finding
 
 VOID = {"meta", "input", "img"}
@@ -52,7 +52,7 @@ class Page(HTMLParser):
 
 def data_of(text: str) -> dict[str, Any]:
     """What the script of a page draws."""
-    [found] = re.findall(r'<script type="application/json" id="figures">(.*?)</script>', text)
+    [found] = re.findall(r'<script type="application/json" id="plot-data">(.*?)</script>', text)
     data: dict[str, Any] = json.loads(found)
     return data
 
@@ -109,7 +109,25 @@ def test_names_and_texts_of_users_are_never_elements(tmp_path: Path) -> None:
     assert "alert(1)" in "".join(page.words)
 
 
-def test_the_summary_tells_outcome_figures_seed_and_time(tmp_path: Path) -> None:
+def test_the_summary_has_a_short_outcome_and_its_message_in_a_line_below(tmp_path: Path) -> None:
+    message = "EarlyStopping: valid/f1 was no better for 5 evaluations"
+    text = page_of(write_runs(tmp_path / "digits", entry(outcome="stopped", reason=message)))
+
+    assert facts_of(text)["outcome"] == "early stop"
+    assert text.index("</dl>") < text.index(f'<p class="soft">stopped: {message}</p>')
+
+
+def test_notes_stand_below_the_summary(tmp_path: Path) -> None:
+    folder = write_runs(tmp_path / "digits", entry())
+    write_code(folder, entry()["id"])
+    path = folder / "code" / f"{entry()['id']}.json"
+    path.write_text(path.read_text().replace('"reason": null', '"reason": "git is not installed"'))
+    text = page_of(folder)
+
+    assert text.index("</dl>") < text.index("Note: the code is not in full: git is not installed")
+
+
+def test_the_summary_tells_outcome_metrics_seed_and_time(tmp_path: Path) -> None:
     folder = write_runs(tmp_path / "digits", entry())
     write_code(folder, "ab12cd34ef56ab78", files=[{"path": "train.py", "how": "patch"}])
 
@@ -129,16 +147,16 @@ def test_the_summary_tells_outcome_figures_seed_and_time(tmp_path: Path) -> None
     }
 
 
-def test_the_best_figure_stands_below_the_last_one(tmp_path: Path) -> None:
+def test_the_best_metric_stands_below_the_last_one(tmp_path: Path) -> None:
     text = page_of(trained(tmp_path / "run"))
 
     assert re.search(r"<dt>valid/loss</dt><dd>0.6540</dd><dd class=\"soft\">best 0.6540 at 6</dd>", text)
 
 
-def test_a_folder_without_figures_has_a_page(tmp_path: Path) -> None:
+def test_a_folder_without_metrics_has_a_page(tmp_path: Path) -> None:
     text = page_of(write_runs(tmp_path / "run", entry()))
 
-    assert "No figures were recorded." in text
+    assert "No metrics were recorded." in text
     assert data_of(text)["plots"] == []
 
 
@@ -146,7 +164,7 @@ def test_a_store_that_has_no_tables_yet_is_no_error(tmp_path: Path) -> None:
     folder = write_runs(tmp_path / "run", entry())
     (folder / "metrics.sqlite").touch()
 
-    assert "No figures were recorded." in page_of(folder)
+    assert "No metrics were recorded." in page_of(folder)
 
 
 def test_a_folder_without_a_run_json_has_a_page(tmp_path: Path) -> None:
@@ -155,11 +173,11 @@ def test_a_folder_without_a_run_json_has_a_page(tmp_path: Path) -> None:
 
     text = page_of(folder)
 
-    assert "Note: run: there is no run.json, so only figures are shown" in text
+    assert "Note: run: there is no run.json, so only metrics are shown" in text
     assert [plot["name"] for plot in data_of(text)["plots"]] == ["loss", "lr"]
 
 
-def test_a_killed_run_has_its_page_up_to_the_last_figure(tmp_path: Path) -> None:
+def test_a_killed_run_has_its_page_up_to_the_last_metric(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys, time\n"
         "from train_manager import Extension\n"
@@ -177,7 +195,8 @@ def test_a_killed_run_has_its_page_up_to_the_last_figure(tmp_path: Path) -> None
     text = page_of(tmp_path)
 
     assert done.returncode == -9
-    assert facts_of(text)["outcome"].startswith("ended without a word")
+    assert facts_of(text)["outcome"] == "killed"
+    assert '<p class="soft">ended without a word (process ' in text
     assert data_of(text)["plots"][0]["curves"][0]["x"][-1] >= 4
 
 
@@ -245,16 +264,16 @@ def test_pictures_and_texts_of_several_runs_are_told_apart(tmp_path: Path) -> No
     assert re.findall(r"<h3>(notes .*)</h3>", text) == ["notes of slow at step 3", "notes of fast at step 3"]
 
 
-def test_the_figures_of_one_run_stand_in_its_summary_only(tmp_path: Path) -> None:
+def test_the_metrics_of_one_run_stand_in_its_summary_only(tmp_path: Path) -> None:
     one, two = trained(tmp_path / "one"), trained(tmp_path / "two")
 
     assert ['<h2 id="metrics">' in page_of(*runs) for runs in ([one], [one, two])] == [False, True]
 
 
 class Large(Extension):
-    """Writes 20 figures and two numbers of each of 200 layers for 3,100 steps."""
+    """Writes 20 metrics and two numbers of each of 200 layers for 3,100 steps."""
 
-    def post_train_step_batch(self, writer: FigureWriter, step_num: int) -> None:
+    def post_train_step_batch(self, writer: MetricWriter, step_num: int) -> None:
         if step_num == 1:
             generator = torch.Generator().manual_seed(0)
             values = torch.rand(3100, 220, generator=generator)
@@ -297,7 +316,7 @@ def test_a_page_is_written_where_it_is_asked_for(tmp_path: Path, monkeypatch: py
 
 def test_a_folder_that_is_of_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError) as raised:
-        shown_run(tmp_path)
+        run_to_show(tmp_path)
 
     assert str(raised.value) == (
         f"{tmp_path} has neither run.json nor metrics.sqlite, so there is nothing to report\n"

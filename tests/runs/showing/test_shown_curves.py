@@ -8,14 +8,14 @@ import torch
 
 from tests.runs.showing.stored import Writes, trained
 from train_manager import Extension
-from train_manager.extensions import Checkpoints
-from train_manager.runs.record.figure_writer import FigureWriter
+from train_manager.extensions import Checkpoints, MetricStore, RunRecord
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import BATCHES, EVALUATIONS, Series
+from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.showing.shown_curves import Plot, as_json, clock, shown_curves
-from train_manager.runs.showing.shown_run import shown_run
-from train_manager.runs.showing.stored_figures import Figures, Stretches, read_figures
+from train_manager.runs.showing.shown_run import run_to_show
+from train_manager.runs.showing.stored_metrics import StoredMetrics, Stretches, read_metrics
 from train_manager.testing import tiny_manager
 
 
@@ -23,10 +23,12 @@ def stored(steps: list[float], values: list[float]) -> Stretches:
     return Stretches(steps, list(values), list(values), list(values))
 
 
-def loss(*values: float, sizes: list[tuple[float, float]] | None = None) -> Figures:
+def loss(*values: float, sizes: list[tuple[float, float]] | None = None) -> StoredMetrics:
     """A loss of the first steps."""
     steps = [float(step) for step in range(1, len(values) + 1)]
-    return Figures({Series("loss", BATCHES, "train"): stored(steps, [*values])}, sizes=sizes or [], last=len(values))
+    return StoredMetrics(
+        {Series("loss", BATCHES, "train"): stored(steps, [*values])}, sizes=sizes or [], last=len(values)
+    )
 
 
 def test_the_last_smaller_batch_of_an_epoch_is_part_of_the_one_before_it(tmp_path: Path) -> None:
@@ -35,10 +37,24 @@ def test_the_last_smaller_batch_of_an_epoch_is_part_of_the_one_before_it(tmp_pat
     folder = trained(tmp_path / "run", epochs=1, train_data=batches)
     [(_, (_, [first, second, small], _))] = MetricReader(folder).scalars("loss", BATCHES).items()
 
-    [curve, _] = shown_curves([read_figures(shown_run(folder))])[0].curves
+    [curve, _] = shown_curves([read_metrics(run_to_show(folder))])[0].curves
 
-    assert ([*curve.x], [*curve.low]) == ([1, 2], [])
+    assert ([*curve.x], [*curve.low]) == ([1, 3], [])
     assert curve.y == pytest.approx([first, (16 * second + 4 * small) / 20], rel=1e-5)
+
+
+def test_the_page_has_the_last_of_two_evaluations_at_a_step(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), RunRecord(), epochs=1, train_dir=tmp_path)
+    tm.train()
+    with torch.no_grad():
+        next(tm.model.parameters()).zero_()
+    tm.eval(tm.eval_data)
+    *_, last = tm.history.evaluations
+
+    [_, valid] = shown_curves([read_metrics(run_to_show(tmp_path))])[0].curves
+
+    assert valid.x[-2:] == [0, 3]
+    assert valid.y[-1] == pytest.approx(last["loss"], rel=1e-5)
 
 
 def test_what_is_not_a_number_is_a_gap_whose_end_is_told() -> None:
@@ -49,7 +65,7 @@ def test_what_is_not_a_number_is_a_gap_whose_end_is_told() -> None:
 
 
 def test_training_is_grey_and_a_set_has_one_colour_in_all_plots() -> None:
-    figures = Figures(
+    metrics = StoredMetrics(
         {
             Series("loss", BATCHES, "train"): stored([1], [1]),
             Series("loss", EVALUATIONS, "b"): stored([1], [1]),
@@ -58,7 +74,7 @@ def test_training_is_grey_and_a_set_has_one_colour_in_all_plots() -> None:
         }
     )
 
-    plots = as_json(shown_curves([figures]))
+    plots = as_json(shown_curves([metrics]))
 
     assert [[(one["name"], one["key"]) for one in plot["curves"]] for plot in plots] == [
         [("training", -1), ("b", 0), ("a", 1)],
@@ -67,17 +83,17 @@ def test_training_is_grey_and_a_set_has_one_colour_in_all_plots() -> None:
 
 
 def test_a_rate_holds_until_the_end_and_batch_sizes_are_no_curve(tmp_path: Path) -> None:
-    plots = {plot.name: plot for plot in shown_curves([read_figures(shown_run(trained(tmp_path / "run")))])}
+    plots = {plot.name: plot for plot in shown_curves([read_metrics(run_to_show(trained(tmp_path / "run")))])}
 
     [rate] = plots["lr"].curves
     assert (rate.kind, rate.x, rate.y) == ("steps", [1, 6], [0.5, 0.5])
     assert [*plots] == ["loss", "lr"]
 
 
-def test_figures_of_hooks_with_a_slash_share_a_plot(tmp_path: Path) -> None:
+def test_metrics_of_hooks_with_a_slash_share_a_plot(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run", Writes({"time/step": 1.0, "time/wait": 2.0, "norm": 3.0}))
 
-    plots = shown_curves([read_figures(shown_run(folder))])
+    plots = shown_curves([read_metrics(run_to_show(folder))])
 
     assert [(plot.name, [curve.name for curve in plot.curves]) for plot in plots[1:3]] == [
         ("norm", ["norm"]),
@@ -89,18 +105,18 @@ def test_figures_of_hooks_with_a_slash_share_a_plot(tmp_path: Path) -> None:
 
 
 class Spikes(Extension):
-    """Writes a figure that is high in one step."""
+    """Writes a metric that is high in one step."""
 
-    def post_train_step_batch(self, writer: FigureWriter, step_num: int) -> None:
+    def post_train_step_batch(self, writer: MetricWriter, step_num: int) -> None:
         if step_num == 1:
             for step in range(1, 4001):
                 writer.scalar("norm", 1000.0 if step == 1234 else 1.0, step=step)
 
 
 def test_a_spike_of_one_step_is_in_the_band_of_a_long_curve(tmp_path: Path) -> None:
-    figures = read_figures(shown_run(trained(tmp_path / "run", Spikes(), epochs=1)))
+    metrics = read_metrics(run_to_show(trained(tmp_path / "run", Spikes(), epochs=1)))
 
-    [curve] = next(plot for plot in shown_curves([figures]) if plot.name == "norm").curves
+    [curve] = next(plot for plot in shown_curves([metrics]) if plot.name == "norm").curves
 
     assert len(curve.x) <= 1500
     [at] = [x for x, high in zip(curve.x, curve.high, strict=True) if high == 1000.0]
@@ -111,22 +127,22 @@ def test_other_axes_know_epochs_examples_and_seconds_without_the_pause_of_a_resu
     trained(tmp_path / "run", Checkpoints(), epochs=1)
     trained(tmp_path / "run", Checkpoints(resume=True), epochs=2)
 
-    figures = read_figures(shown_run(tmp_path / "run"))
+    metrics = read_metrics(run_to_show(tmp_path / "run"))
 
-    knots = clock(figures)
+    knots = clock(metrics)
     assert knots["epoch"] == [(0.0, 0.0), (3.0, 1.0), (6.0, 2.0)]
     assert knots["examples"][-1] == (6.0, 80.0)
-    assert [step for step, _ in figures.pauses] == [3]
+    assert [step for step, _ in metrics.pauses] == [3]
     [(_, before), (_, after)] = [knot for knot in knots["time"] if knot[0] in (3, 4)]
     assert 0 <= after - before < 60
 
 
-def test_of_an_earlier_run_in_the_folder_its_own_figures_are_shown(tmp_path: Path) -> None:
+def test_of_an_earlier_run_in_the_folder_its_own_metrics_are_shown(tmp_path: Path) -> None:
     trained(tmp_path / "run", epochs=2)
     tiny_manager(*_others(), epochs=1, train_dir=tmp_path / "run").train()
     first, last = (entry["id"] for entry in read_runs(tmp_path / "run"))
 
-    of_first, of_last = (read_figures(shown_run(f"{tmp_path}/run#{run}")) for run in (first, last))
+    of_first, of_last = (read_metrics(run_to_show(f"{tmp_path}/run#{run}")) for run in (first, last))
 
     assert (of_first.last, of_last.last) == (6, 3)
 

@@ -10,7 +10,7 @@ from train_manager.metrics.histogram import histogram_of
 from train_manager.runs.record.metric_blobs import StoredArray
 from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.showing.shown_layers import MOST_COLUMNS, quantiles, short_labels, shown_layers
-from train_manager.runs.showing.stored_figures import Figures
+from train_manager.runs.showing.stored_metrics import StoredMetrics
 
 
 def rows(*vectors: list[float], start: int = 1) -> list[StoredArray]:
@@ -20,7 +20,7 @@ def rows(*vectors: list[float], start: int = 1) -> list[StoredArray]:
 
 
 def test_few_layers_are_curves_between_their_means_and_largest() -> None:
-    figures = Figures(
+    metrics = StoredMetrics(
         arrays={
             Series("norms"): rows([1.0, 2.0], [3.0, 4.0]),
             Series("norms_largest"): rows([5.0, 6.0], start=2),
@@ -28,7 +28,7 @@ def test_few_layers_are_curves_between_their_means_and_largest() -> None:
         }
     )
 
-    [plot], maps = shown_layers(0, figures)
+    [plot], maps = shown_layers(0, metrics)
 
     assert maps == []
     assert [(one.name, one.y, one.low, one.high, one.root) for one in plot.curves] == [
@@ -41,7 +41,7 @@ def test_few_layers_are_curves_between_their_means_and_largest() -> None:
 def test_many_layers_are_a_heat_map_of_few_columns_without_what_is_nan() -> None:
     vectors = [[math.nan, *[float(step)] * 199] for step in range(1, 1001)]
 
-    plots, [heat] = shown_layers(0, Figures(arrays={Series("norms"): rows(*vectors)}))
+    plots, [heat] = shown_layers(0, StoredMetrics(arrays={Series("norms"): rows(*vectors)}))
 
     assert plots == []
     assert len(heat["values"]) == 200
@@ -51,24 +51,24 @@ def test_many_layers_are_a_heat_map_of_few_columns_without_what_is_nan() -> None
 
 
 def test_the_last_smaller_batch_is_part_of_the_one_before_it() -> None:
-    figures = Figures(
+    metrics = StoredMetrics(
         arrays={Series("norms"): rows([1.0], [9.0], [1.0])}, sizes=[(1.0, 60.0), (2.0, 20.0), (3.0, 60.0)]
     )
 
-    [plot], _ = shown_layers(0, figures)
+    [plot], _ = shown_layers(0, metrics)
 
     assert (plot.curves[0].x, plot.curves[0].y) == ([1, 3], [3.0, 1.0])
 
 
 def test_rows_are_in_the_order_of_their_steps_and_counts_of_nothing_divide_nothing() -> None:
-    figures = Figures(
+    metrics = StoredMetrics(
         arrays={
             Series("norms"): [*rows([2.0], start=5), *rows([1.0], start=3)],
             Series("norms_counts"): rows([0.0]),
         }
     )
 
-    [plot], _ = shown_layers(0, figures)
+    [plot], _ = shown_layers(0, metrics)
 
     assert (plot.curves[0].x, plot.curves[0].y, plot.curves[0].root) == ([3, 5], [1.0, 2.0], 1.0)
 
@@ -77,8 +77,8 @@ def test_histograms_are_medians_in_a_band_or_the_width_of_many() -> None:
     few = {Series(f"weights/{n}"): [(1, [0.0, 1.0, 2.0], [10, 10])] for n in range(2)}
     many = {Series(f"weights/{n}"): [(1, [0.0, 1.0, 2.0], [10, 10])] for n in range(9)}
 
-    [plot], _ = shown_layers(0, Figures(histograms=few))
-    _, [heat] = shown_layers(0, Figures(histograms=many))
+    [plot], _ = shown_layers(0, StoredMetrics(histograms=few))
+    _, [heat] = shown_layers(0, StoredMetrics(histograms=many))
 
     assert (plot.name, plot.curves[0].y, plot.curves[0].low, plot.curves[0].high) == (
         "weights: median, 5 % and 95 %",

@@ -1,4 +1,4 @@
-"""Which code a training ran: taken from a repository as it is, and put back elsewhere.
+"""Which code a run used: taken from a repository as it is, and put back elsewhere.
 
 Its files in reading order; each imports only those above it:
 
@@ -18,12 +18,12 @@ Its files in reading order; each imports only those above it:
     patch_text      a patch as lines: what goes, and what comes in its place
     diff_text       how files differ from the commit, as text for people
     submodules      repositories inside of a repository
-    outputs         folders that trainings write, or with too many files
+    outputs         folders that runs write, or with too many files
     collecting      what a repository's commit does not have: kept, or named
     old_payload     what records of version 1 keep
     recorded_files  what a record holds of a repository
-    taking          the code of a training, recorded
-    restoring       the code of a training, put back
+    taking          the code of a run, recorded
+    restoring       the code of a run, put back
     commit_files    what a commit holds
     versions        the version of a repository that a run had
     differences     where the code of two runs differs

@@ -15,8 +15,11 @@ from typing import Final, final
 from train_manager.runs.code.clean_room import CleanRoom
 from train_manager.runs.code.git_commands import GitTrouble, first_line
 
+# The mode that git gives an entry which is a commit of another repository.
 SUBMODULE: Final = "160000"
+# A line of `git ls-files -s -v -z`: tag, mode, blob, stage and name.
 _LISTED: Final = re.compile(rb"(\S) (\d+) ([0-9a-f]+) \d\t([^\0]*)\0")
+# A line of `git diff-index --raw -z`: both modes, both blobs, the kind of the difference and the name.
 _DIFFERENCE: Final = re.compile(rb":(\d+) (\d+) ([0-9a-f]+) ([0-9a-f]+) (\w)\d*\0([^\0]*)\0")
 
 
@@ -26,53 +29,44 @@ class Committed:
     """A file as the commit has it."""
 
     path: str
-    mode: str
-    blob: str
+    mode: str  # the octal number that git writes
+    blob: str  # the hash of its content
 
 
 @final
 @dataclass
 class Changes:
-    """What differs from the commit, by names.
+    """What differs from the commit, by names."""
 
-    Attributes:
-        doubtful: files of the commit that may differ.
-        gone: files of the commit that are not there any more.
-        new: files that are not in the commit, and that nothing ignores.
-        submodules: those of the commit, with the commit that it has of each.
-        nested: folders with repositories of their own that are not submodules of the commit.
-        not_checked_out: files of the commit that a sparse checkout leaves out.
-        attribute_files: those that are staged or in the commit.
-        pointers: hash and size of what LFS keeps elsewhere, by the name of its file.
-        lfs: files that are what their pointers say.
-        warnings: what could not be looked at.
-        encrypted: files whose filter keeps them secret in the repository, and its name.
-    """
-
-    doubtful: list[Committed] = field(default_factory=list)
-    gone: list[Committed] = field(default_factory=list)
-    new: list[str] = field(default_factory=list)
-    submodules: dict[str, str] = field(default_factory=dict)
+    doubtful: list[Committed] = field(default_factory=list)  # files of the commit whose content must be compared
+    gone: list[Committed] = field(default_factory=list)  # files of the commit that the working tree lacks
+    new: list[str] = field(default_factory=list)  # files outside of the commit that no .gitignore names
+    submodules: dict[str, str] = field(default_factory=dict)  # the commit of each, by its path
+    # folders with a repository of their own, which the commit does not list as submodules
     nested: list[str] = field(default_factory=list)
-    not_checked_out: list[str] = field(default_factory=list)
-    attribute_files: list[str] = field(default_factory=list)
+    not_checked_out: list[str] = field(default_factory=list)  # files that a sparse checkout leaves out
+    attribute_files: list[str] = field(default_factory=list)  # paths of .gitattributes, staged or committed
+    # The hash and the size of the content that LFS keeps elsewhere, by the path of the file.
     pointers: dict[str, tuple[str, int]] = field(default_factory=dict)
-    lfs: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    lfs: list[str] = field(default_factory=list)  # files with the content that their LFS pointers name
+    warnings: list[str] = field(default_factory=list)  # folders that git could not open
+    # The name of the filter that encrypts a file in the repository, by the path of the file.
     encrypted: dict[str, str] = field(default_factory=dict)
 
 
 def find_changes(room: CleanRoom) -> Changes:
-    """Return what differs between the files of a repository and its commit."""
+    """Return the changes of the files of a repository since its commit."""
     found = Changes()
+    # The index must equal the commit before the files are compared: `git diff-files` compares with the index.
     staged = _make_index_the_commit(room, found)
     if room.repository.commit is not None:
         _compare(room, found)
     others = _others(room, found)
     root = os.fspath(room.repository.root)
+    # `git ls-files --others` ends the name of a nested repository with a slash, and lists none of its files.
     found.nested = [name.rstrip("/") for name in others if name.endswith("/") and name[:-1] not in found.submodules]
     plain = {name for name in others if not name.endswith("/")}
-    forced = {name for name in staged if is_there(root, name)}  # staged although .gitignore names them
+    forced = {name for name in staged if is_there(root, name)}  # `git add --force` stages ignored files
     found.new = sorted(plain | forced, key=os.fsencode)
     return found
 
@@ -82,13 +76,14 @@ def _others(room: CleanRoom, found: Changes) -> list[str]:
     lines = os.fsdecode(complaints).splitlines()
     if status != 0:
         raise GitTrouble(f"git ls-files failed: {first_line(complaints)}")
+    # A folder that git may not open makes a warning only: the record says so, and the other files are taken.
     found.warnings += [line.removeprefix("warning: ") for line in lines if line.startswith("warning: could not open")]
     return [os.fsdecode(name) for name in output.split(b"\0")[:-1]]
 
 
 def committed_files(room: CleanRoom) -> list[str]:
     """Return the names of all files of the commit, once ``find_changes`` has prepared the room."""
-    return [os.fsdecode(name) for name in _listed(room, "--cached")]
+    return [os.fsdecode(name) for name in _list_files(room, "--cached")]
 
 
 def is_there(root: str, path: str) -> bool:
@@ -102,17 +97,20 @@ def is_there(root: str, path: str) -> bool:
 
 
 def _make_index_the_commit(room: CleanRoom, found: Changes) -> list[str]:
-    """Leave in the index what the commit has, with its times; return what was staged besides."""
+    """Make the index equal to the commit, with the times of files; return the names that were staged besides."""
     try:
         entries = _entries(room)
-    except GitTrouble:  # damaged, or of a newer git: without it every file is compared by its content
+    except GitTrouble:
+        # The index is damaged, or written by a newer git. Without an index git compares every file by its content.
         (room.folder / "index").unlink(missing_ok=True)
         entries = []
     found.attribute_files = [os.fsdecode(name) for *_, name in entries if name.endswith(b".gitattributes")]
     if room.repository.commit is None:
+        # A repository before its first commit: every staged file counts as new.
         _remove(room, [name for _, _, _, name in entries])
         return [os.fsdecode(name) for _, mode, _, name in entries if mode != SUBMODULE]
     _unhide(room, entries, found)
+    # The submodules as staged; then the differences put the commits back that the commit itself has.
     links = {name: blob for _, mode, blob, name in entries if mode == SUBMODULE}
     differences = list(_differences(room, "diff-index", "--cached", room.repository.commit))
     for old, _, blob, _, name in differences:
@@ -120,16 +118,18 @@ def _make_index_the_commit(room: CleanRoom, found: Changes) -> list[str]:
         if old == SUBMODULE:
             links[name] = blob
     if differences:
+        # `read-tree` keeps the times of the entries that do not change, so that their files need not be read.
         room.git.run("read-tree", "--reset", room.repository.commit)
     found.submodules = {os.fsdecode(name): blob for name, blob in sorted(links.items())}
-    _remove(room, list(links))  # a submodule is a record of its own; here its folder is that of another repository
+    _remove(room, list(links))  # a submodule has an entry of its own in the record
     return _staged_besides(room, differences)
 
 
 def _staged_besides(room: CleanRoom, differences: list[tuple[str, str, str, str, bytes]]) -> list[str]:
+    # "A" is an added file, "U" one with an unresolved merge, which may or may not be in the commit.
     added = {name for _, new, _, kind, name in differences if kind in "AU" and new != SUBMODULE}
     if any(kind == "U" for *_, kind, _ in differences):
-        added -= set(_listed(room, "--cached"))
+        added -= set(_list_files(room, "--cached"))
     return [os.fsdecode(name) for name in sorted(added)]
 
 
@@ -139,20 +139,22 @@ def _entries(room: CleanRoom) -> list[tuple[str, str, str, bytes]]:
 
 
 def _unhide(room: CleanRoom, entries: list[tuple[str, str, str, bytes]], found: Changes) -> None:
-    """Look at files too that git was told to assume unchanged, or to leave out."""
+    """Make git compare the files that a user has marked as unchanged or as left out."""
+    # `git ls-files -v` writes a lower-case tag for --assume-unchanged, and S for --skip-worktree.
     assumed = [name for tag, _, _, name in entries if tag.islower()]
     skipped = [name for tag, _, _, name in entries if tag in "Ss"]
     if assumed:
-        room.git.run("update-index", "--no-assume-unchanged", "-z", "--stdin", feed=_joined(assumed))
+        room.git.run("update-index", "--no-assume-unchanged", "-z", "--stdin", feed=_join_names(assumed))
     if skipped:
-        room.git.run("update-index", "--no-skip-worktree", "-z", "--stdin", feed=_joined(skipped))
+        room.git.run("update-index", "--no-skip-worktree", "-z", "--stdin", feed=_join_names(skipped))
     root = os.fspath(room.repository.root)
+    # A file that is marked as left out but lies there all the same may have been run: it is compared.
     found.not_checked_out = [name for name in map(os.fsdecode, skipped) if not is_there(root, name)]
 
 
 def _remove(room: CleanRoom, names: list[bytes]) -> None:
     if names:
-        room.git.run("update-index", "--force-remove", "-z", "--stdin", feed=_joined(names))
+        room.git.run("update-index", "--force-remove", "-z", "--stdin", feed=_join_names(names))
 
 
 def _compare(room: CleanRoom, found: Changes) -> None:
@@ -169,9 +171,9 @@ def _differences(room: CleanRoom, *command: str) -> Iterator[tuple[str, str, str
         yield old.decode(), new.decode(), blob.decode(), kind.decode(), path
 
 
-def _listed(room: CleanRoom, *arguments: str) -> list[bytes]:
+def _list_files(room: CleanRoom, *arguments: str) -> list[bytes]:
     return room.git.run("ls-files", "-z", *arguments).split(b"\0")[:-1]
 
 
-def _joined(names: list[bytes]) -> bytes:
+def _join_names(names: list[bytes]) -> bytes:
     return b"".join(name + b"\0" for name in names)

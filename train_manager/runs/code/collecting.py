@@ -25,31 +25,23 @@ MOST_NAMED: Final = 5
 @final
 @dataclass(frozen=True)
 class Limits:
-    """How much a code record may hold, and how long git may take.
+    """How much a code record may hold, and how long git may take."""
 
-    Attributes:
-        file: a file with more bytes is named with its hash, and left out.
-        total: so many bytes are kept in all.
-        hashed: of what is left out, so many bytes are read for their hashes.
-        names: a folder of new files that brings their number above it is left out as a whole.
-        seconds: a git command that does not answer in this time is ended.
-    """
-
-    file: int = 5_000_000
-    total: int = 50_000_000
-    hashed: int = 1_000_000_000
-    names: int = 20_000
-    seconds: float = 10.0
+    file: int = 5_000_000  # bytes; a larger file is left out, and named with its hash
+    total: int = 50_000_000  # bytes that all kept files have together
+    hashed: int = 1_000_000_000  # bytes of left out files that are read for their hashes
+    names: int = 20_000  # new files; the folders that exceed this number are left out as a whole
+    seconds: float = 10.0  # after this time a git command is ended
 
 
 @final
 @dataclass
 class Budget:
-    """What of the limits is left, for all repositories of a record."""
+    """How much of the limits is used, by all repositories of a record together."""
 
     limits: Limits
-    kept: int = 0
-    hashed: int = 0
+    kept: int = 0  # bytes put into the store so far
+    hashed: int = 0  # bytes of left out files that were read so far
 
     def reason_against(self, size: int) -> str | None:
         """Return why a file of this size is left out; None if it fits."""
@@ -70,43 +62,33 @@ class Budget:
 @final
 @dataclass
 class Collection:
-    """Collect the files below a folder.
+    """Collect the files below a folder."""
 
-    Attributes:
-        root: the folder.
-        object_format: the hash of the repository.
-        budget: what may be kept.
-        train_dirs: which files trainings wrote.
-        store: what keeps them.
-        keeps_modes: whether the file system of the folder keeps the mode of a program.
-        files: what the record says of each file.
-        lfs: files that are kept as pointers.
-        differing: files of the commit that are others or gone, and what git calls their content.
-    """
-
-    root: str
-    object_format: str
-    budget: Budget
-    train_dirs: TrainDirs
+    root: str  # the folder of the working tree
+    object_format: str  # the hash function of the repository: sha1 or sha256
+    budget: Budget  # shared with the other repositories of the record
+    train_dirs: TrainDirs  # knows which files runs have written
     store: Store
-    keeps_modes: bool = True
-    files: list[dict[str, Any]] = field(default_factory=list)
-    lfs: list[str] = field(default_factory=list)
+    keeps_modes: bool = True  # whether the file system keeps the executable bit
+    files: list[dict[str, Any]] = field(default_factory=list)  # an entry of the record for each file
+    lfs: list[str] = field(default_factory=list)  # paths of files of which the commit has the LFS pointer
+    # Changed and deleted files of the commit, each with the hash of its present content, for the text of differences.
     differing: dict[str, tuple[Committed, str]] = field(default_factory=dict)
 
     def collect(self, changes: Changes, new: Iterable[str]) -> None:
-        """Keep what differs from the commit; small files first, so that data does not push code out."""
+        """Keep the changed and the new files; small files first, so that data does not push code out."""
         self.lfs += changes.lfs
         for committed in changes.gone:
             self._gone(committed)
         doubtful = {file.path: file for file in changes.doubtful}
+        # Sorted by size: if the budget runs out, it is the large files that are left out.
         for path in sorted({*doubtful, *new}, key=lambda path: (size_now(self.root, path), os.fsencode(path))):
             self._take(path, doubtful.get(path), changes)
         self.files.sort(key=lambda file: os.fsencode(file["path"]))
         self.lfs.sort()
 
     def without_outputs(self, names: list[str], ran: frozenset[str]) -> list[str]:
-        """Return the new files that no training wrote, and not more than may be; what is not kept is named.
+        """Return the new files that no training wrote, up to the limit; the other ones are named in the record.
 
         Args:
             names: of the files.
@@ -116,6 +98,7 @@ class Collection:
         for folder in sorted({*outputs.values()}):
             self.leave_out(f"{folder}/", "new", WHY)
         kept = [name for name in names if name not in outputs]
+        # The files that ran do not count: a folder with thousands of outputs must not take the script away.
         left: set[str] = set()
         for folder, files in too_many([name for name in kept if name not in ran], self.budget.limits.names):
             self.leave_out(f"{folder or '.'}/", "new", f"{len(files)} new files are too many to keep")
@@ -129,7 +112,9 @@ class Collection:
     def _take(self, path: str, committed: Committed | None, changes: Changes) -> None:
         """Keep a file, unless it is as in the commit, or name it."""
         status, size = "new" if committed is None else "changed", size_now(self.root, path)
+        # A file of the commit is read however large it is: only its content says whether it differs.
         why = None if committed else self.budget.reason_against(size)
+        # A file with a secret name continues to `_keep`, which reports the name in place of the size.
         if why and reason_to_leave_out(path, None) is None and not self.budget.may_read(size):
             self.leave_out(path, status, f"{why}; it was not read for a hash either", size=size)
             return
@@ -139,17 +124,20 @@ class Collection:
             self.leave_out(path, status, str(problem), size=size)
             return
         if committed is None:
-            if found is not None:  # else it was deleted meanwhile
+            if found is not None:  # None: the program has deleted the file since git listed it
                 self._keep(path, status, found, found.mode, changes)
             return
         if found is None:
             self._gone(committed)
             return
+        # Where the file system has no executable bit, the mode of the commit counts; a link is a link everywhere.
         mode = found.mode if self.keeps_modes or found.mode not in (FILE, PROGRAM) else committed.mode
         if mode == committed.mode and found.blob == committed.blob:
             return
+        # The commit has a pointer and the file has the content that the pointer names: as LFS has checked it out.
         if changes.pointers.get(path, ("", 0))[0] == found.sha256 and found.mode == committed.mode:
             self.lfs.append(path)
+        # The first three digits of a mode are the kind of the entry: a file that became a link has no diff of lines.
         elif self._keep(path, status, found, mode, changes) and mode[:3] == committed.mode[:3]:
             self.differing[path] = committed, found.blob
 
@@ -157,12 +145,12 @@ class Collection:
         """Keep a file, and return whether it may be kept."""
         facts = {"size": found.size, "sha256": found.sha256, "mode": mode}
         why = self.budget.reason_against(found.size) or ("" if found.content is not None else "it grew meanwhile")
-        # Of what is stored already, and of what is too large, only the name is judged.
+        # A content that is in the store was searched for secrets as it was stored; a too large one is not in memory.
         is_looked_into = not why and not self.store.has(found.sha256, found.size)
         reason = reason_to_leave_out(path, found.content if is_looked_into else None)
         if path in changes.encrypted:
             self.leave_out(path, status, f"its filter {changes.encrypted[path]!r} keeps it secret in the repository")
-        elif reason is not None:  # without its hash, by which a short password could be guessed
+        elif reason is not None:  # named without its hash: a short password could be guessed from it
             self.leave_out(path, status, reason, size=found.size, mode=mode)
         elif why or found.content is None:
             self.leave_out(path, status, why, **facts)

@@ -35,10 +35,13 @@ class CommitFiles:
     @cached_property
     def files(self) -> dict[str, tuple[str, str]] | None:
         """The mode and the object of each file, by its path; None if that is not known."""
+        # A repository before its first commit has no files to differ from.
         if self._commit is None:
             return {}
+        # The name goes into a command line, so a damaged record must not make an option of it.
         for folder in self._folders if _COMMIT.fullmatch(self._commit) else []:
             if not folder.is_dir():
+                # The first folder is the recorded one: its problem is the one to report.
                 self.problem = self.problem or f"{folder}, which had commit {self._commit:.7}, is not there any more"
                 continue
             git = GitCommands(folder, environment=NO_CONFIGURATION)
@@ -53,7 +56,7 @@ class CommitFiles:
 
     @lru_cache(maxsize=64)  # noqa: B019  a comparison asks for a file a few times, and lives a second
     def content(self, path: str) -> bytes | None:
-        """Return what is in a file; None if the commit does not have it, or is not known."""
+        """Return the content of a file; None if the commit does not have it, or is not known."""
         mode, name = (self.files or {}).get(path, ("", ""))
         if not name or mode == SUBMODULE or self._git is None:
             return None
@@ -64,6 +67,6 @@ class CommitFiles:
 
 
 def _entry(line: bytes) -> tuple[str, tuple[str, str]]:
-    told, _, path = line.partition(b"\t")
-    mode, _, name = told.decode().split(" ")
+    facts, _, path = line.partition(b"\t")  # "<mode> blob <hash>\t<path>"
+    mode, _, name = facts.decode().split(" ")
     return path.decode(errors="surrogateescape"), (mode, name)

@@ -1,8 +1,8 @@
-"""Files that git calls unchanged although their bytes are not those of the commit.
+"""Files that git calls unchanged although their bytes differ from the commit.
 
 Line ends, keywords, encodings and filters make other bytes of a file when it is checked out. Where such conversions
-may apply, times and sizes prove nothing: a file is doubtful if its size is not that of its blob, and all are if some
-conversion can keep the size. What the filter of LFS keeps elsewhere is told apart by the pointer that the commit has.
+may apply, times and sizes prove nothing: a file is doubtful if its size differs from its blob's, and every file is
+doubtful if some conversion can keep the size. Files of LFS are recognised by the pointers that the commit has of them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from train_manager.runs.code.clean_room import AS_THEY_ARE, CleanRoom, read_smal
 from train_manager.runs.code.lfs import SIZES, read_pointer
 from train_manager.runs.code.reading import size_now
 
+# A line of `git ls-tree -r -l -z`: mode, blob, size and name.
 _TREE: Final = re.compile(rb"(\d+) blob ([0-9a-f]+) +(\d+|-)\t([^\0]*)\0")
+# Names of filters such as git-crypt and sops: their files are plain text here and encrypted in the repository.
 _ENCRYPTS: Final = re.compile(r"crypt|secret|sops|vault|\bage\b|gpg", re.IGNORECASE)
 
 
 def find_converted(room: CleanRoom, changes: Changes) -> None:
-    """Add to ``changes`` what git calls unchanged although it may differ in its bytes."""
+    """Add the files to ``changes`` that git calls unchanged although their bytes may differ."""
     texts = b"\n".join(_attributes(room, changes))
+    # No attributes and no conversion of line ends: the usual case, which needs neither `ls-tree` nor a filter.
     if not texts.strip() and room.repository.setting("core.autocrlf").lower() in ("", "false", "no", "off", "0"):
         return
     named = {file.path for file in [*changes.doubtful, *changes.gone]} | {*changes.not_checked_out}
@@ -32,18 +35,21 @@ def find_converted(room: CleanRoom, changes: Changes) -> None:
     filters = _filters(room, [*blobs, *changes.new]) if b"filter" in texts else {}
     changes.encrypted = {path: name for path, name in filters.items() if _ENCRYPTS.search(name)}
     _find_pointers(room, changes, [blobs[path] for path, name in filters.items() if name == "lfs" and path in blobs])
+    # An `$Id: ...$` that is expanded again and an encoding of one byte can replace bytes by as many others.
     may_keep_sizes = b"ident" in texts or b"encoding" in texts or {*filters.values()} - {"lfs"}
     for path, (file, size) in blobs.items():
         present = size_now(os.fspath(room.repository.root), path)
         if path in named:
             continue
         if path in changes.pointers and present == changes.pointers[path][1]:
-            changes.lfs.append(path)  # its times say that it is what LFS has put there: gigabytes need not be read
+            # Git calls the file unchanged since LFS wrote it, and its size fits: gigabytes need not be read.
+            changes.lfs.append(path)
         elif present != size or may_keep_sizes:
             changes.doubtful.append(file)
 
 
 def _attributes(room: CleanRoom, changes: Changes) -> Iterator[bytes]:
+    # The places where git looks for attributes, in gitattributes(5).
     user = room.repository
     home = Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"))
     own = user.setting("core.attributesfile")
@@ -55,7 +61,8 @@ def _attributes(room: CleanRoom, changes: Changes) -> Iterator[bytes]:
         if path.endswith(".gitattributes"):
             yield read_small(user.root / path)
     if any(file.path.endswith(".gitattributes") for file in [*changes.doubtful, *changes.gone]):
-        yield b"* text"  # what they said as the files were checked out is not known
+        # The attributes have changed since the files were checked out: a conversion of every file is possible.
+        yield b"* text"
 
 
 def _commit(room: CleanRoom) -> Iterator[tuple[Committed, int]]:
@@ -69,6 +76,7 @@ def _commit(room: CleanRoom) -> Iterator[tuple[Committed, int]]:
 
 def _filters(room: CleanRoom, paths: list[str]) -> dict[str, str]:
     """Return the filter of each file that has one."""
+    # `git check-attr` must see the user's attributes, which AS_THEY_ARE hides from every other command.
     attributes = room.folder / "info" / "attributes"
     attributes.write_bytes(read_small(room.repository.common_folder / "info" / "attributes"))
     try:
@@ -76,11 +84,12 @@ def _filters(room: CleanRoom, paths: list[str]) -> dict[str, str]:
         answers = [*map(os.fsdecode, room.git.run("check-attr", "-z", "--stdin", "filter", feed=feed).split(b"\0"))]
     finally:
         attributes.write_bytes(AS_THEY_ARE)
-    found = zip(answers[0::3], answers[2::3], strict=False)  # between them, each time "filter"
+    found = zip(answers[0::3], answers[2::3], strict=False)  # triples of path, "filter" and its value
     return {path: name for path, name in found if name not in ("unspecified", "unset")}
 
 
 def _find_pointers(room: CleanRoom, changes: Changes, files: list[tuple[Committed, int]]) -> None:
+    # Only blobs as small as a pointer are read.
     small = [file for file, size in files if size in SIZES]
     if not small:
         return

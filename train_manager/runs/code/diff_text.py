@@ -12,7 +12,7 @@ from train_manager.runs.code.git_commands import GitTrouble
 from train_manager.runs.code.patch_text import sections
 from train_manager.runs.code.secret_files import reason_to_leave_out
 
-MOST: Final = 1_000_000  # bytes of a text
+MOST: Final = 1_000_000  # bytes of a text; the sections of further files are left out
 _OPTIONS: Final = (
     *("--patch", "--full-index", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv", "--unified=3"),
     *("--diff-algorithm=myers", "--src-prefix=a/", "--dst-prefix=b/", "--ignore-submodules=all"),
@@ -20,7 +20,7 @@ _OPTIONS: Final = (
 
 
 def text_of_differences(room: CleanRoom, files: Mapping[str, tuple[Committed, str]]) -> bytes:
-    """Return the differences of files, but for what takes a secret away.
+    """Return the differences of files, without the sections of files from which a secret was deleted.
 
     Args:
         room: of the repository.
@@ -29,7 +29,7 @@ def text_of_differences(room: CleanRoom, files: Mapping[str, tuple[Committed, st
     """
     if not files:
         return b""
-    # An index of these files alone, without their times: git compares each by its content, and looks at nothing else.
+    # An index with these files alone and without their times: git compares each by content, and looks at no other.
     own = {"GIT_INDEX_FILE": os.fspath(room.folder / "index-of-differences")}
     entries = b"".join(
         f"{file.mode} {file.blob}\t".encode() + os.fsencode(path) + b"\0" for path, (file, _) in files.items()
@@ -37,19 +37,22 @@ def text_of_differences(room: CleanRoom, files: Mapping[str, tuple[Committed, st
     try:
         room.git.run("update-index", "-z", "--index-info", feed=entries, changes=own)
         text = room.git.run("diff-files", *_OPTIONS, changes=own)
-    except GitTrouble:  # of a partial clone, that lacks the old contents
+    except GitTrouble:  # a partial clone lacks the old contents, and may not fetch them here
         return b""
     shown, size = [], 0
     for path, lines in sections(text):
         part = b"\n".join(lines).rstrip(b"\n") + b"\n"
-        removed = b"\n".join(line[1:] for line in lines if line.startswith(b"-"))  # what it adds is in the file
+        # Added lines were searched for secrets with the file; deleted lines are in no file any more.
+        removed = b"\n".join(line[1:] for line in lines if line.startswith(b"-"))
         size += len(part)
+        # A file that changed after it was stored is left out: the text would contradict the stored content.
         if size <= MOST and _leads_to(lines, files[path][1]) and reason_to_leave_out(path, removed) is None:
             shown.append(part)
     return b"".join(shown)
 
 
 def _leads_to(lines: list[bytes], blob: str) -> bool:
-    """Return whether a part ends at a content; without an ``index`` line only the mode changes."""
+    """Return whether a section of a patch ends at a content."""
+    # Git writes "index <old>..<new> <mode>"; without this line only the mode has changed.
     index = next((line for line in lines if line.startswith(b"index ")), None)
     return index is None or f"..{blob}".encode() in index

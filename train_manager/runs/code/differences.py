@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.runs.code.patch_text import Line, applied, lines_of, shown_base
+from train_manager.runs.code.patch_text import Line, apply_hunks, lines_of, shown_base
 from train_manager.runs.code.recorded_files import notebook_file
 from train_manager.runs.code.versions import Version
 
@@ -87,6 +87,7 @@ def code_differences(first: tuple[Path, Record], second: tuple[Path, Record]) ->
         first: the train_dir, and the record in it.
         second: those of the other run.
     """
+    # Either run's folder may still have the commits of both: runs of one repository share its objects.
     folders = [item.get("path") or "" for _, record in (first, second) for item in record.get("repositories") or ()]
     one, other = (_by_place(*side, folders) for side in (first, second))
     found: list[FileDifference] = []
@@ -107,6 +108,7 @@ def changes_between(one: Sequence[Line], other: Sequence[Line]) -> tuple[Change,
     >>> [str(change) for change in changes_between([b"a", b"lr=0.1", b"b"], [b"a", b"lr=0.2", b"b"])]
     ['line 2: - lr=0.1 + lr=0.2']
     """
+    # The equal lines at both ends are cut off first: SequenceMatcher takes quadratic time.
     start = _common(one, other)
     end = _common(one[start:][::-1], other[start:][::-1])
     parts = one[start : len(one) - end], other[start : len(other) - end]
@@ -131,7 +133,7 @@ def _of_repository(one: Version, other: Version) -> Iterator[FileDifference]:
         if None in states:
             yield FileDifference(path, f"only in the {_order(states[1] is None)} run")
         else:
-            yield FileDifference(path, *_told(one, other, path))
+            yield FileDifference(path, *_describe(one, other, path))
 
 
 def _candidates(one: Version, other: Version) -> set[str]:
@@ -141,7 +143,7 @@ def _candidates(one: Version, other: Version) -> set[str]:
         return recorded
     trees = one.of_commit.files, other.of_commit.files
     if trees[0] is None or trees[1] is None or None in (one.commit, other.commit):
-        return {*one.entries} & {*other.entries}  # all that can be told; _problem says so
+        return {*one.entries} & {*other.entries}  # only the records are known; `_problem` reports it
     return recorded | {path for path in {*trees[0], *trees[1]} if trees[0].get(path) != trees[1].get(path)}
 
 
@@ -156,15 +158,17 @@ def _problem(one: Version, other: Version) -> str:
 
 
 def _state_on_same_commit(side: Version, other: Version, path: str) -> tuple[object, ...] | None:
-    """Return what tells a version of a file from the other: the commit itself need not be known for it."""
+    """Return a value that differs exactly if the two versions of a file differ."""
+    # On the same commit a file that one record does not list is as in the commit, whose objects need not be there.
     if path in side.entries:
         return side.state(path)
     return None if other.entries[path].get("status") == "new" else ("as in the commit",)
 
 
-def _told(one: Version, other: Version, path: str) -> tuple[str, tuple[Change, ...]]:
+def _describe(one: Version, other: Version, path: str) -> tuple[str, tuple[Change, ...]]:
     """Return how a file that both have differs, and at which places."""
     sides = one, other
+    # The first three digits of a mode are the kind of the entry.
     kinds = [str(side.entries.get(path, {}).get("mode"))[:3] for side in sides]
     if LINK in kinds and kinds[0] != kinds[1]:
         return f"a link in the {_order(kinds[0] == LINK)} run, a file in the {_order(kinds[0] != LINK)}", ()
@@ -183,10 +187,11 @@ def _told(one: Version, other: Version, path: str) -> tuple[str, tuple[Change, .
 def _lines(one: Version, other: Version, path: str) -> tuple[Sequence[Line], Sequence[Line]] | None:
     """Return the lines of both versions, if they are known."""
     if one.commit == other.commit:
+        # Both patches stand on one commit, so the lines that both leave alone are equal and need not be known.
         hunks = one.hunks(path), other.hunks(path)
         if hunks[0] is not None and hunks[1] is not None:
             base = shown_base(hunks[0], hunks[1])
-            return applied(base, hunks[0]), applied(base, hunks[1])
+            return apply_hunks(base, hunks[0]), apply_hunks(base, hunks[1])
     contents = one.content(path), other.content(path)
     if contents[0] is None or contents[1] is None:
         return None
@@ -223,7 +228,7 @@ def _change(start: int, removed: Sequence[Line], added: Sequence[Line]) -> Chang
     for texts, lines in ((old, removed), (new, added)):
         if len(lines) > MOST_SHOWN:
             texts.append(f"(and {len(lines) - MOST_SHOWN:,} more lines)")
-    if old == new:  # then the last line of a file has its end in one of them only
+    if old == new:  # as texts: the only difference is a missing newline at the end of one file
         old, new = ([*texts[:-1], texts[-1] + _end(lines[-1])] for texts, lines in ((old, removed), (new, added)))
     return Change(start + 1, tuple(old), tuple(new))
 

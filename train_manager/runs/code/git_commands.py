@@ -20,6 +20,7 @@ from typing import IO, Any, Final, final
 
 from train_manager.telling.errors import InputError
 
+# Options of every command: take no lock of the user's, run no program, and read paths literally.
 _OPTIONS: Final = (
     "--no-optional-locks",
     "--no-replace-objects",
@@ -36,7 +37,7 @@ _ENVIRONMENT: Final = {
     "SSH_ASKPASS": "true",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_LAZY_FETCH": "1",
-    "GIT_ALLOW_PROTOCOL": "",  # nor by a git that is older than this variable
+    "GIT_ALLOW_PROTOCOL": "",  # a git older than GIT_NO_LAZY_FETCH can still not fetch: every protocol is forbidden
     "GIT_PAGER": "cat",
     "GIT_EDITOR": "true",
 }
@@ -44,15 +45,15 @@ NO_CONFIGURATION: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM
 _starting: Final = threading.RLock()
 """Held while GitPython is imported and while a process is made.
 
-A worker that is forked from another thread at that moment would keep our end of a pipe, so that git seems to write on,
-or find a module for ever half imported.
+Otherwise another thread could fork a worker in between. The worker would inherit the write end of git's pipe, so that
+the end of git's output is never seen, or inherit a module that stays half imported.
 """
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)
 
 
 class GitTrouble(InputError):
-    """Git could not be asked, or did not answer; ``what`` is the reason in words."""
+    """Git could not be run, or did not answer; ``what`` is the reason in words."""
 
 
 @final
@@ -73,7 +74,7 @@ class GitCommands:
     def run(
         self, *arguments: str, feed: bytes | None = None, fine: Collection[int] = (0,), changes: Mapping[str, str] = {}
     ) -> bytes:
-        """Return what a command writes.
+        """Return the output of a command.
 
         Args:
             arguments: the command and its arguments.
@@ -92,17 +93,17 @@ class GitCommands:
     def answer(
         self, *arguments: str, feed: bytes | None = None, changes: Mapping[str, str] = {}
     ) -> tuple[int, bytes, bytes]:
-        """Return the exit code of a command, what it writes, and what it complains about.
+        """Return the exit code of a command, its output and its error output.
 
         Raises:
             GitTrouble: git is not there, or did not answer in time.
         """
-        # Not a pipe: a worker that is forked meanwhile would keep its end, and git would wait for more.
+        # A file in place of a pipe: a worker forked meanwhile would keep the write end, and git would wait for more.
         with tempfile.TemporaryFile() as given:
             given.write(feed or b"")
             given.seek(0)
-            handle = self._started(arguments, given, {**self.environment, **changes})
-            process = handle.proc  # the handle ends it as it goes: it has to live as long
+            handle = self._start(arguments, given, {**self.environment, **changes})
+            process = handle.proc  # GitPython ends the process as soon as `handle` is deleted: keep both names
             try:
                 output, complaint = process.communicate(timeout=self.seconds)
             except subprocess.TimeoutExpired:
@@ -111,12 +112,12 @@ class GitCommands:
                 _end(process)
         return process.returncode, output, complaint
 
-    def _started(self, arguments: Sequence[str], given: IO[bytes], environment: Mapping[str, str]) -> Any:
+    def _start(self, arguments: Sequence[str], given: IO[bytes], environment: Mapping[str, str]) -> Any:
         git = git_module(self.seconds)
         program = os.fspath(git.cmd.Git.GIT_PYTHON_GIT_EXECUTABLE or "git")
         command = [*_without_variables(environment), program, *_OPTIONS, "-C", os.fspath(self.folder), *arguments]
         try:
-            # Not `kill_after_timeout`: it looks for children with `ps`, and then waits for those that it has not found.
+            # Not GitPython's `kill_after_timeout`: it finds children with `ps`, and waits for any that `ps` has missed.
             with _starting:
                 return git.cmd.Git(self.folder).execute(
                     command,
@@ -124,7 +125,7 @@ class GitCommands:
                     as_process=True,
                     env={**environment, "PATH": _search_path()},
                     shell=False,
-                    start_new_session=True,  # no terminal to ask at, and one group to end
+                    start_new_session=True,  # no terminal for questions; one process group to kill
                 )
         except git.exc.GitCommandNotFound:
             raise GitTrouble("git is not installed") from None
@@ -137,6 +138,7 @@ def git_module(seconds: float = 10.0) -> Any:
         GitTrouble: GitPython or git is not there, or git does not answer in time.
     """
     is_there = _is_gitpython_there()
+    # GitPython runs `git version` as it is imported, without a time limit.
     if "git" not in sys.modules and is_there:
         _require_an_answer(seconds)
     with _starting, _absolute_git():
@@ -151,7 +153,7 @@ def git_module(seconds: float = 10.0) -> Any:
 
 
 def _require_an_answer(seconds: float) -> None:
-    """Ask for the version before GitPython does, which would wait for ever."""
+    """Ask for the version with a time limit, before GitPython asks without one."""
     program = os.environ.get("GIT_PYTHON_GIT_EXECUTABLE") or "git"
     try:
         with _starting:
@@ -195,7 +197,7 @@ def _is_gitpython_there() -> bool:
         spec = importlib.util.find_spec("git")
     except (ImportError, ValueError):
         return False
-    if spec is None or spec.origin is None:  # a folder called git, without code
+    if spec is None or spec.origin is None:  # a namespace package: some folder is called git and has no code
         return False
     folders = [folder for folder in spec.submodule_search_locations or () if os.path.isdir(folder)]
     if spec.submodule_search_locations and (not folders or os.path.isfile(os.path.join(folders[0], "cmd.py"))):
@@ -210,9 +212,10 @@ def _search_path() -> str:
 
 @contextlib.contextmanager
 def _absolute_git() -> Iterator[None]:
-    """Let the import of GitPython start the git that is asked later on."""
+    """Let the import of GitPython start the same git as the later commands."""
     name = "GIT_PYTHON_GIT_EXECUTABLE"
     found = shutil.which("git", path=_search_path())
+    # Only a relative folder in PATH could make the import find another git, such as one in the working folder.
     if name in os.environ or found is None or all(map(os.path.isabs, os.get_exec_path())):
         yield
         return
@@ -225,14 +228,14 @@ def _absolute_git() -> Iterator[None]:
 
 def _without_variables(environment: Mapping[str, str]) -> list[str]:
     """``env`` in front of the command, if this process has variables that would lead git elsewhere (as in a hook)."""
-    # GitPython adds variables to those of this process and cannot take any away.
+    # GitPython adds variables to the environment of this process, and cannot take any away.
     unwanted = [name for name in os.environ if name.startswith("GIT_") and name not in environment]
     return ["env", *(part for name in sorted(unwanted) for part in ("-u", name))] if unwanted else []
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        # The whole group: git may wait for a program that it has started.
+        # The whole process group: git may wait for a program that it has started.
         with contextlib.suppress(ProcessLookupError, PermissionError, AttributeError):  # only POSIX has groups
             os.killpg(process.pid, signal.SIGKILL)
         process.kill()

@@ -9,7 +9,7 @@ from typing import Final
 
 from train_manager.runs.code.repository import Repository
 
-SIZES: Final = range(100, 1025)  # of a pointer, as LFS itself limits them
+SIZES: Final = range(100, 1025)  # bytes of a pointer; git LFS takes nothing longer for one
 _POINTER: Final = re.compile(
     rb"version https://(?:git-lfs|hawser)[^\n]*\n(?:ext-[^\n]*\n)*oid sha256:([0-9a-f]{64})\nsize (\d+)\n?"
 )
@@ -33,6 +33,7 @@ def content_of(digest: str, repository: Repository, file: Path) -> Path | None:
         repository: where LFS may keep it.
         file: the file in the working tree that had it.
     """
+    # The cache of LFS first, whose files do not change; then the file itself, which the user may have edited.
     for place in (repository.common_folder / "lfs" / "objects" / digest[:2] / digest[2:4] / digest, file):
         try:
             with open(place, "rb") as opened:

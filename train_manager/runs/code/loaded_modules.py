@@ -34,6 +34,7 @@ def code_folder() -> Path:
     script = entry_script()
     if script is None:
         return Path.cwd()
+    # Python sets `__spec__` of the main module only for `python -m`; each dot in its name is one folder further up.
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     depth = str(getattr(spec, "name", "")).count(".") if spec is not None else 0
     return script.parents[min(depth, len(script.parents) - 1)]
@@ -47,21 +48,23 @@ def loaded_files(folder: Path | None = None) -> list[Path]:
     """
     root = (code_folder() if folder is None else folder).resolve()
     script = entry_script()
+    # A copy of the modules: another thread may import one meanwhile, and a changed dict cannot be iterated.
     files = {script, *map(_file_of, list(sys.modules.values()))} - {None}
     return sorted(path for path in files if path and path.is_relative_to(root) and not _is_installed(path))
 
 
 def _file_of(module: ModuleType | None) -> Path | None:
-    """Return the file of a module; None if it has none, as what comes out of a zip file has."""
+    """Return the file of a module; None if it has none on disk, such as a module out of a zip file."""
     try:
-        # Not by getattr, by which a lazy module would be imported here, while the training runs.
+        # Not getattr: it would make a lazy module import itself here, while the training runs.
         name = object.__getattribute__(module, "__dict__").get("__file__")
         return _path(name) if isinstance(name, str) else None
-    except Exception:  # a module may be any object
+    except Exception:  # programs put any object into sys.modules, and its attributes may raise anything
         return None
 
 
 def _path(name: str) -> Path | None:
+    # Only the folder is resolved: a file that is a link keeps the name under which the program imported it.
     folder, file = os.path.split(os.path.abspath(name))
     path = Path(_real(folder), file)
     return path if path.is_file() else None

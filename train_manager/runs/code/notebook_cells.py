@@ -1,6 +1,6 @@
-"""The cells of a notebook that ran, in their order: the code of a training that no file has.
+"""The cells of a notebook that ran, in their order: the code of a run that no file has.
 
-IPython is never imported here: where it is not, there are no cells.
+IPython is never imported here: without it in sys.modules there are no cells.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from train_manager.runs.code.secret_files import redacted
 
 _HEAD: Final = "# The cells of a notebook that ran, in the order in which they ran."
 _OF_IPYTHON: Final = "# only in IPython: "
+# The head of a script with cells that await at their top level, which plain Python does not allow.
 _RUNS_WHAT_AWAITS: Final = """
 import ast as _ast, asyncio as _asyncio, atexit as _atexit
 _loop = _asyncio.new_event_loop()
@@ -27,8 +28,10 @@ def _run_cell(cell):  # one that awaits outside of a function
 _MAGICS: Final = (
     "bash cmd html javascript js latex markdown perl ruby script sh svg system sx writefile file cython sql"
 )
-_NO_PYTHON: Final = frozenset(_MAGICS.split())  # magics of cells whose body is another language, or becomes a file
+_NO_PYTHON: Final = frozenset(_MAGICS.split())  # cell magics whose body is another language, or is written to a file
+# Escape sequences in strings except escaped quotes, which are needed to find the ends of strings.
 _ESCAPE: Final = re.compile(r"\\(?:\\|N\{[^}]*\}|[^\n'\"])")
+# Lines that only IPython runs: `%magic`, `!command`, `?help`, `x = %magic`, `x = !command`, `name?` and `name??`.
 _MAGIC: Final = re.compile(r"(?P<indent>\s*)(?:[%!?]|[\w.,\s\[\]'\"]+=\s*[%!]|.*[\w)]\?{1,2}\s*$)")
 
 
@@ -40,7 +43,7 @@ def cells_that_ran() -> list[str]:
     ipython = sys.modules.get("IPython")
     shell: Any = getattr(ipython, "get_ipython", lambda: None)()
     history = getattr(getattr(shell, "history_manager", None), "input_hist_raw", [])
-    return [cell for cell in list(history)[1:] if isinstance(cell, str) and cell.strip()]  # the first is never a cell
+    return [cell for cell in list(history)[1:] if isinstance(cell, str) and cell.strip()]  # IPython puts "" first
 
 
 def as_script(cells: Sequence[str]) -> str:
@@ -66,18 +69,19 @@ def as_script(cells: Sequence[str]) -> str:
 
 def _as_python(cell: str) -> str:
     cell = cell.rstrip()
-    if (script := _as_script(cell)) is not None:  # so a line of a text that begins with % stays
+    # Valid Python stays as it is, also if a line of a string in it begins with %.
+    if (script := _as_script(cell)) is not None:
         return script
     lines = cell.split("\n")
     if lines[0].startswith("%%") and lines[0][2:].split()[0:1] and lines[0][2:].split()[0] in _NO_PYTHON:
-        return _told(lines)
+        return _comment_out(lines)
     script = _as_script("\n".join(_without_magics(lines)))
-    return f"# it is not Python\n{_told(lines)}" if script is None else script
+    return f"# it is not Python\n{_comment_out(lines)}" if script is None else script
 
 
 def _as_script(text: str) -> str | None:
-    """Return what runs a text in a script: itself, if it awaits nothing; None if it is not Python."""
-    # Strange escapes would be warned of once more, and warnings cannot be held back in one thread alone.
+    """Return a cell as code of a script: as it is, if it awaits nothing; None if it is not Python."""
+    # Without invalid escapes: `ast.parse` would warn of them again, and warnings cannot be silenced for one thread.
     plain = _ESCAPE.sub(" ", text)
     try:
         awaits = _awaits(ast.parse(plain))
@@ -85,6 +89,7 @@ def _as_script(text: str) -> str | None:
         return None
     if not awaits:
         return text
+    # Raw triple quotes keep the cell readable; `repr` is for a cell that has both kinds of them.
     quotes = next((quotes for quotes in ("'''", '"""') if quotes not in text), None)
     return f"_run_cell(r{quotes}\n{text}\n{quotes})" if quotes else f"_run_cell({text!r})"
 
@@ -93,6 +98,7 @@ def _awaits(tree: ast.AST) -> bool:
     """Return whether something waits at the top level."""
     if isinstance(tree, ast.Await | ast.AsyncFor | ast.AsyncWith):
         return True
+    # An await inside of a function, a lambda or a generator runs when that is called or iterated.
     if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.GeneratorExp):
         return False
     if isinstance(tree, ast.comprehension) and tree.is_async:
@@ -101,17 +107,18 @@ def _awaits(tree: ast.AST) -> bool:
 
 
 def _without_magics(lines: list[str]) -> Iterator[str]:
-    goes_on, indent = False, ""  # a command of several lines, each but the last ending with a backslash
+    # `continues`: the line before ended with a backslash, so that this line belongs to the same command.
+    continues, indent = False, ""
     for line in lines:
         match = _MAGIC.match(line)
-        if not goes_on and match is None:
+        if not continues and match is None:
             yield line
             continue
-        indent = indent if goes_on or match is None else match["indent"]
-        goes_on = line.rstrip().endswith("\\")
-        # In a block that has nothing else, a comment alone would not be Python.
+        indent = indent if continues or match is None else match["indent"]
+        continues = line.rstrip().endswith("\\")
+        # A block needs a statement: with a comment alone in it the script would not be Python.
         yield f"{indent}{'pass  ' if indent else ''}{_OF_IPYTHON}{redacted(line.strip())}"
 
 
-def _told(lines: Sequence[str]) -> str:
+def _comment_out(lines: Sequence[str]) -> str:
     return "\n".join(f"{_OF_IPYTHON}{redacted(line)}".rstrip() for line in lines)

@@ -28,6 +28,7 @@ class OldPayload:
     """
 
     def __init__(self, train_dir: Path, repository: Mapping[str, Any]) -> None:
+        # The name comes from a file that others may have written: only a folder directly in code/ is accepted.
         name = repository.get("payload")
         folder = train_dir / name if isinstance(name, str) and _NAME.fullmatch(name) else None
         self.folder = folder.absolute() if folder is not None and folder.is_dir() else None
@@ -49,10 +50,11 @@ class OldPayload:
             return None
         if member.issym():
             content = os.fsencode(member.linkname)
-        elif not member.isreg() or member.issparse():  # a sparse one may be of any length
+        elif not member.isreg() or member.issparse():  # a small archive can claim a sparse file of any length
             return None
         else:
             with open(self.folder / _ARCHIVE, "rb") as archive:
+                # Read at the recorded offset: tarfile would search the archive from its start for each member.
                 archive.seek(member.offset_data)
                 content = archive.read(member.size)
         return content if hashlib.sha256(content).hexdigest() == file.get("sha256") else None

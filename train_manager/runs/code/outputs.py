@@ -1,4 +1,4 @@
-"""Files that lie in a repository and are not its code: folders that trainings write, and thousands of others."""
+"""Files that lie in a repository and are not its code: folders that runs write, and thousands of others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Final, final
 
 WHY: Final = "a training writes this folder"
+# Files and folders of a train_dir, for train_dirs in which the code itself lies.
 _OWN_FILES: Final = re.compile(
     r"(run\.json|metrics\.sqlite[\w-]*|report\.html|\.lock)\Z"
     r"|(checkpoints/|plots/)|(code/(?:[0-9a-f]{32}/|files/(?=\.?[0-9a-f]{64})))"
     r"|code/[0-9a-f]{16}(?:-\d+)?\.(?:json|diff|py)\Z"
 )
-_WRITTEN: Final = re.compile(r"step-|[0-9a-f]{16}\.json\Z")  # of a checkpoint, and the record of code
+_WRITTEN: Final = re.compile(r"step-|[0-9a-f]{16}\.json\Z")  # names that only a training writes
 
 
 @final
@@ -24,15 +25,17 @@ class TrainDirs:
     Args:
         root: the folder of the working tree.
         train_dir: the folder of the training that asks.
-        folder: where its code is; a train_dir that holds it is left out only as far as trainings write in it.
+        folder: where its code is; a train_dir that holds it is left out only as far as runs write in it.
     """
 
     def __init__(self, root: Path, train_dir: Path, folder: Path) -> None:
         self._root = root
         real, own, code = (os.path.realpath(path) for path in (root, train_dir, folder))
+        # The folders from the code up to the root of the repository.
         above = [place for place in (code, *map(str, Path(code).parents)) if _name_in(real, place) is not None]
         names = {place: _name_in(real, place) or "" for place in above}
-        # Files that lie around the code are those of the user, but for what a training writes among them.
+        # A folder that holds the code is never left out as a whole: only files with the names of `_OWN_FILES` are.
+        # The train_dir that holds a folder, by the folder: filled as files are asked about, to look once per folder.
         self._known: dict[str, str | None] = {"": None, **dict.fromkeys(names.values())}
         around = [name for place, name in names.items() if place == own or _is_train_dir(Path(place))]
         self._around_the_code = [f"{name}/" if name else "" for name in around]
@@ -60,13 +63,14 @@ def too_many(names: Sequence[str], limit: int) -> Iterator[tuple[str, list[str]]
     [('data', ['data/1', 'data/2', 'data/3'])]
     """
     folder, excess = "", len(names) - limit
+    # Descend into the largest folder until no single folder below is large enough to leave out alone.
     while excess > 0:
         parts = sorted(_parts(folder, names).items(), key=lambda part: (-len(part[1]), part[0]))
         (largest, files), *_ = parts
         if len(files) >= excess and largest != folder:
-            folder, names = largest, files  # it is enough to leave out something of this one
+            folder, names = largest, files  # leaving out some files of this folder is enough
         elif folder and largest != folder:
-            yield folder, list(names)  # and not thousands of small folders one by one
+            yield folder, list(names)  # as a whole: the record would name thousands of its folders one by one
             return
         else:
             for name, files in parts:
@@ -76,7 +80,7 @@ def too_many(names: Sequence[str], limit: int) -> Iterator[tuple[str, list[str]]
 
 
 def _parts(folder: str, names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the files by the folder directly below, and those that lie in this one by its own name."""
+    """Return the files by the folder directly below that they are in; files of the folder itself by its own name."""
     start = len(folder) + 1 if folder else 0
     found: dict[str, list[str]] = {}
     for name in names:
@@ -93,11 +97,11 @@ def _is_train_dir(folder: Path) -> bool:
             return b'"train-manager/run"' in file.read(1000)
     except OSError:
         pass
-    names = [*_listed(folder / "checkpoints"), *_listed(folder / "code")]
+    names = [*_names_in(folder / "checkpoints"), *_names_in(folder / "code")]
     return any(map(_WRITTEN.match, names))
 
 
-def _listed(folder: Path) -> list[str]:
+def _names_in(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""A patch as git writes it, read as lines: which lines of a file it takes away, and what comes in their place.
+"""A patch as git writes it, read as lines: the lines of a file that it deletes, and the lines that it adds.
 
 Nothing is restored from it: a comparison shows the lines that differ also where git, or the commit that a patch stands
 on, is not there any more.
@@ -19,24 +19,20 @@ _BEGIN: Final = b"diff --git "
 _HUNK: Final = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _LINE_END: Final = re.compile(rb"(?<=\n)")
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3}|.)")
+# Which side of a hunk a line of the patch belongs to, by its first character.
 _SIDES: Final = {b" ": ("old", "new"), b"-": ("old",), b"+": ("new",)}
+# The escapes that git writes in quoted paths, as in C.
 _LETTERS: Final = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
 
 @final
 @dataclass
 class Hunk:
-    """Lines that stand in the place of others.
+    """Lines of a file that a patch replaces, and the lines that replace them."""
 
-    Attributes:
-        begins: how many lines of the old file come before.
-        old: the lines of the old file, with those around the change.
-        new: the lines of the new file.
-    """
-
-    begins: int
-    old: list[bytes] = field(default_factory=list)
-    new: list[bytes] = field(default_factory=list)
+    begins: int  # number of lines of the old file before it
+    old: list[bytes] = field(default_factory=list)  # lines of the old file, with the unchanged lines around them
+    new: list[bytes] = field(default_factory=list)  # lines of the new file, with the unchanged lines around them
 
 
 def hunks_by_path(patch: bytes) -> dict[str, list[Hunk] | None]:
@@ -48,7 +44,7 @@ def hunks_by_path(patch: bytes) -> dict[str, list[Hunk] | None]:
     """
     found: dict[str, list[Hunk] | None] = {}
     for path, lines in sections(patch):
-        found[path] = None if path in found else _hunks_of(lines)  # a file that became a link has two parts
+        found[path] = None if path in found else _hunks_of(lines)  # None: a file that became a link has two sections
     return found
 
 
@@ -60,10 +56,10 @@ def sections(patch: bytes) -> Iterator[tuple[str, list[bytes]]]:
         yield _path(lines[start]), lines[start:end]
 
 
-def applied(base: Sequence[Line], hunks: Iterable[Hunk]) -> list[Line]:
+def apply_hunks(base: Sequence[Line], hunks: Iterable[Hunk]) -> list[Line]:
     """Return the lines of a file with the changes of a patch.
 
-    >>> applied([b"a", 2, 3, b"d"], [Hunk(begins=1, old=[b"x", b"y"], new=[b"z"])])
+    >>> apply_hunks([b"a", 2, 3, b"d"], [Hunk(begins=1, old=[b"x", b"y"], new=[b"z"])])
     [b'a', b'z', b'd']
     """
     result: list[Line] = []
@@ -80,6 +76,7 @@ def shown_base(*patches: Sequence[Hunk]) -> list[Line]:
     >>> shown_base([Hunk(begins=1, old=[b"x"])], [Hunk(begins=3, old=[b"y"])])
     [0, b'x', 2, b'y']
     """
+    # Old lines only, by their number in the commit's file: both patches show the same content there.
     known: Mapping[int, bytes] = {
         hunk.begins + number: line for hunks in patches for hunk in hunks for number, line in enumerate(hunk.old)
     }
@@ -104,12 +101,12 @@ def _hunks_of(lines: Sequence[bytes]) -> list[Hunk] | None:
 
 def _hunks(lines: Sequence[bytes]) -> Iterator[Hunk]:
     hunk: Hunk | None = None
-    sides: list[list[bytes]] = []  # those that the last line was added to
+    sides: list[list[bytes]] = []  # the sides of the hunk that the line before was added to
     for line in lines:
         if match := _HUNK.match(line):
             if hunk is not None:
                 yield hunk
-            hunk = Hunk(int(match[1]) - (match[2] != b"0"))  # of no lines, the number is of the line before them
+            hunk = Hunk(int(match[1]) - (match[2] != b"0"))  # "-5,0": no old lines, and 5 is the line before
         elif hunk is not None and line[:1] in _SIDES:
             sides = [getattr(hunk, side) for side in _SIDES[line[:1]]]
             for side in sides:
@@ -122,14 +119,15 @@ def _hunks(lines: Sequence[bytes]) -> Iterator[Hunk]:
 
 
 def _path(line: bytes) -> str:
-    """Return the path of ``diff --git a/path b/path``: both names are the same, as renames are not looked for."""
+    """Return the path in a line ``diff --git a/path b/path``."""
+    # Without renames both halves are equal, so the path may hold spaces.
     names = line.removeprefix(_BEGIN)
     name = names[: len(names) // 2]
     if name.startswith(b'"'):
-        name = _ESCAPED.sub(_unescaped, name[1:-1])
+        name = _ESCAPED.sub(_unescape, name[1:-1])
     return name[2:].decode(errors="surrogateescape")
 
 
-def _unescaped(match: re.Match[bytes]) -> bytes:
-    told = match[1]
-    return bytes([int(told, 8)]) if len(told) == 3 else _LETTERS.get(told, told)
+def _unescape(match: re.Match[bytes]) -> bytes:
+    escaped = match[1]
+    return bytes([int(escaped, 8)]) if len(escaped) == 3 else _LETTERS.get(escaped, escaped)

@@ -8,6 +8,7 @@ import stat
 from dataclasses import dataclass
 from typing import BinaryIO, Final, final
 
+# The modes of git; of the permission bits it keeps only whether the owner may execute the file.
 LINK: Final = "120000"
 PROGRAM: Final = "100755"
 FILE: Final = "100644"
@@ -17,21 +18,13 @@ _PIECE: Final = 1 << 20
 @final
 @dataclass(frozen=True)
 class FileNow:
-    """A file or a link.
+    """A file or a link, as one reading has found it."""
 
-    Attributes:
-        mode: as git writes it.
-        size: in bytes.
-        sha256: of its content; of a link, of its target.
-        blob: what git calls this content.
-        content: None if it is longer than was asked for.
-    """
-
-    mode: str
-    size: int
-    sha256: str
-    blob: str
-    content: bytes | None
+    mode: str  # LINK, PROGRAM or FILE
+    size: int  # bytes of the content
+    sha256: str  # hash of the content; the content of a link is its target
+    blob: str  # git's hash of the content, which git computes with a header before it
+    content: bytes | None  # None if it is longer than the reader asked for
 
 
 class Unreadable(Exception):
@@ -39,7 +32,7 @@ class Unreadable(Exception):
 
 
 def read_now(root: str, path: str, *, keep: int, object_format: str = "sha1") -> FileNow | None:
-    """Return what a file is now, or None if it is not there (or a folder is).
+    """Return mode, hash and content of a file as it is now; None if it is not there, or is a folder.
 
     Args:
         root: the folder of the working tree.
@@ -59,7 +52,7 @@ def read_now(root: str, path: str, *, keep: int, object_format: str = "sha1") ->
             return _of_bytes(os.fsencode(os.readlink(full)), LINK, object_format)
         if not stat.S_ISREG(found.st_mode):
             raise Unreadable("it is a pipe, a socket or a device")
-        # Not blocking, because it may have become a pipe by now.
+        # O_NONBLOCK: the file may have become a pipe since lstat, and opening a pipe waits for its writer.
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         with open(os.open(full, flags), "rb") as file:
             return _of_file(file, keep, object_format)
@@ -82,6 +75,7 @@ def _of_file(file: BinaryIO, keep: int, object_format: str) -> FileNow:
     mode = PROGRAM if found.st_mode & stat.S_IXUSR else FILE
     if found.st_size <= keep:
         return _of_bytes(file.read(), mode, object_format)
+    # A large file is hashed piece by piece, and not held in memory.
     content, blob = hashlib.sha256(), hashlib.new(object_format, b"blob %d\0" % found.st_size)
     size = 0
     while piece := file.read(_PIECE):

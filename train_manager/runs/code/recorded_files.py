@@ -1,4 +1,4 @@
-"""The files that a code record holds: what is told of each, and what was in it."""
+"""The files of a code record: the facts and the content of each."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from train_manager.files.strict_json import strict_json
 from train_manager.runs.code.old_payload import OldPayload
 from train_manager.runs.code.outputs import WHY
 from train_manager.runs.code.patch_text import Hunk, hunks_by_path
-from train_manager.runs.code.store import CODE, kept
+from train_manager.runs.code.store import CODE, read_stored
 from train_manager.telling.errors import CheckpointError
 
 SCHEMA: Final = "train-manager/code"
 VERSION: Final = 2
-MOST_BYTES: Final = 4_000_000  # of a file, or a tenth of a text of differences, that is looked into
+MOST_BYTES: Final = 4_000_000  # larger files are not compared by lines; a text of differences may be ten times as large
+# Names of files that a record may point to: in code/, or in one folder of it.
 _BESIDE: Final = re.compile(rf"{CODE}/(?:[\w-]+/)?[\w-]+\.\w+")
-
-
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -34,6 +33,7 @@ def _is_content(value: Any) -> bool:
     return isinstance(value, dict) and NAME.fits(value.get("sha256")) and NUMBER.fits(value.get("size"))
 
 
+# The fields that the readers use. For a restoration, the fields marked `required` must be there.
 _RECORD: Final[Shape] = {
     "reason": NAME,
     "notebook": OBJECT,
@@ -68,8 +68,8 @@ def read_code_record(train_dir: Path, run: str, *, is_whole: bool = False) -> di
         CheckpointError: it is damaged, or of a newer version.
     """
     path = train_dir / CODE / f"{run}.json"
-    if path.name != f"{run}.json":
-        return None  # a name that leads elsewhere
+    if path.name != f"{run}.json":  # the id of the run has a slash in it, and the path leads elsewhere
+        return None
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -86,7 +86,7 @@ def read_code_record(train_dir: Path, run: str, *, is_whole: bool = False) -> di
 
 
 def changed_files(repository: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Return what is told of the files that are not as in the commit; folders that trainings write do not count.
+    """Return the entries of the files that differ from the commit, without folders that runs write.
 
     >>> left_out = {"path": "runs/first/", "how": "left out", "why": "a training writes this folder"}
     >>> [*changed_files({"files": [left_out, {"path": "train.py", "how": "patch"}]})]
@@ -114,7 +114,7 @@ class RecordedFiles:
     """What a record holds of one repository.
 
     Attributes:
-        entries: what is told of each file that is not as in the commit, by its path.
+        entries: the entry of each file that differs from the commit, by its path.
         old: what a record of version 1 keeps.
     """
 
@@ -128,17 +128,18 @@ class RecordedFiles:
     @cached_property
     def hunks(self) -> dict[str, list[Hunk] | None]:
         """What the differences do to each file, None to a binary one; nothing if they are missing or too large."""
+        # A record of version 1 has a patch in its folder; version 2 has a text of differences beside the record.
         text = self._diff.read_bytes() if self._diff else self.old.patch
         return hunks_by_path(text) if len(text) <= 10 * MOST_BYTES else {}
 
     @property
     def not_checked_out(self) -> bytes:
         """The names of files that a sparse checkout had left out, each with a zero after it."""
-        told = self._not_checked_out
-        return (kept(self._train_dir, told["sha256"], told["size"]) or b"") if told else self.old.not_checked_out
+        entry, train_dir = self._not_checked_out, self._train_dir
+        return (read_stored(train_dir, entry["sha256"], entry["size"]) or b"") if entry else self.old.not_checked_out
 
     def content(self, file: Mapping[str, Any]) -> bytes | None:
-        """Return what was in a file that the record keeps; None if it does not, or is damaged."""
+        """Return the content of a file; None if the record does not keep it, or is damaged."""
         if file["how"] == "stored":
-            return kept(self._train_dir, file["sha256"], file["size"])
+            return read_stored(self._train_dir, file["sha256"], file["size"])
         return self.old.content(file) if file["how"] == "archive" else None

@@ -1,4 +1,4 @@
-"""What a repository says of itself: where it is, its commit, its remotes, what it is in the middle of.
+"""The facts of a repository: where it is, its commit, its remotes, and unfinished operations such as a merge.
 
 Its settings are read as data; nothing that they name is run.
 """
@@ -16,7 +16,9 @@ from train_manager.runs.code.git_commands import GitCommands, GitTrouble, first_
 from train_manager.runs.code.secret_files import redacted
 
 NO_REPOSITORY: Final = "not in a git repository"
-_NEXT: Final = "--train-manager-next"  # rev-parse repeats what it does not know, so this parts its answers
+# `git rev-parse` prints an option that it does not know: between the questions, this option separates the answers.
+_NEXT: Final = "--train-manager-next"
+# Files in the git folder that exist while an operation is unfinished.
 _STATES: Final = {
     "merge": ("MERGE_HEAD",),
     "rebase": ("rebase-merge", "rebase-apply"),
@@ -29,30 +31,21 @@ _STATES: Final = {
 @final
 @dataclass(frozen=True)
 class Repository:
-    """A repository and its working tree, as it is now.
+    """A repository and its working tree, as it is now."""
 
-    Attributes:
-        root: the folder of the working tree.
-        git_folder: where this working tree's index and HEAD are.
-        common_folder: where the objects are; not ``git_folder`` if there are several working trees.
-        object_format: ``sha1`` or ``sha256``.
-        commit: None if there is not a commit yet.
-        branch: None if HEAD is detached.
-        settings: all settings, names as git shows them (lower-case, but for the part in the middle).
-    """
-
-    root: Path
-    git_folder: Path
-    common_folder: Path
-    object_format: str
+    root: Path  # the folder of the working tree
+    git_folder: Path  # holds the index and HEAD of this working tree
+    common_folder: Path  # holds the objects; differs from git_folder in a tree that `git worktree` has made
+    object_format: str  # sha1 or sha256
     is_shallow: bool
-    commit: str | None
-    branch: str | None
+    commit: str | None  # None before the first commit
+    branch: str | None  # None if HEAD is detached
+    # All values of each setting, by its name: lower-case except for a subsection, as in remote.Origin.url.
     settings: Mapping[str, tuple[str, ...]]
 
     @property
     def state(self) -> list[str]:
-        """What the repository is in the middle of: ``merge``, ``rebase`` and so on."""
+        """The unfinished operations of the repository: ``merge``, ``rebase`` and so on."""
         return [
             state for state, names in _STATES.items() if any(os.path.lexists(self.git_folder / name) for name in names)
         ]
@@ -68,7 +61,7 @@ class Repository:
         return dict(sorted(found.items()))
 
     def setting(self, name: str, default: str = "") -> str:
-        """Return the value that counts of a setting."""
+        """Return the value of a setting that counts: the last one."""
         return self.settings.get(name, (default,))[-1]
 
     def flag(self, name: str, default: bool) -> bool:
@@ -125,8 +118,10 @@ def without_credentials(address: str) -> str:
     start, separator, rest = address.partition("://")
     if separator:
         is_ssh = start.endswith("ssh")
-        # A password may hold @ and / itself: the last @ is the end of it for certain.
+        # A password may hold @ and / itself: only the last @ is certain to be its end.
         user, at, place = rest.rpartition("@")
+        # The user of an ssh address is a part of the place, as in ssh://git@example.com; of other addresses it may be a
+        # token.
         kept = user + at if is_ssh and re.fullmatch(r"[\w.-]+", user) else ""
         address = f"{start}://{kept}{re.split(r'[?#;]', place)[0]}"
     elif short := re.fullmatch(r"/*[^/@]*:[^/]*@(.*)", address, re.DOTALL):  # name:password@host:path
@@ -144,7 +139,7 @@ def _require_own_files(git: GitCommands, root: Path, git_folder: Path) -> None:
     """
     if Path(os.path.realpath(git.folder)).is_relative_to(os.path.realpath(root)):
         place = root / ".git"
-        if not place.is_dir():  # a file that names the git folder, as of a submodule
+        if not place.is_dir():  # .git is a file that names the git folder, as in a submodule
             _, answer, _ = GitCommands(root, seconds=git.seconds).answer("rev-parse", "--absolute-git-dir")
             place = _path(root, os.fsdecode(answer).removesuffix("\n"))
         if os.path.realpath(place) == os.path.realpath(git_folder):
@@ -153,6 +148,7 @@ def _require_own_files(git: GitCommands, root: Path, git_folder: Path) -> None:
 
 
 def _answers(git: GitCommands) -> dict[str, str]:
+    # All questions in one process: a training starts with this, and each process costs milliseconds.
     asked = {
         "bare": "--is-bare-repository",
         "object format": "--show-object-format",
@@ -170,7 +166,7 @@ def _answers(git: GitCommands) -> dict[str, str]:
         return found
     if found.get("bare") == "true":
         raise GitTrouble(f"the git repository at {found['git folder']} is bare: it does not have files to run")
-    if "commit" in found:  # HEAD is the only question that may fail: there is not a commit yet
+    if "commit" in found:  # only HEAD can fail after it: before the first commit
         return {name: text for name, text in found.items() if name not in ("commit", "branch")}
     raise GitTrouble(_why(complaint))
 
@@ -183,11 +179,13 @@ def _why(complaint: bytes) -> str:
         return f"the git repository at {found[1]} is owned by another user"
     if "work tree" in line:
         return "not in the files of a git repository, but in its .git folder"
-    told = redacted(re.sub(r" value '.*' for ", " value for ", line))  # of a setting, and it may be a secret
-    return f"git could not read the repository: {told}"
+    # Git quotes the value of a setting that it does not understand, and the value may be a secret.
+    shown = redacted(re.sub(r" value '.*' for ", " value for ", line))
+    return f"git could not read the repository: {shown}"
 
 
 def _unborn(git: GitCommands) -> str:
+    # Exit code 1: HEAD is detached.
     return os.fsdecode(git.run("symbolic-ref", "-q", "HEAD", fine=(0, 1))).removesuffix("\n")
 
 

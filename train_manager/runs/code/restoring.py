@@ -1,4 +1,4 @@
-"""Put recorded code back: the commit in a new folder, then the deletions, and what the record keeps.
+"""Put recorded code back: the commit in a new folder, then the deletions, and the files that the record keeps.
 
 The new folder has a git folder of its own that reads the objects of the repository (as ``git clone --shared`` makes
 it). The repository itself is only read; no hook and no filter runs, and each file is checked against the record.
@@ -36,19 +36,12 @@ _PACKAGES: Final = "packages"
 @final
 @dataclass
 class Restored:
-    """Code that was put back.
+    """Code that was put back."""
 
-    Attributes:
-        root: the working tree.
-        commit: what it is based on; None if there was not a commit.
-        problems: what is not as it was, in words.
-        packages: the working trees of other packages, by their names.
-    """
-
-    root: Path
-    commit: str | None
-    problems: list[str] = field(default_factory=list)
-    packages: dict[str, Path] = field(default_factory=dict)
+    root: Path  # the working tree of the repository with the code
+    commit: str | None  # the commit below the changes; None if the repository had none
+    problems: list[str] = field(default_factory=list)  # a sentence for each file that differs from the record
+    packages: dict[str, Path] = field(default_factory=dict)  # the working trees of other packages, by their names
 
 
 def restore_code(train_dir: Path, run_id: str, into: Path, *, repository: Path | None = None) -> Restored:
@@ -84,7 +77,9 @@ def restore_code(train_dir: Path, run_id: str, into: Path, *, repository: Path |
         )
     if into.exists() and any(into.iterdir()):
         raise InputError(f"{into} is not empty", name="into", asked_by="restore_code", cure="name a new folder")
+    # The first entry is the repository with the code; submodules and packages follow.
     restored = Restored(into / (Path(entries[0]["path"]).name or "code"), entries[0]["commit"])
+    # Without a commit there was not a repository: the reason says just that, and the files that ran are there.
     if record.get("reason") is not None and entries[0]["commit"] is not None:
         restored.problems.append(f"not all code was recorded: {record['reason']}")
     for entry in entries:
@@ -92,6 +87,7 @@ def restore_code(train_dir: Path, run_id: str, into: Path, *, repository: Path |
         if repository is not None and "package" not in entry:
             source = repository / (entry["inside"] or "")
         place = _place(entry, into, restored)
+        # The outer repository, restored before, may have a link where the submodule belongs.
         if os.path.realpath(place) != os.path.join(os.path.realpath(into), place.relative_to(into)):
             restored.problems.append(f"{entry['inside']} is not put back: a link is in its place")
             continue
@@ -100,7 +96,7 @@ def restore_code(train_dir: Path, run_id: str, into: Path, *, repository: Path |
 
 
 def _place(entry: dict[str, Any], into: Path, restored: Restored) -> Path:
-    """Where a repository goes: submodules into the tree, packages beside it."""
+    """Return where a repository is put: a submodule into the tree, a package beside it."""
     inside: str | None = entry["inside"]
     package: str | None = entry.get("package")
     if inside is None or inside == package:
@@ -118,11 +114,11 @@ def _place(entry: dict[str, Any], into: Path, restored: Restored) -> Path:
 @final
 @dataclass
 class _Restoring:
-    entry: dict[str, Any]
-    recorded: RecordedFiles
-    root: Path
-    source: Path
-    problems: list[str]
+    entry: dict[str, Any]  # of one repository, in the record
+    recorded: RecordedFiles  # the files that the record keeps of it
+    root: Path  # the new working tree
+    source: Path  # the repository that has the commit
+    problems: list[str]  # the list of `Restored`, to which each step adds
 
     def restore(self) -> None:
         """Make the working tree, as far as that is possible."""
@@ -134,7 +130,7 @@ class _Restoring:
             self._fetch_lfs(repository)
         for file in self._files("deleted"):
             _delete(self.root, file["path"])
-        # Links last, so that nothing is written through them.
+        # Links are made last, so that no file is written through one of them.
         for file in sorted(self._files("stored", "archive"), key=lambda file: bool(file["mode"] == LINK)):
             self._put(file)
         self._check()
@@ -151,7 +147,7 @@ class _Restoring:
         except (GitTrouble, OSError) as error:
             trouble = error
         is_there = found is not None and os.path.realpath(found.root) == os.path.realpath(source)
-        if inside is not None and "package" not in self.entry and not is_there:  # git looks in the outer repository
+        if inside is not None and "package" not in self.entry and not is_there:  # git has found the outer one
             outer = source.parents[inside.count("/")]
             what = f"the submodule {inside} of the record is not checked out in {outer}"
             cure = f"check it out: git -C {shlex.quote(str(outer))} submodule update --init --recursive"
@@ -168,6 +164,7 @@ class _Restoring:
         self._name_branch(git)
         commit = repository.commit or "HEAD"
         try:
+            # A sparse checkout: the files that the working tree lacked must not appear in the new one.
             if names := self.recorded.not_checked_out:
                 git.run("read-tree", commit)
                 git.run("update-index", "--skip-worktree", "-z", "--stdin", feed=names)
@@ -176,7 +173,7 @@ class _Restoring:
                 git.run("read-tree", "-m", "-u", commit)
         except GitTrouble as trouble:
             settings = [name for name in repository.settings if re.fullmatch(r"remote\..+\.promisor", name, re.DOTALL)]
-            if not settings:  # of a clone that is whole
+            if not settings:  # not a partial clone, so missing objects are not the reason
                 raise
             remote = settings[0].removeprefix("remote.").removesuffix(".promisor")
             what = f"{self.source} is a partial clone, and lacks files of the commit {commit}"
@@ -185,7 +182,7 @@ class _Restoring:
         return git
 
     def _name_branch(self, git: GitCommands) -> None:
-        """Be on the branch, and know the remotes, as the repository was: only names, nothing is fetched."""
+        """Put HEAD on the recorded branch and set the recorded remotes; nothing is fetched."""
         branch = self.entry["branch"]
         with contextlib.suppress(GitTrouble):
             if isinstance(branch, str):
@@ -196,10 +193,10 @@ class _Restoring:
 
     def _apply(self, git: GitCommands) -> None:
         """Apply the patch of a record of version 1."""
-        said, folder = self.entry.get("patch"), self.recorded.old.folder
-        if said is None:
+        recorded, folder = self.entry.get("patch"), self.recorded.old.folder
+        if recorded is None:
             return
-        if folder is None or hashlib.sha256(self.recorded.old.patch).hexdigest() != said["sha256"]:
+        if folder is None or hashlib.sha256(self.recorded.old.patch).hexdigest() != recorded["sha256"]:
             self.problems.append(f"{PATCH} of the record is damaged, or not there")
             return
         try:
@@ -208,16 +205,17 @@ class _Restoring:
             self.problems.append(f"{PATCH} does not fit: {trouble.what}")
 
     def _fetch_lfs(self, repository: Repository) -> None:
-        """Put what LFS keeps elsewhere in the place of its pointers."""
+        """Replace the pointers of LFS by the contents that they name."""
         for path in self.entry["lfs"]:
             now = read_now(os.fspath(self.root), path, keep=max(SIZES)) if _is_below(self.root, path) else None
+            # The record may be forged: a link in the pointer's place would lead the copy out of the folder.
             if now is not None and now.mode == LINK:
                 now = None
             pointer = read_pointer(now.content or b"") if now else None
             kept = content_of(pointer[0], repository, self.source / path) if pointer else None
             if kept is None:
                 self.problems.append(f"{path} is only a pointer: `git lfs pull` in {self.source} fetches its content")
-            else:  # onto the pointer, whose mode stays
+            else:  # written into the pointer's file, which keeps its mode
                 shutil.copyfile(kept, self.root / path, follow_symlinks=False)
 
     def _put(self, file: dict[str, Any]) -> None:
@@ -231,6 +229,7 @@ class _Restoring:
         for file in self.entry["files"]:
             path, how = file["path"], file["how"]
             if how == "left out":
+                # Outputs of trainings are left out on purpose, and are not worth a line.
                 if file.get("why") != WHY:
                     self.problems.append(f"{path} was left out of the record: {file.get('why')}")
                 continue
@@ -257,6 +256,7 @@ def _delete(root: Path, path: str) -> None:
     place = root / path
     if place.is_symlink() or place.is_file():
         place.unlink()
+    # Git does not know empty folders: `rmdir` fails at the first parent that still has a file, which ends the loop.
     for parent in list(place.relative_to(root).parents)[:-1]:
         try:
             (root / parent).rmdir()

@@ -31,21 +31,23 @@ _PATHS: Final = """
 .ssh/* .gnupg/* .aws/credentials .kube/config .docker/config.json .azure/* .huggingface/token huggingface/token
 .config/gcloud/* .config/gh/hosts.yml
 """
+# Ends of names that make a secret name harmless: `.env.example`, `id_rsa.pub`.
 _SAMPLES: Final = (".example", ".sample", ".template", ".dist", ".pub")
 _CODE_OR_PROSE: Final = """
 .py .pyi .pyx .ipynb .js .jsx .ts .tsx .c .cc .cpp .cu .cuh .h .hpp .java .kt .rs .go .jl .m .r .scala .rb .lua
 .swift .cs .php .md .rst .tex .html .css .sql .proto
 """
-"""Where a word without quotes after ``password =`` is a variable, or a word."""
+"""Files in which the word after ``password =`` is the name of a variable, or prose, unless it stands in quotes."""
 
 _WITH_VARIABLES: Final = frozenset(_CODE_OR_PROSE.split())
-# All patterns in one expression: a repository may have 20,000 new files.
+# All patterns in one expression, for speed: a repository may have 20,000 new files.
 _NAME: Final = re.compile("|".join(map(translate, _NAMES.split())))
 _PATH: Final = re.compile("|".join(f"(?:.*/)?{translate(pattern)}" for pattern in _PATHS.split()))
-_LOOKED_AT: Final = 8192  # bytes for a NUL, as git does
+_LOOKED_AT: Final = 8192  # first bytes that are searched for a NUL, which makes a file binary; git searches 8000
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_PIECE: Final = 500_000
-_OVERLAP: Final = 4096  # more than any secret has, but for private keys, whose first line is enough
+_PIECE: Final = 500_000  # bytes that are searched at once
+_OVERLAP: Final = 4096  # longer than any secret except private keys, which their first line gives away
+# `--name=value`, and `+name=value` or `name:=value` as Hydra and others write it.
 _ARGUMENT: Final = re.compile(r"(?P<name>[-+~]*[A-Za-z][\w.@/-]*)(?P<sign>=|:=)(?P<value>.*)", re.DOTALL | re.ASCII)
 _FLAG: Final = re.compile(r"--?[A-Za-z][\w.-]*", re.ASCII)
 
@@ -75,6 +77,7 @@ def reason_to_leave_out(path: str, content: bytes | None) -> str | None:
         if found:
             where = f" (line {lines + text.count(chr(10), 0, found[0].start) + 1})" if is_text else ""
             return f"it holds what looks like {found[0].kind}{where}"
+        # Without the overlap, whose lines are counted with the next piece.
         lines += text.count("\n", 0, _PIECE)
     return None
 
@@ -98,6 +101,7 @@ def redacted(text: str, *, bare: bool = True) -> str:
     """
     parts, done = [], 0
     for start, end, kind in secrets_in(text, bare=bare):
+        # An address keeps the @ that separates its credentials from the host.
         shown = HIDDEN if kind != ADDRESS or text[end : end + 1] == "@" else f"{HIDDEN}@"
         parts += [text[done:start], shown]
         done = end
@@ -114,7 +118,7 @@ def redacted_arguments(arguments: Sequence[str]) -> list[str]:
     is_value = False
     for argument in arguments:
         is_option = _FLAG.fullmatch(argument) is not None
-        shown.append(_hidden(argument) if is_value and not is_option else _redacted_argument(argument))
+        shown.append(_hide(argument) if is_value and not is_option else _redact_argument(argument))
         is_value = is_option and names_a_secret(argument)
     return shown
 
@@ -134,20 +138,22 @@ def _has_a_secret_name(path: str) -> bool:
 
 
 def _texts(content: bytes) -> Iterator[str]:
-    """Yield a content as text, in pieces that overlap: the training, which shares the interpreter, goes on between."""
-    if content.startswith(_UTF_16):  # what PowerShell writes
+    """Yield a content as text, in pieces that overlap."""
+    # In pieces, because a regular expression holds the GIL: the training runs between two of them.
+    if content.startswith(_UTF_16):  # PowerShell writes UTF-16
         content = content.decode("utf-16", errors="replace").encode("latin-1", errors="replace")
-    for start in range(0, len(content), _PIECE):  # byte for byte; all that is looked for is ASCII
+    for start in range(0, len(content), _PIECE):  # latin-1 maps each byte to a character; secrets are ASCII
         yield content[start : start + _PIECE + _OVERLAP].decode("latin-1")
 
 
-def _redacted_argument(argument: str) -> str:
+def _redact_argument(argument: str) -> str:
     match = _ARGUMENT.fullmatch(argument)
     if match is None or not names_a_secret(match["name"]):
         return redacted(argument)
-    return match["name"] + match["sign"] + _hidden(match["value"])
+    return match["name"] + match["sign"] + _hide(match["value"])
 
 
-def _hidden(value: str) -> str:
-    """Return ``***``, but for what stands for a value that is elsewhere, and for the tokens of tokenizers."""
+def _hide(value: str) -> str:
+    """Return ``***``, unless the value is harmless."""
+    # `$NAME`, `%NAME%` and `{name}` stand for a value elsewhere; `<pad>` and `[MASK]` are tokens of tokenizers.
     return value if re.fullmatch(r"[$<%{\[].*|", value, re.DOTALL) else HIDDEN

@@ -43,13 +43,15 @@ def source_folders(others: Iterable[str | os.PathLike[str]], *, asked_by: str = 
 def _folder(other: str | os.PathLike[str]) -> Path | None:
     is_name = isinstance(other, str) and os.sep not in other
     path = Path(other).expanduser()
-    found = (_editable(str(other)) or _imported(str(other))) if is_name else None
+    # A name is looked up as a package first, then as a folder in the working folder.
+    found = (_editable_folder(str(other)) or _module_folder(str(other))) if is_name else None
     return found or (path.absolute() if path.is_dir() else None)
 
 
-def _editable(name: str) -> Path | None:
+def _editable_folder(name: str) -> Path | None:
     """Return the folder that pip has noted for an editable package."""
     try:
+        # PEP 610: an installer notes in direct_url.json where a package came from.
         noted = importlib.metadata.distribution(name).read_text("direct_url.json")
         address = urlparse(str(json.loads(noted or "{}").get("url", "")))
     except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
@@ -58,7 +60,7 @@ def _editable(name: str) -> Path | None:
     return path if address.scheme == "file" and path.is_dir() else None
 
 
-def _imported(name: str) -> Path | None:
+def _module_folder(name: str) -> Path | None:
     """Return the folder of a module, without an import of it."""
     try:
         spec = importlib.util.find_spec(name)

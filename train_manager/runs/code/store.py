@@ -15,17 +15,17 @@ from train_manager.runs.code.reading import LINK, Unreadable, read_now
 
 CODE: Final = "code"
 FILES: Final = "files"
-NEIGHBOURS: Final = 4  # the newest ones
+NEIGHBOURS: Final = 4  # train_dirs beside this one that are searched, the newest first
 _A_DAY: Final = 86_400.0
 
 
 @final
 class Store:
-    """The contents of a train_dir; what a neighbour has is linked, so that many runs take the room of one.
+    """The contents of a train_dir; a neighbour's file is linked, so that many runs take the room of one.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> kept(folder, Store(folder).keep(b"warm up longer"), 14)
+    >>> read_stored(folder, Store(folder).keep(b"warm up longer"), 14)
     b'warm up longer'
 
     A neighbour is a train_dir in the same folder. A hard link is a file like any other: a copied folder is whole.
@@ -47,6 +47,7 @@ class Store:
         """Store a content, unless it is there, and return its SHA-256."""
         digest = hashlib.sha256(content).hexdigest()
         place = self._folder / digest
+        # A file of another size is the rest of a crash: it is replaced.
         if _size(place) != len(content) and not any(_link(other / digest, place, content) for other in self._folders):
             replace_file(place, content)
         return digest
@@ -70,24 +71,26 @@ def _link(other: Path, place: Path, content: bytes) -> bool:
         found = other.lstat()
         if (stat.S_ISREG(found.st_mode), found.st_uid, found.st_size) != (True, os.geteuid(), len(content)):
             return False
+        # The neighbour's file may be damaged: its name is not trusted.
         if other.read_bytes() != content:
             return False
         place.parent.mkdir(parents=True, exist_ok=True)
         os.link(other, place)
-    except (OSError, AttributeError):  # no links, or no numbers of users, on this system
+    except (OSError, AttributeError):  # the file system has no hard links, or the system no os.geteuid
         return False
     return True
 
 
-def kept(train_dir: Path, digest: str, size: int) -> bytes | None:
-    """Return a content; None if it is not there, or not what its name says.
+def read_stored(train_dir: Path, digest: str, size: int) -> bytes | None:
+    """Return a content; None if it is not there, or does not have the hash in its name.
 
     Args:
         train_dir: the folder of the training.
-        digest: as a record tells it.
+        digest: its SHA-256, from a record.
         size: in bytes; a longer file is not read into memory.
     """
     folder = os.path.join(os.path.realpath(train_dir), CODE, FILES)
+    # The record may be forged: neither its digest nor a link in place of the folder may lead elsewhere.
     if os.path.basename(digest) != digest or os.path.realpath(folder) != folder:
         return None
     try:
@@ -98,7 +101,7 @@ def kept(train_dir: Path, digest: str, size: int) -> bytes | None:
 
 
 def remove_leftovers(train_dir: Path) -> None:
-    """Delete what killed processes have begun to write; what is younger than a day may still be written."""
+    """Delete the temporary files of killed processes; a file younger than a day may still be written."""
     for leftover in (train_dir / CODE / FILES).glob(".*"):
         with contextlib.suppress(OSError):
             if time.time() - leftover.lstat().st_mtime > _A_DAY:

@@ -16,21 +16,22 @@ NOT_CHECKED_OUT = "not checked out"
 def inner_repositories(
     outer: Repository, changes: Changes, seconds: float
 ) -> Iterator[tuple[dict[str, Any], Repository | None]]:
-    """Yield what the record of a repository says of each that is directly inside of it, and what is there."""
+    """Yield the repositories directly inside of another: an entry for its record, and the repository if it is there."""
     for path, recorded in sorted({**changes.submodules, **dict.fromkeys(changes.nested)}.items()):
-        found = _found(outer, path, seconds)
+        found = _repository_in(outer, path, seconds)
         repository = found if isinstance(found, Repository) else None
         commit = repository.commit if repository else None
+        # `recorded` is None for a nested repository, which the outer commit does not know.
         states = [found] if isinstance(found, str) else [] if recorded else ["not a submodule"]
         if repository and recorded not in (None, commit):
             states.append("other commit")
         yield {"path": path, "commit": commit, "recorded_commit": recorded, "state": ", ".join(states)}, repository
 
 
-def _found(outer: Repository, path: str, seconds: float) -> Repository | str:
+def _repository_in(outer: Repository, path: str, seconds: float) -> Repository | str:
     """Return the repository in a folder, or why it cannot be recorded."""
     folder = outer.root / path
-    # Without a .git of its own git would find the outer repository.
+    # In a folder without a .git of its own, git would find the outer repository.
     if folder.is_symlink() or not os.path.lexists(folder / ".git"):
         return NOT_CHECKED_OUT
     try:

@@ -1,4 +1,4 @@
-"""Record the code of a training: which commit, and what differs from it."""
+"""Record the code of a run: the commit, and the files that differ from it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def take_code_record(
     loaded: Sequence[Path] = (),
     tell: Callable[[str], object] = lambda text: None,
 ) -> dict[str, Any]:
-    """Write which code a training runs into ``code/<run_id>.json``, and return it.
+    """Write the code record of a run into ``code/<run_id>.json``, and return it.
 
     Nothing in the repository is touched, and no program that its settings name is run. What cannot be recorded is
     said in the record: it does not fail the training.
@@ -61,7 +61,7 @@ def take_code_record(
         others: further folders whose repositories are recorded, by the names of their packages.
         cells: the cells of a notebook that ran, in their order.
         loaded: files that ran; they are kept where the repository does not have them.
-        tell: gets what is told at once: a commit that only this repository has.
+        tell: gets the warning that no remote has the commit.
     """
     started = time.perf_counter()
     taken = datetime.datetime.now(datetime.UTC).isoformat()
@@ -73,7 +73,7 @@ def take_code_record(
         "version": VERSION,
         "run": run_id,
         "taken": taken,
-        "seconds": 0.0,
+        "seconds": 0.0,  # set below, when all is done; it stands here for its place in the file
         "reason": "; ".join(taking.reasons) or None,
         "repositories": taking.entries,
         "notebook": notebook_of(train_dir, run_id, cells),
@@ -86,22 +86,23 @@ def take_code_record(
 @final
 @dataclass
 class _Taking:
-    folder: Path
+    folder: Path  # holds the code
     train_dir: Path
     run_id: str
-    loaded: Sequence[Path]
-    budget: Budget
+    loaded: Sequence[Path]  # the files that ran
+    budget: Budget  # shared by all repositories
     tell: Callable[[str], object]
     store: Store
-    entries: list[dict[str, Any]] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
+    entries: list[dict[str, Any]] = field(default_factory=list)  # of the record, one for each repository
+    reasons: list[str] = field(default_factory=list)  # why something is not recorded
 
     def take(self, others: Mapping[str, Path]) -> None:
-        """Record the repository of the code, and those of other packages."""
+        """Record the repository of the code, and the repositories of other packages."""
         try:
             self._repository(find_repository(self.folder, self._seconds), None, self.loaded)
         except (GitTrouble, OSError) as trouble:
-            self.reasons.append(_told(trouble))
+            # Without a repository the script and its own modules are kept, as files of a folder without a commit.
+            self.reasons.append(_describe(trouble))
             entry = _entry(os.fspath(self.folder), None, None)
             self._keep_what_ran(entry, self.folder, self.loaded)
             if entry["files"]:
@@ -112,7 +113,7 @@ class _Taking:
                 if os.path.realpath(found.root) not in {os.path.realpath(entry["path"]) for entry in self.entries}:
                     self._repository(found, name, package=name)
             except (GitTrouble, OSError) as trouble:
-                self.reasons.append(f"{name}: {_told(trouble)}")
+                self.reasons.append(f"{name}: {_describe(trouble)}")
 
     @property
     def _seconds(self) -> float:
@@ -121,10 +122,11 @@ class _Taking:
     def _repository(
         self, repository: Repository, inside: str | None, loaded: Sequence[Path] = (), *, package: str | None = None
     ) -> bool:
-        """Record a repository and those inside of it; return whether it differs from its commit."""
+        """Record a repository and the repositories inside of it; return whether it differs from its commit."""
         entry = _entry(os.fspath(repository.root), inside, repository)
         if package is not None:
             entry["package"] = package
+        # Before its submodules, which append their entries after it: the first entry is the repository of the code.
         self.entries.append(entry)
         entry["pushed"] = is_on_a_remote(repository, self._seconds)
         if entry["pushed"] is False:
@@ -132,8 +134,8 @@ class _Taking:
             self.tell(f"{what}, without which nobody else can run this again: push it")
         try:
             changes = self._fill(entry, repository, loaded)
-        except (GitTrouble, OSError) as trouble:  # the commit at least is known
-            self.reasons.append(f"{inside}: {_told(trouble)}" if inside else _told(trouble))
+        except (GitTrouble, OSError) as trouble:  # the entry still has the commit, and gets the files that ran
+            self.reasons.append(f"{inside}: {_describe(trouble)}" if inside else _describe(trouble))
             self._keep_what_ran(entry, repository.root, loaded)
             return False
         entry["submodules"] = self._inner(repository, changes, inside if package is None else None, package)
@@ -146,13 +148,14 @@ class _Taking:
         with clean_room(repository, seconds=self._seconds) as room:
             changes = find_changes(room)
             find_converted(room, changes)
-            ran = frozenset(_loaded(room, loaded, changes))
+            ran = frozenset(_files_that_ran(room, loaded, changes))
             new = ran.union(_beside(self.folder, collection, changes.new))
             collection.collect(changes, collection.without_outputs(sorted(new, key=os.fsencode), ran))
             text = text_of_differences(room, collection.differing)
         self.reasons += changes.warnings
         entry.update(files=collection.files, lfs=collection.lfs)
         if text:
+            # The number of this entry in the record makes the name of its file unique.
             number = len(self.entries) - 1
             entry["diff"] = f"{CODE}/{self.run_id}{f'-{number}' if number else ''}.diff"
             replace_file(self.train_dir / entry["diff"], text)
@@ -168,7 +171,7 @@ class _Taking:
     def _inner(
         self, outer: Repository, changes: Changes, inside: str | None, package: str | None
     ) -> list[dict[str, Any]]:
-        told = []
+        submodules = []
         for inner, repository in inner_repositories(outer, changes, self._seconds):
             if repository is None:
                 self.reasons += [f"{inner['path']}: {inner['state']}"] if inner["state"] != NOT_CHECKED_OUT else []
@@ -176,11 +179,11 @@ class _Taking:
                 repository, f"{inside}/{inner['path']}" if inside else inner["path"], package=package
             ):
                 inner["state"] += ", changed" if inner["state"] else "changed"
-            told.append({**inner, "state": inner["state"] or "clean"})
-        return told
+            submodules.append({**inner, "state": inner["state"] or "clean"})
+        return submodules
 
     def _keep_what_ran(self, entry: dict[str, Any], root: Path, loaded: Sequence[Path]) -> None:
-        """Keep the files that ran, where git cannot say what else belongs to them."""
+        """Keep only the files that ran, because git cannot list the other files of the code."""
         collection = self._collection(root)
         with contextlib.suppress(OSError):
             collection.collect(Changes(), [name for path in loaded if (name := _below(root, path)) is not None])
@@ -206,7 +209,7 @@ def _entry(path: str, inside: str | None, repository: Repository | None) -> dict
 
 
 def _beside(code: Path, collection: Collection, names: list[str]) -> list[str]:
-    """Return the new files to keep: of a repository that is the home of a user, only those beside the code."""
+    """Return the new files to keep: in a repository of a home folder, only the new files beside the code."""
     root, home = (Path(os.path.realpath(path)) for path in (collection.root, os.path.expanduser("~")))
     if not home.is_relative_to(root):
         return names
@@ -217,9 +220,10 @@ def _beside(code: Path, collection: Collection, names: list[str]) -> list[str]:
     return kept
 
 
-def _loaded(room: CleanRoom, loaded: Sequence[Path], changes: Changes) -> set[str]:
+def _files_that_ran(room: CleanRoom, loaded: Sequence[Path], changes: Changes) -> set[str]:
     """Return the files that ran, also if git ignores them."""
     names = {name for path in loaded if (name := _below(room.repository.root, path)) is not None}
+    # A file of a submodule or a nested repository belongs to the record of that repository.
     inner = tuple(f"{path}/" for path in [*changes.submodules, *changes.nested])
     names = {name for name in names if not name.startswith(inner)}
     return names - {*committed_files(room)} if names else names
@@ -233,7 +237,7 @@ def _below(root: Path, path: Path) -> str | None:
 
 
 def notebook_of(train_dir: Path, run_id: str, cells: Sequence[str]) -> dict[str, Any] | None:
-    """Write the cells of a notebook beside the record, and return what the record says of them."""
+    """Write the cells of a notebook beside the record, and return their entry for the record."""
     if not cells:
         return None
     name = f"{CODE}/{run_id}.py"
@@ -242,12 +246,12 @@ def notebook_of(train_dir: Path, run_id: str, cells: Sequence[str]) -> dict[str,
 
 
 def renew_cells(train_dir: Path, run_id: str, cells: Sequence[str]) -> None:
-    """Put other cells in the place of those of a record: a training goes on in the next cell, with its code."""
+    """Replace the cells of a record, because the run continues in a later cell with new code."""
     path = train_dir / CODE / f"{run_id}.json"
     record = strict_json(path.read_bytes(), path.name)
     record["notebook"] = notebook_of(train_dir, run_id, cells)
     replace_file(path, json.dumps(record, indent=1).encode())
 
 
-def _told(trouble: Exception) -> str:
+def _describe(trouble: Exception) -> str:
     return trouble.what if isinstance(trouble, GitTrouble) else f"{type(trouble).__name__}: {trouble}"

@@ -1,4 +1,4 @@
-"""The version of a repository that a run had: its commit, and on it what its record holds."""
+"""The version of a repository that a run had: its commit, with the changes of the run's record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.runs.code.commit_files import CommitFiles
-from train_manager.runs.code.patch_text import Hunk, Line, applied, lines_of
+from train_manager.runs.code.patch_text import Hunk, Line, apply_hunks, lines_of
 from train_manager.runs.code.recorded_files import MOST_BYTES, RecordedFiles
 
 LEFT_OUT: Final = "left out"
@@ -31,7 +31,7 @@ class Version:
         self.of_commit = CommitFiles(self.commit, [repository.get("path") or "", *elsewhere])
 
     def hunks(self, path: str) -> list[Hunk] | None:
-        """Return what the run did to a file; none if it is as in the commit, and None if no lines are told."""
+        """Return the hunks of a file; an empty list if it is as in the commit, None if its lines are not recorded."""
         if path not in self.entries:
             return []
         return self._recorded.hunks.get(path) if self.entries[path]["how"] in ("patch", "stored") else None
@@ -48,7 +48,7 @@ class Version:
         return None if content is None else len(content)
 
     def state(self, path: str) -> tuple[object, ...] | None:
-        """Return what tells this version of a file from others: mode, SHA-256 and size; None if it is not there."""
+        """Return mode, SHA-256 and size, by which versions of a file are compared; None if the file is not there."""
         if (entry := self.entries.get(path)) is not None:
             deleted = entry["how"] == "deleted"
             return None if deleted else (entry.get("mode"), entry.get("sha256"), entry.get("size"))
@@ -58,17 +58,19 @@ class Version:
         return (self.of_commit.files or {})[path][0], sha256(content).hexdigest(), len(content)
 
     def content(self, path: str) -> bytes | None:
-        """Return what was in a file; None if that is not known."""
+        """Return the content of a file; None if it is not known."""
         entry = self.entries.get(path, {"how": "commit"})
         if entry["how"] == "commit":
             return self.of_commit.content(path)
+        # A larger file is not read: the comparison aligns lines in memory.
         if entry["how"] in ("stored", "archive"):
             return self._recorded.content(entry) if entry.get("size", 0) <= MOST_BYTES else None
+        # Only a patch is recorded (version 1): the content is the commit's file with the patch applied.
         hunks, base = self.hunks(path), self.of_commit.content(path)
         if hunks is None or (base is None and entry.get("status") != "new"):
             return None
         lines: list[Line] = [*lines_of(base or b"")]
-        return b"".join(line for line in applied(lines, hunks) if isinstance(line, bytes))
+        return b"".join(line for line in apply_hunks(lines, hunks) if isinstance(line, bytes))
 
     def why_unknown(self, path: str) -> str:
         """Say why the content of a file is not known; nothing if it is."""

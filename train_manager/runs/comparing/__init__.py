@@ -1,4 +1,4 @@
-"""What differs between runs: in their code, arguments, surroundings and figures, as lines and tables.
+"""What differs between runs: in their code, arguments, surroundings and metrics, as lines and tables.
 
 Its files in reading order; each imports only those above it:
 
@@ -6,6 +6,6 @@ Its files in reading order; each imports only those above it:
     run_list          runs, a line for each
     compared          what a comparison of runs has found
     comparison_lines  a comparison as lines
-    run_figures       the figures of a run, from its folder
+    run_metrics       the metrics of a run, from its folder
     compare_runs      what differs between runs
 """

@@ -1,4 +1,4 @@
-"""Compare runs by what they left in their folders: parameters, code, environment, data and figures. Needs no torch."""
+"""Compare runs by what they left in their folders: parameters, code, environment, data and metrics. Needs no torch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from functools import partial
 from typing import Any, Final, TypeVar, final
 
 from train_manager.files.json_shape import wrong_in
-from train_manager.rebuilding.recorded_rows import Rows, parameter_rows, value_rows
-from train_manager.rebuilding.tree import check
-from train_manager.reporting.values import figure_text, plural
+from train_manager.rebuilding.recorded_rows import Rows, value_rows
+from train_manager.reporting.values import number_text, plural
 from train_manager.runs.code.differences import CodeDifference, code_differences
 from train_manager.runs.code.recorded_files import changed_files, read_code_record
-from train_manager.runs.comparing.compared import Cells, Compared, ComparedRun, Points, differing
-from train_manager.runs.comparing.run_figures import band_of, curve_of, is_setting, last_and_best, points_of
+from train_manager.runs.code.repository import NO_REPOSITORY
+from train_manager.runs.comparing.compared import NO_GIT, PARTIAL, Cells, Compared, ComparedRun, Points, differing
+from train_manager.runs.comparing.run_metrics import band_of, curve_of, is_setting, last_and_best, points_of
 from train_manager.runs.record.environment import chosen_seed
-from train_manager.runs.record.made_objects import made_rows
+from train_manager.runs.record.made_objects import parameter_rows_of
 from train_manager.runs.record.metric_schema import BATCH_SIZE
 from train_manager.runs.record.run_file import ENTRY, outcome_of
 from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, short_id
@@ -28,7 +28,7 @@ from train_manager.telling.findings import Finding, Findings
 
 MOST_RUNS: Final = 10
 T = TypeVar("T")
-DIGITS: Final = 8  # of a hash
+DIGITS: Final = 8  # digits of a hash that are shown
 FILES: Final = "files"
 INTERPRETER: Final = "command.interpreter"
 COMMAND: Final = ("kind", "script", "module", "arguments", "interpreter", "folder")
@@ -40,11 +40,11 @@ class Comparison(Compared):
 
     ``parameters``, ``code``, ``environment``, ``data`` and ``metrics`` have a row for each value, with a text for each
     run; ``files`` tells how the code of each run but the first differs from that of the first; ``curves`` has the
-    points of each figure; ``findings`` has what checks have found in each run.
+    points of each metric; ``findings`` has what checks have found in each run.
     """
 
     def text(self, width: int = 120, *, shows_all: bool = False) -> str:
-        """Return what differs as text.
+        """Return the differences as text.
 
         Args:
             width: of a line; longer values are cut.
@@ -55,7 +55,7 @@ class Comparison(Compared):
         return "\n".join(line.text for line in comparison_lines(self, width, shows_all=shows_all))
 
     def differences(self) -> list[str]:
-        """Return what differs between the first run and the others, a line for each; figures are not among it.
+        """Return the differences between the first run and the others, a line for each, without metrics.
 
         >>> compared = Comparison((), {"epochs": ("3", "4")}, {}, {"threads.intraop": ("2", "1")}, {}, {})
         >>> compared.differences()
@@ -106,32 +106,33 @@ def compare_runs(runs: Iterable[str | os.PathLike[str]]) -> Comparison:
     def rows(of: Callable[[FoundRun], Rows]) -> dict[str, Cells]:
         return _side_by_side([one or {} for one in each(of)])
 
-    told = [
-        _read(run, label, notes, partial(_told, label=label)) or ComparedRun(label, str(run.train_dir), run.id)
+    # A run with a damaged record stays in the comparison, without its facts: a note says why.
+    described = [
+        _read(run, label, notes, partial(_describe, label=label)) or ComparedRun(label, str(run.train_dir), run.id)
         for run, label in zip(found, labels, strict=True)
     ]
-    records, figures = (
+    records, measured = (
         each(lambda run: read_code_record(run.train_dir, run.id)),
         [points or {} for points in each(points_of)],
     )
     notes += _incomplete(labels, records)
-    told = [_with_steps(one, run, points) for one, run, points in zip(told, found, figures, strict=True)]
+    described = [_with_steps(one, run, points) for one, run, points in zip(described, found, measured, strict=True)]
     metrics = [
-        _read(run, label, notes, partial(_metric_rows, figures=points)) or {}
-        for run, label, points in zip(found, labels, figures, strict=True)
+        _read(run, label, notes, partial(_metric_rows, measured=points)) or {}
+        for run, label, points in zip(found, labels, measured, strict=True)
     ]
 
     files = tuple(_files([*zip(found, records, strict=True)]))
     return Comparison(
-        runs=tuple(told),
+        runs=tuple(described),
         parameters=rows(lambda run: parameter_rows_of(run.entry)),
         code=_with_files(_side_by_side([_code_rows(record) for record in records]), files),
         environment=_with_one_interpreter(rows(_environment_rows)),
         data=rows(_data_rows),
         metrics=_side_by_side(metrics),
         files=files,
-        curves=_of_each_figure(figures, curve_of),
-        bands=_of_each_figure(figures, band_of),
+        curves=_of_each_metric(measured, curve_of),
+        bands=_of_each_metric(measured, band_of),
         findings=tuple(
             found or Findings()
             for found in each(lambda run: Findings(map(Finding.from_dict, run.entry.get("findings") or ())))
@@ -143,7 +144,8 @@ def compare_runs(runs: Iterable[str | os.PathLike[str]]) -> Comparison:
 # ---- one run -------------------------------------------------------------------------------------------------------
 
 
-def _told(run: FoundRun, label: str) -> ComparedRun:
+def _describe(run: FoundRun, label: str) -> ComparedRun:
+    # "3 epochs, 120 steps", as far as the entry has these numbers.
     progress = run.entry.get("progress") or {}
     done = [plural(progress[name], name.removesuffix("s")) for name in ("epochs", "steps") if name in progress]
     began = datetime.fromisoformat(run.entry["began"]).astimezone().strftime("%Y-%m-%d %H:%M")
@@ -151,21 +153,10 @@ def _told(run: FoundRun, label: str) -> ComparedRun:
     return ComparedRun(label, str(run.train_dir), run.id, began, outcome_of(run.entry), words)
 
 
-def parameter_rows_of(entry: Mapping[str, Any]) -> Rows:
-    """Return what the objects of a run were made with, by their dotted paths."""
-    recorded = entry.get("parameters")
-    if not recorded:
-        return {}
-    made = entry.get("made") or {}
-    for tree in (recorded, {"dict": made}):
-        check(tree)  # nothing that was not written by this library, and nothing too deep
-    rows = parameter_rows(recorded)
-    return rows | (parameter_rows({"dict": dict(made_rows(made, rows))}) if made else {})
-
-
 def _code_rows(record: Mapping[str, Any] | None) -> Rows:
     rows: Rows = {}
     for item in (record or {}).get("repositories") or ():
+        # The rows of a submodule or a package begin with its name.
         before = f"{item['inside']} " if item.get("inside") else ""
         rows[f"{before}commit"] = f"{item['commit']:.10}" if item.get("commit") else "none"
         rows[f"{before}branch"] = item.get("branch") or "none (detached)"
@@ -178,26 +169,36 @@ def _code_rows(record: Mapping[str, Any] | None) -> Rows:
 
 
 def _incomplete(labels: Sequence[str], records: Sequence[Mapping[str, Any] | None]) -> Iterator[str]:
-    """Yield why code was not recorded in full, once for all runs that it is so of."""
-    reasons = [(record or {}).get("reason") for record in records]
+    """Yield each reason why code was not recorded in full, with the runs that it applies to if there are several."""
+    reasons = [_why_incomplete(record or {}) for record in records]
     for reason in dict.fromkeys(filter(None, reasons)):
         of = [label for label, of_run in zip(labels, reasons, strict=True) if of_run == reason]
-        yield f"{'all runs' if len(of) == len(labels) > 1 else ', '.join(of)}: the code is not in full: {reason}"
+        yield reason if len(labels) == 1 else f"{'all runs' if of == [*labels] else ', '.join(of)}: {reason}"
 
 
-def _with_steps(told: ComparedRun, run: FoundRun, figures: Mapping[str, Points]) -> ComparedRun:
-    """Return what is told of a run; of one that was killed, with the steps that have left figures."""
-    last = max((points[-1][0] for points in figures.values() if points), default=0)
+def _why_incomplete(record: Mapping[str, Any]) -> str | None:
+    reason = record.get("reason")
+    if reason == NO_REPOSITORY:
+        files = [file for item in record.get("repositories") or () for file in item.get("files") or ()]
+        kept = "only the files that ran were recorded" if files else "the code was not recorded"
+        return f"{NO_GIT}: {kept}"
+    return reason and f"{PARTIAL}: {reason}"
+
+
+def _with_steps(described: ComparedRun, run: FoundRun, measured: Mapping[str, Points]) -> ComparedRun:
+    """Return the description of a run, with the last step in its metrics if the run was killed."""
+    # run.json of a killed run is as old as the last renewal of its entry; metrics.sqlite is seconds old.
+    last = max((points[-1][0] for points in measured.values() if points), default=0)
     progress = run.entry.get("progress")
     recorded = progress.get("steps") if isinstance(progress, dict) else None
     if run.entry.get("ended") or last <= (recorded or 0):
-        return told
-    return replace(told, progress=f"{plural(int(last), 'step')} in its figures")
+        return described
+    return replace(described, progress=f"{plural(int(last), 'step')} in its metrics")
 
 
 def _environment_rows(run: FoundRun) -> Rows:
     command = run.entry.get("command") or {}
-    if command.get("kind") == "notebook":  # its kernel has a file of its own each time
+    if command.get("kind") == "notebook":  # its arguments name a connection file, which is another for each kernel
         command = {name: value for name, value in command.items() if name not in ("module", "arguments")}
     rows = value_rows({name: command[name] for name in COMMAND if command.get(name)}, "command") if command else {}
     environment = dict(run.entry.get("environment") or {})
@@ -223,29 +224,30 @@ def fingerprint_rows(data: Mapping[str, Any]) -> Rows:
 def _data_rows(run: FoundRun) -> Rows:
     entry = run.entry
     rows = fingerprint_rows(entry.get("data") or {})
+    # A seed that was given is shown among the parameters.
     if "seed" not in ((entry.get("parameters") or {}).get("arguments") or {}):
         rows["seed"] = str(entry.get("seed")).lower()
     if before := entry.get("goes_on_from"):
-        rows["goes on from"] = f"{before.get('run')!s:.8} at {before.get('step')}"
+        rows["resumes from"] = f"{before.get('run')!s:.8} at {before.get('step')}"
     return rows
 
 
-def _metric_rows(run: FoundRun, figures: Mapping[str, Points]) -> Rows:
+def _metric_rows(run: FoundRun, measured: Mapping[str, Points]) -> Rows:
     recorded = (run.entry.get("metrics") or {}).items()
     last = {name: float(value) for name, value in recorded if isinstance(value, int | float)}
     best: dict[str, tuple[float, float] | None] = {}
-    for name, points in figures.items():
+    for name, points in measured.items():
         last[name], best[name] = last_and_best(name, points)
     rows: Rows = {}
     for name, value in last.items():
-        if is_setting(name, BATCH_SIZE):  # the last batch of an epoch may be smaller
-            value = max([value, *(size for _, size in figures.get(name, []))])
+        if is_setting(name, BATCH_SIZE):  # the largest one: the last batch of an epoch may be smaller
+            value = max([value, *(size for _, size in measured.get(name, []))])
         if is_setting(name):
             rows[name] = f"{value:g}"
             continue
-        rows[name] = figure_text(value)
+        rows[name] = number_text(value)
         if found := best.get(name):
-            rows[f"{name}, best"] = f"{figure_text(found[1])} at {found[0]:g}"
+            rows[f"{name}, best"] = f"{number_text(found[1])} at {found[0]:g}"
     return rows
 
 
@@ -254,9 +256,10 @@ def _metric_rows(run: FoundRun, figures: Mapping[str, Points]) -> Rows:
 
 def _side_by_side(rows: Sequence[Rows]) -> dict[str, Cells]:
     names: list[str] = []
+    # Order of the rows: of the first run, with each row of later runs where these have it.
     for of_run in rows:
         place = 0
-        for name in of_run:  # what only later runs have stands where these have it
+        for name in of_run:  # a name that only later runs have is inserted behind the same neighbour as there
             if name in names:
                 place = names.index(name) + 1
             else:
@@ -274,9 +277,9 @@ def _files(runs: Sequence[tuple[FoundRun, Mapping[str, Any] | None]]) -> Iterato
 
 
 def _with_files(rows: dict[str, Cells], files: Sequence[CodeDifference | None]) -> dict[str, Cells]:
-    """Return the rows of code, and how many files of each run are others than in the first one."""
-    told = [", ".join(_words_of(found)) if found is not None else None for found in files]
-    return {**rows, FILES: (None, *(words or None for words in told))} if any(told) else rows
+    """Return the rows of code, with one that counts the files in which each run differs from the first."""
+    cells = [", ".join(_words_of(found)) if found is not None else None for found in files]
+    return {**rows, FILES: (None, *(words or None for words in cells))} if any(cells) else rows
 
 
 def _words_of(found: CodeDifference) -> Iterator[str]:
@@ -286,20 +289,21 @@ def _words_of(found: CodeDifference) -> Iterator[str]:
         yield "not all compared"
 
 
-def _of_each_figure(
-    figures: Sequence[Mapping[str, Points]], made: Callable[[str, Mapping[str, Points]], T]
+def _of_each_metric(
+    measured: Sequence[Mapping[str, Points]], made: Callable[[str, Mapping[str, Points]], T]
 ) -> dict[str, list[T]]:
-    names = dict.fromkeys(name for of_run in figures for name in of_run if not is_setting(name, BATCH_SIZE))
-    return {name: [made(name, of_run) for of_run in figures] for name in names}
+    names = dict.fromkeys(name for of_run in measured for name in of_run if not is_setting(name, BATCH_SIZE))
+    return {name: [made(name, of_run) for of_run in measured] for name in names}
 
 
 def _read(run: FoundRun, label: str, notes: list[str], read: Callable[[FoundRun], T]) -> T | None:
-    """Return what is read of a run; None, with a note, if it is damaged."""
+    """Return the result of reading a run; None, with a note, if its record is damaged."""
     try:
         return read(run)
     except (TrainManagerError, OSError) as error:
         notes.append(f"{label}: {str(error).partition(chr(10))[0]}")
     except MALFORMED as error:
+        # Several reads of one run may fail at the same fault: it is noted once.
         why = f"run.json has {wrong}" if (wrong := wrong_in(run.entry, ENTRY)) else f"{type(error).__name__}: {error}"
         notes += [note for note in [f"{label}: a record in {run.train_dir} is damaged: {why}"] if note not in notes]
     return None

@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from textwrap import wrap
 from typing import Final
 
-from train_manager.reporting.terminal_text import cut, cut_around, cut_middle, padded, printable, width_of
+from train_manager.reporting.terminal_text import cut, cut_around, cut_middle, pad, printable, width_of
 from train_manager.reporting.values import plural
 from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
 from train_manager.runs.comparing.columns import WIDE, Line, outcome_in_short, run_columns
-from train_manager.runs.comparing.compared import Cells, Compared, differing
+from train_manager.runs.comparing.compared import Cells, Compared, differing, is_partial, unknown_in, unknown_line
 
 ABSENT: Final = "-"
-LABEL: Final = 24  # cells
-OUTCOME: Final = 40
-MOST_FILES: Final = 10  # of which the lines are shown, for each run
-MOST_PLACES: Final = 3
-MOST_LINES: Final = 4  # of each side of a place
+LABEL: Final = 24  # cells of the name of a run
+OUTCOME: Final = 40  # cells of an outcome
+MOST_FILES: Final = 10  # files of each run whose differences are shown
+MOST_PLACES: Final = 3  # changes of a file that are shown
+MOST_LINES: Final = 4  # lines that are shown of each side of a change
 INDENT: Final = " " * 6
 
 
 def comparison_lines(compared: Compared, width: int, *, shows_all: bool = False) -> Iterator[Line]:
-    """Yield what differs between runs; with ``shows_all`` also what does not, and so of a single run."""
+    """Yield the differences between runs as lines; with ``shows_all``, or for a single run, all values."""
     shows_all = shows_all or len(compared.runs) == 1
     yield from _runs(compared, width)
     for title, rows in (("parameters", compared.parameters), ("code", compared.code)):
         yield from _section(title, rows, compared, width, shows_all)
+        if title == "parameters":
+            unknown = wrap(printable(unknown_line(compared)), width, subsequent_indent="  ")
+            yield from (Line(text, "note") for text in unknown)
     for run, files in zip(compared.runs[1:], compared.files, strict=False):
         if files is not None:
             yield from _code(files, f"{compared.runs[0].label} -> {run.label}", width, shows_all)
     for title, rows in (("environment", compared.environment), ("data", compared.data)):
         yield from _section(title, rows, compared, width, shows_all)
+    # Metrics are shown even if they are equal: a reader looks for their values, and not only for differences.
     yield from _section("metrics", compared.metrics, compared, width, True)
     yield from _findings(compared, width)
     yield from (Line(cut(f"note: {printable(note)}", width), "note") for note in compared.notes)
@@ -50,10 +55,12 @@ def _runs(compared: Compared, width: int) -> Iterator[Line]:
     ]
     texts = [[cut_middle(printable(row[0]), LABEL), *map(printable, row[1:])] for row in rows]
     widths = [max(width_of(row[column]) for row in texts) for column in range(len(texts[0]) - 1)]
+    # The fourth column is the outcome.
     widths[3] = min(widths[3], OUTCOME)
+    # The folders are shown in all lines or in none, so that the columns stay below each other.
     has_room = sum(widths) + 2 * len(widths) + max(width_of(row[-1]) for row in texts) + 2 <= width
     for *row, folder in texts:
-        cells = [padded(cut(text, most), most) for text, most in zip(row, widths, strict=True)]
+        cells = [pad(cut(text, most), most) for text, most in zip(row, widths, strict=True)]
         yield Line(cut("  ".join(["", *cells, folder] if has_room else ["", *cells]).rstrip(), width))
 
 
@@ -61,10 +68,13 @@ def _section(title: str, rows: Mapping[str, Cells], compared: Compared, width: i
     shown = rows if shows_all else differing(rows)
     yield Line("")
     if not shown:
-        yield Line(f"{title}: {'the same' if rows else 'not recorded'}", "title")
+        same = f"the same{' as far as recorded' if is_partial(compared, title) else ''}"
+        yield Line(f"{title}: {same if rows else 'not recorded'}", "title")
         return
-    same = len(rows) - len(shown)
-    yield Line(f"{title} ({same:,} the same)" if same else title, "title")
+    # Rows that are equal in all runs are only counted; a value that is not recorded may differ.
+    unknown = unknown_in(compared) if title == "parameters" else {}
+    count = len(rows.keys() - shown.keys() - unknown.keys())
+    yield Line(f"{title} ({count:,} the same)" if count else title, "title")
     head = ["", *(run.label for run in compared.runs)]
     texts = [
         [name or "(the class)", *(ABSENT if cell is None else cell for cell in cells)] for name, cells in shown.items()
@@ -73,7 +83,7 @@ def _section(title: str, rows: Mapping[str, Cells], compared: Compared, width: i
 
 
 def _findings(compared: Compared, width: int) -> Iterator[Line]:
-    """Yield what checks have found in each run that they have found something in."""
+    """Yield the findings of checks, by run."""
     if any(compared.findings):
         yield Line("")
         yield Line("findings", "title")
@@ -115,6 +125,7 @@ def _change(change: Change, width: int) -> Iterator[Line]:
     room = width - len(INDENT) - 2
     texts = [[*map(printable, lines[:MOST_LINES])] for lines in (change.removed, change.added)]
     for number, pair in enumerate(zip(*texts, strict=False)):
+        # Lines of both sides are cut as pairs, by their order: the n-th removed line with the n-th added one.
         texts[0][number], texts[1][number] = cut_around(pair, room)
     for mark, kind, shown, lines in zip("-+", ("removed", "added"), texts, (change.removed, change.added), strict=True):
         yield from (Line(f"{INDENT}{mark} {text}", kind) for text in shown)

@@ -2,30 +2,32 @@
 
 Its files in reading order; each imports only those above it:
 
-    processes        which process it is, and whether it is still there
-    packages         which packages are installed
-    command          by which command a program was started, and the one that starts it again
-    environment      where a program ran
-    digests          what a value holds, in one number
-    fingerprint      what data is made of, in a few numbers
-    made_objects     the optimizers and schedulers that lambdas and functions have made
-    outcomes         how a run has ended, as its entry tells it
-    run_file         run.json: what each run was
-    renewal          an entry of run.json that is written again as it changes
-    metric_schema    the tables of metrics.sqlite
-    metric_segments  which rows of them count
-    metric_blobs     arrays and histograms, as they are in columns
-    metric_items     what waits to be written there
-    batch_figures    figures made of the rows of batches
-    metric_rows      rows on their way into the tables: their segments, and what they supersede
-    metric_database  the file as its writer has it open: one transaction for each call
-    metric_writer    figures on their way into the file: a queue, and a thread
-    figure_writer    the fixture `writer` of users' hooks
-    metric_stretches long series in a few numbers
-    metric_news      what has come since the file was read last
-    metric_reader    the figures, read while a training writes them and long after
-    run_paths        which run a path means, and which runs are below a folder
-    run_summary      a run in a line
-    stored_curves    loss curves made from the figures that a training has stored
-    read_run         the folder of a training, read at any time
+    processes         which process it is, and whether it is still there
+    packages          which packages are installed
+    command           by which command a program was started, and the one that starts it again
+    environment       where a program ran
+    digests           what a value holds, in one number
+    fingerprint       what data is made of, in a few numbers
+    made_objects      the optimizers and schedulers that lambdas and functions have made
+    outcomes          how a run has ended, as its entry tells it
+    run_file          run.json: what each run was
+    renewal           an entry of run.json that is written again as it changes
+    metric_schema     the tables of metrics.sqlite
+    metric_segments   which rows of them count
+    metric_blobs      arrays and histograms, as they are in columns
+    metric_items      what waits to be written there
+    batch_metrics     metrics made of the rows of batches
+    metric_rows       rows on their way into the tables: their segments, and what they supersede
+    metric_database   the file as its writer has it open: one transaction for each call
+    background_writer metrics on their way into the file: a queue, and a thread
+    metric_writer     the fixture `writer` of users' hooks
+    shared_writer     the same where several processes train together
+    figure_writer     the old name of metric_writer
+    metric_stretches  long series in a few numbers
+    metric_news       what has come since the file was read last
+    metric_reader     the metrics, read while a run writes them and long after
+    run_paths         which run a path means, and which runs are below a folder
+    run_summary       a run in a line
+    stored_curves     loss curves made from the metrics that a training has stored
+    read_run          the folder of a training, read at any time
 """

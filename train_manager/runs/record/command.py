@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 from train_manager.runs.code.secret_files import redacted_arguments
 from train_manager.telling.errors import InputError
 
-_TAKE_A_VALUE: Final = "WXcm"  # of Python's own options; all after -c and -m is the program's
-_OF_A_PROCESS: Final = "from multiprocessing."  # how the code of a process begins that a program has started
+_TAKE_A_VALUE: Final = "WXcm"  # Python's own options with a value; arguments after -c and -m belong to the program
+_OF_A_PROCESS: Final = "from multiprocessing."  # the beginning of the code after -c in a spawned process
 _NOT_AGAIN: Final = {
     "notebook": ("a notebook", "run its cells again; the code record has them in the order in which they ran"),
     "interactive": ("an interactive session", "write what was typed into a file, and run that"),
@@ -24,23 +24,18 @@ _NOT_AGAIN: Final = {
 
 
 class Started(NamedTuple):
-    """What a command line of Python says.
+    """The program that a command line of Python starts."""
 
-    Attributes:
-        kind: "script", "module", "code" (``-c``), or "interactive" if it names no program.
-        program: the script or the module.
-    """
-
-    kind: str
-    program: str | None
+    kind: str  # "script", "module", "code" (`-c`), or "interactive" if it names no program
+    program: str | None  # the path of the script, or the name of the module
 
 
-def started_by(arguments: Sequence[str]) -> Started:
-    """Return what a command line of Python runs.
+def parse_command_line(arguments: Sequence[str]) -> Started:
+    """Return the program that a command line of Python runs.
 
-    >>> started_by(["python", "-W", "error", "-um", "pytest", "-x"])
+    >>> parse_command_line(["python", "-W", "error", "-um", "pytest", "-x"])
     Started(kind='module', program='pytest')
-    >>> started_by(["python3", "-Xdev", "train.py", "--lr", "0.1"]).program
+    >>> parse_command_line(["python3", "-Xdev", "train.py", "--lr", "0.1"]).program
     'train.py'
     """
     rest = iter(arguments[1:])
@@ -51,6 +46,7 @@ def started_by(arguments: Sequence[str]) -> Started:
             if argument == "--check-hash-based-pycs":
                 next(rest, None)
             continue
+        # Short options may be joined, as in -um: the first one with a value takes the rest of the argument.
         for place, letter in enumerate(argument[1:], start=2):
             if letter in _TAKE_A_VALUE:
                 value = argument[place:] or next(rest, "")
@@ -61,9 +57,9 @@ def started_by(arguments: Sequence[str]) -> Started:
 
 
 def command() -> dict[str, Any]:
-    """Return by which command this process was started; what looks like a secret is replaced by ``***``."""
+    """Return the command that started this process, with ``***`` in place of values that look like secrets."""
     arguments = _of_the_program(list(getattr(sys, "orig_argv", [sys.executable, *sys.argv])))
-    started, redacted = started_by(arguments), redacted_arguments(arguments)
+    started, redacted = parse_command_line(arguments), redacted_arguments(arguments)
     file = getattr(_main(), "__file__", None)
     script = None if file is None or started.kind in ("code", "interactive") else os.path.abspath(file)
     return {
@@ -79,17 +75,18 @@ def command() -> dict[str, Any]:
 
 
 def _main() -> ModuleType | None:
-    """Return the program's main module; in a process that was spawned it has another name."""
+    """Return the program's main module, which multiprocessing calls ``__mp_main__`` in a spawned process."""
     return sys.modules.get("__mp_main__") or sys.modules.get("__main__")
 
 
 def _of_the_program(arguments: list[str]) -> list[str]:
-    """Return the command line of the program, also in a process that it has spawned, as a worker of a pool."""
+    """Return the command line of the program; a spawned process, such as a pool's worker, has that of its parent."""
     place = next((number for number, text in enumerate(arguments) if text.startswith(_OF_A_PROCESS)), None)
     if place is None:
         return arguments
     module = getattr(getattr(_main(), "__spec__", None), "name", None)
     program = [sys.argv[0]] if module is None else ["-m", module]
+    # The options of Python before -c are passed on to the spawned process, so they are the program's.
     return [*arguments[: place - 1], *program, *sys.argv[1:]]
 
 
@@ -103,12 +100,13 @@ def _kind(started: Started) -> str:
 
 
 def _folder(started: Started, script: str | None) -> str:
-    """Return the folder in which the command was given, also if the program has changed to another one since."""
+    """Return the folder in which the command was given, also if the program has called ``os.chdir`` since."""
     here = os.getcwd()
     if started.kind == "script" and script is not None and started.program is not None:
         program = os.path.normpath(started.program)
         if os.path.isabs(program) or os.path.join(here, program) == script:
             return here
+        # A relative path of the script: the folder is the rest of its absolute path.
         if script.endswith(f"{os.sep}{program}"):
             return script[: -len(program) - 1] or os.sep
     return here

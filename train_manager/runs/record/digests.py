@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final
 
-ROWS: Final = 64  # of each array, at even distances
-NUMBERS: Final = 1024  # of each of these rows
+ROWS: Final = 64  # rows of an array that a limited digest reads, at even distances
+NUMBERS: Final = 1024  # numbers of each of these rows
 
 
 def digest_of_batches(batches: Iterable[Any]) -> dict[str, Any]:
@@ -34,6 +34,7 @@ def add(digest: Any, value: Any, *, limit: int | None, unread: set[str]) -> None
         _add_array(digest, value, limit)
     elif value is None or isinstance(value, bool | int | float | complex | str | bytes):
         text = value if isinstance(value, bytes) else repr(value).encode("utf-8", "surrogatepass")
+        # Each value has its kind and its length before it, so that ["ab"] and ["a", "b"] differ.
         digest.update(b"v%d:" % len(text) + text)
     elif type(value) is dict:
         digest.update(b"d%d:" % len(value))
@@ -57,6 +58,7 @@ def _share(limit: int | None, among: int) -> int | None:
 def _some(values: Any, limit: int | None) -> Any:
     """Return the values, or some at even distances; of plain numbers more than of batches."""
     count = len(values)
+    # Of a list of numbers as many as the limit allows; of a list of batches at most ROWS.
     most = (
         count if limit is None else min(count, limit, limit if count and isinstance(values[0], int | float) else ROWS)
     )
@@ -84,6 +86,7 @@ def _sample(array: Any, limit: int) -> Any:
     shape = list(array.shape)
     counts = [min(shape[0], ROWS, limit)] + [1] * (len(shape) - 1)
     left = max(1, limit // max(1, counts[0]))
+    # The numbers of a row are spread over its axes, from the last one on.
     for dimension in range(len(shape) - 1, 0, -1):
         counts[dimension] = min(shape[dimension], left)
         left = max(1, left // max(1, counts[dimension]))
@@ -105,11 +108,13 @@ def _bytes_of(array: Any) -> bytes:
     import torch
 
     if isinstance(array, np.ndarray):
+        # The bytes of an array of objects are pointers, which differ from process to process.
         if array.dtype.hasobject:
             return repr(
                 [repr(one) if isinstance(one, int | float | str) else type(one).__name__ for one in array.flat]
             ).encode()
         return np.ascontiguousarray(array).tobytes()
+    # `resolve_*`: torch stores conjugation and negation as flags, and the memory below is that of the original.
     plain = array.detach().cpu().resolve_conj().resolve_neg().contiguous()
     content: bytes = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
     return content

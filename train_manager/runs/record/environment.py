@@ -1,6 +1,6 @@
-"""Where a program ran: what its results may depend on, beside its code and its arguments.
+"""The environment of a program: all that its results may depend on, beside its code and its arguments.
 
-No process is started for it, and no GPU is woken: one that the program has not used yet is told by its driver's files.
+No process is started for it, and no GPU is woken: the driver's files describe a GPU that is not in use yet.
 Reading needs no torch.
 """
 
@@ -34,7 +34,8 @@ STARTS: Final = (
 )
 """Variables are recorded if they are named here, or begin so: any other may be private."""
 
-LARGEST_SEED: Final = 2**32  # NumPy takes no larger one, and one in two million that torch draws is smaller
+# Users' seeds are smaller, since NumPy takes no larger ones; of the seeds that torch draws, one in two million is.
+LARGEST_SEED: Final = 2**32
 
 OF_SKLEARN: Final = ("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
 """Variables that importing scikit-learn sets; they change no result."""
@@ -69,7 +70,7 @@ def environment(patterns: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def chosen_seed(seeds: Mapping[str, Any]) -> int | None:
-    """Return the seed that a program gave to torch; None if it is as large as those that torch draws by itself.
+    """Return the seed that a program gave to torch; None if it is as large as a seed that torch draws by itself.
 
     >>> chosen_seed({"torch": 0}), chosen_seed({"torch": 6728042131072118}), chosen_seed({})
     (0, None, None)
@@ -102,9 +103,9 @@ def torch_build() -> dict[str, Any]:
             "hip": lambda: torch.version.hip,
             "cudnn": lambda: torch.backends.cudnn.version() if torch.version.cuda else None,
             "cpu_capability": torch.backends.cpu.get_cpu_capability,
-            "mkl": lambda: _found(r"Math Kernel Library Version (\S+)", build),
-            "onednn": lambda: _found(r"MKL-DNN (v\S+)", build),
-            "openmp": lambda: _found(r"OpenMP (\d+)", build),
+            "mkl": lambda: _search(r"Math Kernel Library Version (\S+)", build),
+            "onednn": lambda: _search(r"MKL-DNN (v\S+)", build),
+            "openmp": lambda: _search(r"OpenMP (\d+)", build),
         }
     )
 
@@ -119,11 +120,12 @@ def devices() -> dict[str, Any]:
 
 
 def threads() -> dict[str, Any]:
-    """Return how many threads compute: sums are split among them, so the last bits depend on their number."""
+    """Return the numbers of threads, on which the last bits of results depend."""
+    # A sum is split among the threads, and floats are rounded otherwise in another order of addition.
     import torch
 
-    told = torch.__config__.parallel_info()
-    openmp, mkl = _found(r"omp_get_max_threads\(\) : (\d+)", told), _found(r"mkl_get_max_threads\(\) : (\d+)", told)
+    info = torch.__config__.parallel_info()
+    openmp, mkl = _search(r"omp_get_max_threads\(\) : (\d+)", info), _search(r"mkl_get_max_threads\(\) : (\d+)", info)
     return {
         "torch": torch.get_num_threads(),
         "torch_interop": torch.get_num_interop_threads(),
@@ -133,7 +135,7 @@ def threads() -> dict[str, Any]:
 
 
 def flags() -> dict[str, Any]:
-    """Return the settings of torch and of Python that bear on whether results can be had again."""
+    """Return the settings of torch and of Python on which the repeatability of results depends."""
     import torch
 
     cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
@@ -155,7 +157,7 @@ def flags() -> dict[str, Any]:
             "default_device": lambda: str(torch.get_default_device()),
             "autocast_cpu": lambda: _autocast("cpu"),
             "autocast_cuda": lambda: _autocast("cuda"),
-            "flush_denormal": lambda: sys.float_info.min * float("0.5") == 0.0,  # of this thread
+            "flush_denormal": lambda: sys.float_info.min * float("0.5") == 0.0,  # a flag of the thread that asks
             "hash_randomization": lambda: bool(sys.flags.hash_randomization),
             "optimize": lambda: sys.flags.optimize,
         }
@@ -163,9 +165,10 @@ def flags() -> dict[str, Any]:
 
 
 def seeds() -> dict[str, Any]:
-    """Return what torch's generator of the CPU was seeded with; those of NumPy and ``random`` do not tell.
+    """Return the seed of torch's generator of the CPU.
 
-    A program without ``torch.manual_seed`` has a random one of 53 bits, and ``manual_seed`` of it gives it again.
+    Without a call of ``torch.manual_seed`` it is a random number of 53 bits, with which ``manual_seed`` repeats the
+    draws. The generators of NumPy and ``random`` do not keep their seeds.
     """
     import torch
 
@@ -173,7 +176,7 @@ def seeds() -> dict[str, Any]:
 
 
 def variables(given: Mapping[str, str], patterns: Sequence[str] = ()) -> dict[str, str]:
-    """Return the environment variables that are known to bear on results or to name the job, and those asked for.
+    """Return the environment variables that can change results or name the job, and those that patterns name.
 
     A secret is left out.
 
@@ -198,7 +201,7 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _readable(readers: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-    """Return what each function returns; None of those that fail, as in a torch that lacks the setting."""
+    """Call each function; one that fails, such as in a torch that lacks the setting, gives None."""
     found = {}
     for name, read in readers.items():
         try:
@@ -214,21 +217,22 @@ def _autocast(device: str) -> str | None:
     return str(torch.get_autocast_dtype(device)).removeprefix("torch.") if torch.is_autocast_enabled(device) else None
 
 
-def _found(pattern: str, text: str) -> str | None:
+def _search(pattern: str, text: str) -> str | None:
     match = re.search(pattern, text)
     return match[1] if match else None
 
 
 def _cpu_model() -> str:
     with contextlib.suppress(OSError):
-        told = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        return _found(r"(?m)^model name\s*:\s*(.+)$", told) or platform.machine()
+        info = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        return _search(r"(?m)^model name\s*:\s*(.+)$", info) or platform.machine()
     return platform.machine()
 
 
 def _gpus() -> list[dict[str, Any]]:
     import torch
 
+    # Asking CUDA for a device would initialize it, which takes seconds and memory of a GPU that is not used.
     if torch.cuda.is_initialized():
         properties = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
         return [
@@ -239,7 +243,7 @@ def _gpus() -> list[dict[str, Any]]:
 
 
 def _gpus_of_driver() -> Iterator[dict[str, Any]]:
-    for told in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+    for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         with contextlib.suppress(OSError):
-            name = _found(r"(?m)^Model:\s*(.+)$", told.read_text(encoding="utf-8", errors="replace"))
+            name = _search(r"(?m)^Model:\s*(.+)$", file.read_text(encoding="utf-8", errors="replace"))
             yield {"name": name, "memory": None, "capability": None}

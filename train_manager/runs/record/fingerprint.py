@@ -1,8 +1,8 @@
 """What data is made of, in a few numbers: to see later whether a run was given the same.
 
-Data is only looked at: none of its methods is called but ``len``, no example is loaded, no random state moves. Of what
-lies in memory, a bounded number of rows at even distances is hashed, so that it takes milliseconds for data of any
-size. ``digest_of_batches`` of ``digests.py`` hashes all, for a caller that reads the batches.
+Data is only looked at: no method except ``len`` is called, no example is loaded, no random state moves. Of arrays and
+lists in memory a bounded number of rows at even distances is hashed, so that it takes milliseconds for data of any
+size. ``digest_of_batches`` of ``digests.py`` hashes all batches, for a caller that reads them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from train_manager.rebuilding.recorded import as_written
 from train_manager.rebuilding.value_trees import RECORD
 from train_manager.runs.record.digests import NUMBERS, ROWS, add, array_facts, class_name, is_array
 
-DEEPEST: Final = 8  # wrappers in each other
+DEEPEST: Final = 8  # levels of wrappers, such as a loader over a subset of a dataset
 
 Fingerprint = dict[str, Any]
 
 _SETTINGS: Final = ("batch_size", "drop_last", "shuffle", "seed", "num_workers", "num_examples", "num_samples")
 _INNER: Final = ("dataset", "datasets", "data", "tensors", "source")
-"""Attributes of loaders and datasets of torch and of this library that hold what they read."""
+"""Attributes in which loaders and datasets of torch and of this library hold their data."""
 
 
 def fingerprint(data: Any) -> Fingerprint | None:
-    """Return what data is: its kind, length, settings, shapes, and a SHA-256 of some of its rows.
+    """Return the facts of data: its kind, length, settings, shapes, and a SHA-256 of some of its rows.
 
     >>> found = fingerprint([[1.0, 2.0], [3.0, 4.0]])
     >>> found["kind"], found["length"], found["sha256"][:8]
@@ -41,10 +41,10 @@ def fingerprint(data: Any) -> Fingerprint | None:
 
 
 class _Looking:
-    """Looks at data and at what is in it; each object once."""
+    """Looks at data and at the data inside of it, at each object once."""
 
     def __init__(self) -> None:
-        self.seen: dict[int, int] = {}
+        self.seen: dict[int, int] = {}  # the level of each object that was looked at, by its id()
 
     def at(self, thing: Any, level: int) -> Fingerprint:
         """Return the fingerprint of one object."""
@@ -55,7 +55,7 @@ class _Looking:
         self.seen[id(thing)] = level
         try:
             found |= self._of_plain(thing) if kind in _PLAIN or is_array(thing) else self._of_object(thing, level)
-        except Exception as error:  # of a class of the user's, or an array without memory
+        except Exception as error:  # properties of a user's class may raise anything; a meta tensor has no numbers
             found["unread"] = f"{type(error).__name__}: {error!s:.100}"
         return found
 
@@ -71,7 +71,7 @@ class _Looking:
         return found | {"sha256": digest.hexdigest()} | ({"unread": sorted(unread)} if unread else {})
 
     def _of_object(self, thing: Any, level: int) -> Fingerprint:
-        """Return what is known of a loader, a dataset or anything else, by its attributes."""
+        """Return the facts of a loader, a dataset or another object, by its attributes."""
         held: Mapping[str, Any] = getattr(thing, "__dict__", {})
         found: Fingerprint = {} if _is_stream(thing) else _length(thing)
         found |= {name: value for name, value in _settings(thing).items() if isinstance(value, bool | int | str)}
@@ -81,17 +81,20 @@ class _Looking:
         sampler = held.get("sampler")
         if sampler is not None and not isinstance(sampler, str):
             found["sampler"] = class_name(type(sampler))
-        indices = held.get("indices")  # of a Subset
+        indices = held.get("indices")  # torch's Subset has them
         if isinstance(indices, list | tuple | range) or is_array(indices):
             found["indices"] = self.at(list(indices) if isinstance(indices, range) else indices, level + 1)
         inside = {name: one for name, one in self._inside(thing, held).items() if id(one) not in self.seen}
         return found | ({"parts": {name: self.at(one, level + 1) for name, one in inside.items()}} if inside else {})
 
     def _inside(self, thing: Any, held: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the data in an object: what it reads, and the arrays that are its attributes."""
-        found = {name: one for name, one in held.items() if is_array(one)}
+        """Return the data in an object: its source, and the arrays that are its attributes."""
+        # Loaders of this library keep their data in `source`; their other arrays, such as the order of an epoch, change
+        # as they are read.
+        is_own = _is_own(thing)
+        found = {} if is_own else {name: one for name, one in held.items() if is_array(one)}
         named = {name: held[name] for name in _INNER if held.get(name) is not None}
-        if _is_own(thing) and (source := getattr(thing, "source", None)) is not None:
+        if is_own and (source := getattr(thing, "source", None)) is not None:
             named["source"] = source
         for name, one in named.items():
             if type(one) in (list, tuple) and _are_parts(one):
@@ -124,7 +127,8 @@ def _is_own(thing: Any) -> bool:
 
 
 def _is_stream(thing: Any) -> bool:
-    """Return whether asking for its length is not for free: torch counts the batches of a stream from then on."""
+    """Return whether it is a stream, whose length is not asked for."""
+    # After `len`, torch's DataLoader counts the batches of a stream, and warns if there are more.
     from torch.utils.data import IterableDataset
 
     return isinstance(thing, IterableDataset) or isinstance(getattr(thing, "dataset", None), IterableDataset)
@@ -133,19 +137,20 @@ def _is_stream(thing: Any) -> bool:
 def _length(thing: Any) -> Fingerprint:
     try:
         return {"length": len(thing)} if hasattr(type(thing), "__len__") else {}
-    except Exception:  # a user's
+    except Exception:  # a user's `__len__` may raise anything
         return {}
 
 
 def _settings(thing: Any) -> dict[str, Any]:
     held = getattr(thing, "__dict__", {})
     found = {name: held.get(name, held.get(f"_{name}")) for name in _SETTINGS}
+    # Loaders of this library keep their batch size as `_size`.
     size = held.get("_size") if _is_own(thing) else None
     return found | ({"batch_size": size} if size is not None and found["batch_size"] is None else {})
 
 
 def _structure(value: Any) -> Any:
-    """Return the shapes of what a batch is made of."""
+    """Return the shapes of the values of a batch."""
     if is_array(value):
         facts = array_facts(value)
         return f"{facts['dtype']} {facts['shape']}"

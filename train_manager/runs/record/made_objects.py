@@ -1,7 +1,7 @@
 """The optimizers and schedulers of a training as they were made: their classes, and options that are plain values.
 
-What a user gives to make one may be a lambda or a function, of which only its name can be recorded. What is looked at
-here are the objects that it has made, so that a comparison of runs can tell a rate of 0.1 from one of 0.3.
+A user may give a lambda or a function to make one, of which only the name can be recorded. Here the objects that it
+has made are looked at, so that a comparison of runs shows that one had a rate of 0.1 and the other a rate of 0.3.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from train_manager.rebuilding.recorded import signature_of
-from train_manager.rebuilding.tree import NOT_REBUILDABLE, Tree
+from train_manager.rebuilding.recorded_rows import Rows, parameter_rows
+from train_manager.rebuilding.tree import NOT_REBUILDABLE, Tree, check
 from train_manager.rebuilding.value_trees import trees_of
 
-DYNAMIC: Final = ("last_epoch", "fused")  # moves with the training; chosen by the device
-MOST_LEVELS: Final = 5  # of schedulers in schedulers
+DYNAMIC: Final = ("last_epoch", "fused")  # arguments left out: the first changes in each epoch, the second by device
+MOST_LEVELS: Final = 5  # levels of schedulers that consist of schedulers
 
 Made = dict[str, Tree]
 """What was made, by the dotted path of the parameter that has made it."""
@@ -35,19 +36,32 @@ def made_objects(train_manager: Any) -> Made:
     return found
 
 
-def untold(made: Made, parameters: Tree) -> Made:
-    """Return what was made but is not told by recorded parameters, which name a class and its options."""
-    return {path: tree for path, tree in made.items() if not _is_told(tree, _at(parameters, path.split(".")))}
+def unrecorded_objects(made: Made, parameters: Tree) -> Made:
+    """Return the objects whose class and options the recorded parameters do not name already."""
+    return {path: tree for path, tree in made.items() if not _is_recorded(tree, _at(parameters, path.split(".")))}
 
 
 def made_rows(made: Made, rows: Mapping[str, str]) -> Iterator[tuple[str, Tree]]:
-    """Yield what was made, by the name of its row: that of the parameter, if there is nothing else to say of it."""
+    """Yield each object with the name of its row in a table of parameters."""
+    # A row such as "<function make>" is replaced; beside a row with a value of its own, " made" is added to the name.
     for path, tree in made.items():
         is_free = rows.get(path, "<").startswith("<")
         yield (path if is_free else f"{path} made"), tree
 
 
 # ---- one object ------------------------------------------------------------------------------------------------------
+
+
+def parameter_rows_of(entry: Mapping[str, Any]) -> Rows:
+    """Return what the objects of a run were made with, by their dotted paths."""
+    recorded = entry.get("parameters")
+    if not recorded:
+        return {}
+    made = entry.get("made") or {}
+    for tree in (recorded, {"dict": made}):
+        check(tree)  # nothing that was not written by this library, and nothing too deep
+    rows = parameter_rows(recorded)
+    return rows | (parameter_rows({"dict": dict(made_rows(made, rows))}) if made else {})
 
 
 def _of_optimizer(optimizer: Any) -> Tree:
@@ -59,15 +73,15 @@ def _of_optimizer(optimizer: Any) -> Tree:
 
 
 def _first(group: Mapping[str, Any], name: str) -> Any:
-    """Return an option of a group; of a rate that a scheduler has changed, the first one."""
+    """Return an option of a group, as it was before a scheduler changed it."""
     return group.get(f"initial_{name}", group.get(name))
 
 
 def _of_scheduler(scheduler: Any, level: int = 0) -> Tree:
-    """Return ``StepLR(step_size=10)`` as a tree; one that consists of others has theirs."""
+    """Return ``StepLR(step_size=10)`` as a tree, with the trees of the schedulers that it consists of."""
     signature = signature_of(type(scheduler))
     tree = _tree(
-        type(scheduler), {name: _held(scheduler, name) for name in (signature.parameters if signature else ())}
+        type(scheduler), {name: _argument_of(scheduler, name) for name in (signature.parameters if signature else ())}
     )
     parts = getattr(scheduler, "_schedulers", None)
     if isinstance(parts, list | tuple) and level < MOST_LEVELS:
@@ -75,9 +89,10 @@ def _of_scheduler(scheduler: Any, level: int = 0) -> Tree:
     return tree
 
 
-def _held(scheduler: Any, name: str) -> Any:
-    """Return what a scheduler of torch has kept of an argument: itself, a list for the groups, or in the groups."""
+def _argument_of(scheduler: Any, name: str) -> Any:
+    """Return the value of a scheduler's argument: an attribute, a list for the groups, or an option of the groups."""
     attributes = vars(scheduler)
+    # LambdaLR keeps its `lr_lambda` as the list `lr_lambdas`, one for each group.
     for place in (name, f"_{name}", f"{name}s"):
         if place in attributes:
             value = attributes[place]
@@ -91,7 +106,7 @@ def _common(values: list[Any]) -> Any:
 
 
 def _tree(kind: type, values: Mapping[str, Any]) -> Tree:
-    """Return a class and those of its arguments that are plain values, and not its defaults."""
+    """Return a class with the arguments that are plain values and differ from their defaults."""
     signature = signature_of(kind)
     defaults = {p.name: p.default for p in signature.parameters.values()} if signature else dict.fromkeys(values)
     plain = {name: _plain(values[name]) for name in values if name in defaults and name not in DYNAMIC}
@@ -115,7 +130,7 @@ def _plain(value: Any) -> Any:
 def _is_equal(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
-    except Exception:  # of a tensor with several numbers, or a user's class
+    except Exception:  # the comparison of a tensor with several numbers has no truth value; a user's may raise
         return one is other
 
 
@@ -123,18 +138,19 @@ def _is_unwritten(tree: Tree) -> bool:
     return isinstance(tree, dict) and NOT_REBUILDABLE in tree
 
 
-# ---- what the recorded parameters tell -------------------------------------------------------------------------------
+# ---- beside the recorded parameters ----------------------------------------------------------------------------------
 
 
-def _is_told(made: Tree, recorded: Tree) -> bool:
+def _is_recorded(made: Tree, recorded: Tree) -> bool:
     """Return whether a record names this very class, and all of its options that are not defaults."""
-    if not isinstance(recorded, dict) or _called(recorded) != _called(made):
+    if not isinstance(recorded, dict) or _class_name(recorded) != _class_name(made):
         return False
     given = recorded.get("arguments") or {}
     return all(name in given and given[name] == value for name, value in made["arguments"].items())
 
 
-def _called(tree: Mapping[str, Any]) -> str:
+def _class_name(tree: Mapping[str, Any]) -> str:
+    # Only the name after the module: a class may be imported from several modules.
     return str(tree.get("callable") or tree.get("object") or "").rpartition(":")[2]
 
 

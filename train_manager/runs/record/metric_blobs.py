@@ -13,8 +13,8 @@ class StoredArray(NamedTuple):
     """An array as it was written.
 
     Attributes:
-        step: that it is of.
-        values: all of them in one row, the last axis fastest; a matrix has so many in each of its lines as columns.
+        step: the step that it belongs to.
+        values: the numbers, row after row of a matrix.
         labels: of the values, or of the rows of a matrix; empty if none were given.
     """
 
@@ -28,16 +28,15 @@ class StoredArray(NamedTuple):
 
 @final
 class Labelled:
-    """The labels of arrays, which are written where they are not those of the array before in segment and series.
+    """The labels of arrays that are read, each from the last row of its segment and series that has labels.
 
     Args:
-        connection: where labels are looked for that were written before the first array that is asked for; None if
-            that is the first of all.
+        connection: reads rows before the first array that is asked for; None if the caller reads all rows.
     """
 
     def __init__(self, connection: sqlite3.Connection | None = None) -> None:
         self._connection = connection
-        self._labels: dict[tuple[int, object], tuple[str, ...]] = {}
+        self._labels: dict[tuple[int, object], tuple[str, ...]] = {}  # the last labels, by segment and series
 
     def of(self, segment: int, series: object, written: str | None, id_: int = 0) -> tuple[str, ...]:
         """Return the labels of the next array."""
@@ -54,15 +53,15 @@ class Labelled:
 
 def shape_and_values(shape: str, numbers: bytes) -> tuple[tuple[int, ...], array[float]]:
     """Return the shape and the values of an array."""
-    return tuple(json.loads(shape)), unpacked("f", numbers)
+    return tuple(json.loads(shape)), unpack("f", numbers)
 
 
 def edges_and_counts(edges: bytes, counts: bytes) -> tuple[list[float], list[int]]:
     """Return the edges and the counts of a histogram."""
-    return unpacked("d", edges).tolist(), unpacked("q", counts).tolist()
+    return unpack("d", edges).tolist(), unpack("q", counts).tolist()
 
 
-def unpacked(kind: str, numbers: bytes) -> array[Any]:
+def unpack(kind: str, numbers: bytes) -> array[Any]:
     """Return the numbers in bytes, the lowest byte first."""
     found = array(kind, numbers)
     if sys.byteorder == "big":

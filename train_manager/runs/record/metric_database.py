@@ -1,6 +1,6 @@
 """``metrics.sqlite`` as its writer has it open: each call writes one transaction, wholly or not at all.
 
-Not for several threads at once. ``metric_writer.py`` decides when to write, and what becomes of rows that cannot be.
+Not for several threads at once. ``background_writer.py`` decides when to write, and keeps rows that cannot be written.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from train_manager.runs.record.metric_items import Item
 from train_manager.runs.record.metric_rows import MetricRows, Numbers
 from train_manager.runs.record.metric_schema import database_uri, is_empty, make_tables, require_ours, upgrade
 
-SYNC_SECONDS: Final = 30.0  # a power failure loses at most what was written since the last sync
-BUSY_SECONDS: Final = 5.0
+SYNC_SECONDS: Final = 30.0  # seconds between two syncs; a power failure loses the transactions since the last one
+BUSY_SECONDS: Final = 5.0  # seconds that a transaction waits for another process
 
 
 @final
@@ -38,8 +38,8 @@ class MetricDatabase:
     def __init__(self, path: Path, run: str, numbers: Numbers) -> None:
         self.path, self.rows = path, MetricRows(run, numbers)
         self.rewritten = 0
-        self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None  # which file the path was, as it was opened
+        self._connection: sqlite3.Connection | None = None  # None before the first write, and after each `close`
+        self._file: tuple[int, int] | None = None  # device and inode of the file that the connection has open
         self._synced_at = 0.0
 
     def write(self, items: Sequence[Item]) -> None:
@@ -50,27 +50,29 @@ class MetricDatabase:
             OSError: its folder cannot be made.
             InputError: it is a file of another program, or of a newer version.
         """
+        # The file was deleted or replaced while it was open: writing on would go into a file that has no name any more.
         if self._connection is not None and self._file != file_at(self.path):
             self.close()
         is_new = self._connection is None
-        connection, before = self._opened(), self.rows.mark()
+        connection, before = self._open(), self.rows.mark()
         try:
             connection.execute("BEGIN IMMEDIATE")
             has_all = not is_new or self.rows.claim(connection)
             self.rows.write(connection, items)
-            connection.execute("COMMIT")  # which fails too, if the disk is full
+            connection.execute("COMMIT")  # fails if the disk is full
         except BaseException:
-            self.close()  # which rolls back
+            # Closing rolls the transaction back; `rows` must forget the ids that it has given inside of it.
+            self.close()
             self.rows.go_back(before)
             raise
         self.rewritten += not has_all
         if monotonic() - self._synced_at > SYNC_SECONDS:
             self._sync(connection)
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
         if self._connection is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)  # it may have been removed while the training runs
-            connection = connected(self.path)
+            self.path.parent.mkdir(parents=True, exist_ok=True)  # also after a user has deleted it
+            connection = connect(self.path)
             try:
                 prepare(connection, self.path)
             except BaseException:
@@ -80,7 +82,7 @@ class MetricDatabase:
         return self._connection
 
     def _sync(self, connection: sqlite3.Connection) -> None:
-        """Bring all that is written to the disk itself; readers do not mind."""
+        """Move the write-ahead log into the file, with an fsync; PASSIVE does not wait for readers."""
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         self._synced_at = monotonic()
 
@@ -91,24 +93,26 @@ class MetricDatabase:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
 
-    def put_away(self) -> None:
+    def close_without_log(self) -> None:
         """Close the file, synced and without ``-wal`` and ``-shm``, to be read in read-only folders."""
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
-                self._connection.execute("PRAGMA busy_timeout=0")  # a reader that has it open keeps these files
+                # Without a wait: while a reader has the file open, -wal and -shm cannot be removed, and stay.
+                self._connection.execute("PRAGMA busy_timeout=0")
                 self._connection.execute("PRAGMA journal_mode=DELETE").fetchone()
         self.close()
 
     def leave_to_parent(self) -> sqlite3.Connection | None:
-        """Forget everything without a touch, in a child that was forked while the file was open."""
+        """Forget the connection in a forked child, and return it: it must be neither used nor closed there."""
         connection, self._connection = self._connection, None
         self.rows.forget()
         return connection
 
 
-def connected(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
     """Open the file for writing; it is made if it is not there."""
-    # Another thread may use it later, under the lock of its owner; transactions are begun by hand.
+    # check_same_thread: the thread and the training use it in turn, under a lock. isolation_level=None: Python begins
+    # no transactions by itself.
     return sqlite3.connect(
         database_uri(path, "rwc"), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
@@ -121,10 +125,12 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         InputError: it is a file of another program, or of a newer version.
     """
     if not is_empty(connection):
-        require_ours(connection, path)  # before anything is changed
-    synchronous = "NORMAL" if uses_wal(connection) else "FULL"  # else a power failure could damage the file
+        require_ours(connection, path)  # before the journal mode of another program's file is changed
+    # With NORMAL, a power failure can damage the file unless it has a write-ahead log.
+    synchronous = "NORMAL" if uses_wal(connection) else "FULL"
     connection.execute(f"PRAGMA synchronous={synchronous}")
-    connection.execute("BEGIN IMMEDIATE")  # two processes may find it empty
+    # The lock comes before the second look: another process may have found the file empty too, and made the tables.
+    connection.execute("BEGIN IMMEDIATE")
     if is_empty(connection):
         make_tables(connection)
     require_ours(connection, path)
@@ -133,7 +139,8 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def uses_wal(connection: sqlite3.Connection) -> bool:
-    """Turn on the write-ahead log, with which readers never wait; some network drives have no shared memory for it."""
+    """Turn on the write-ahead log, with which readers never wait; return whether the file system allows it."""
+    # Some network drives lack the shared memory that the log needs: SQLite keeps its journal there.
     try:
         (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
     except sqlite3.OperationalError:

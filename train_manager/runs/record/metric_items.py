@@ -1,6 +1,6 @@
-"""What waits to be written into ``metrics.sqlite``, and what it is made of.
+"""The items that wait to be written into ``metrics.sqlite``, and their values.
 
-Scalars and the rows of batches are plain tuples, for there are many.
+Scalars and the rows of batches are plain tuples, because there are many of them.
 """
 
 from __future__ import annotations
@@ -20,69 +20,51 @@ Row: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Begin:
-    """A segment begins: the training goes on after ``from_step``, and the history is the one given.
+    """A segment begins: the training continues after ``from_step``, and the history is the one given."""
 
-    Attributes:
-        from_step: the last step that counts; -1 if a training begins.
-        time: seconds since 1970.
-        history: the rows of each stage that are there already.
-        goes_on_from: the run_id of a run of the training, whose later rows are deleted; if the file has none of it, a
-            training begins. None if that is not known: a training of the same history goes on. If there is no history
-            yet, later rows are superseded, and stay.
-    """
-
-    from_step: int
-    time: float
-    history: Mapping[str, Sequence[Row]]
+    from_step: int  # the last step of earlier segments that counts; -1 if a training begins
+    time: float  # seconds since 1970
+    history: Mapping[str, Sequence[Row]]  # the rows of each stage that the run has at its beginning
+    # The run_id of an earlier run of the training, whose later rows are deleted; if the file does not have that run, a
+    # training begins. None if the run is not known: then a training in the file continues if its history is the same;
+    # if there is no history to compare yet, its later rows are superseded, and stay in the file.
     goes_on_from: str | None = None
 
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """A row of the history: it replaces the one that has its number; without one it comes last."""
+    """A row of the history, which replaces an earlier one or is added."""
 
     stage: str
-    number: int | None
+    number: int | None  # its place among the rows of the stage, from which on rows are replaced; None adds it
     row: Row
     time: float
 
 
 class Blob(NamedTuple):
-    """Numbers that are bytes in the file; they may be on a device until they are written.
+    """Numbers that become bytes in the file as they are written."""
 
-    Attributes:
-        kind: "f" (float32), "d" (float64) or "q" (int64).
-        numbers: a tensor, or what ``array.array`` takes.
-    """
-
-    kind: str
-    numbers: Any
+    kind: str  # "f" (float32), "d" (float64) or "q" (int64)
+    numbers: Any  # a tensor, which may be on a device until then, or a sequence for `array.array`
 
 
 class Labels(NamedTuple):
-    """The names of the values of an array, written where they are not those of the row before."""
+    """The names of the values of an array, written only if they differ from those of the row before."""
 
     names: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
 class Other:
-    """A row of another table, or a scalar with a step of its own.
+    """A row of another table, or a scalar with a step of its own."""
 
-    Attributes:
-        table: "scalars", "histograms", "texts", "files" or "arrays".
-        series: the number of its series.
-        values: the values of the columns after ``time``.
-        own_step: the step that a hook has given.
-    """
-
-    table: str
-    series: int
+    table: str  # "scalars", "histograms", "texts", "files" or "arrays"
+    series: int  # the number of its series
     step: int
     epoch: int
     time: float
-    values: tuple[Any, ...]
-    own_step: int | None = None
+    values: tuple[Any, ...]  # the values of the columns after ``time``
+    own_step: int | None = None  # the step that a hook has given in place of `step`
 
 
 Item: TypeAlias = Scalar | Begin | HistoryRow | Other
@@ -91,10 +73,10 @@ Item: TypeAlias = Scalar | Begin | HistoryRow | Other
 
 @dataclass(frozen=True)
 class Position:
-    """The rows of batches that come after it are of this epoch, and of this phase ("" outside of phases)."""
+    """The epoch and the phase of the rows of batches that come after it."""
 
     epoch: int
-    phase: str
+    phase: str  # "" outside of phases
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What has come into ``metrics.sqlite`` since it was read last, for who follows a training."""
+"""What has come into ``metrics.sqlite`` since it was read last, for a follower of a run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class NewSegment(NamedTuple):
     Attributes:
         run: the run_id of the training that writes it.
         began: seconds since 1970.
-        from_step: the last step that it builds on: what came before it and was written in later steps counts no more;
-            None if all counts on.
+        from_step: the last step that it builds on: earlier rows of later steps do not count any more; None if all
+            earlier rows still count.
     """
 
     id: int
@@ -35,9 +35,9 @@ class NewRow(NamedTuple):
     Attributes:
         run: the run_id of the training that has written it.
         segment: the id of its segment.
-        step: that it is of.
-        written_in: the step in which it was written, which ``from_step`` is about; another one than ``step`` if a hook
-            has given that.
+        step: the step that it belongs to.
+        written_in: the step in which it was written, to which ``from_step`` applies; it differs from ``step`` if a hook
+            has given ``step``.
         value: a number, (edges, counts), a text, (path, size, sha256), or a StoredArray.
     """
 
@@ -71,7 +71,7 @@ class News(NamedTuple):
 
 
 def news_of(connection: sqlite3.Connection, before: Mapping[str, int], run: str | None, most: int) -> News:
-    """Return what has come after these ids, of one run or of all.
+    """Return the segments and rows after these ids, of one run or of all.
 
     Args:
         connection: a transaction that is open.
@@ -82,6 +82,7 @@ def news_of(connection: sqlite3.Connection, before: Mapping[str, int], run: str 
     (newest,) = connection.execute("SELECT coalesce(max(id), 0) FROM segments").fetchone()
     is_anew = before.get("segments", 0) > newest  # segments are never deleted, so this is another file
     ids = dict.fromkeys(("segments", *TABLES), 0) | ({} if is_anew else dict(before))
+    # An id is noted as read even if its row is left out, so that no call reads it again.
     segments = new_segments(connection, ids["segments"], run)
     ids["segments"] = newest
     counting = segments_of(connection, run)
@@ -97,7 +98,7 @@ def news_of(connection: sqlite3.Connection, before: Mapping[str, int], run: str 
 
 
 def new_segments(connection: sqlite3.Connection, after: int, run: str | None) -> list[NewSegment]:
-    """Return the segments that have begun; not those that only have rows which were replaced."""
+    """Return the segments that have begun, except segments of version 2 whose rows were all replaced."""
     sql = "SELECT id, run, began, from_step FROM segments WHERE id > ? AND from_step NOT NULL ORDER BY id"
     found = [NewSegment(*row) for row in connection.execute(sql, (after,)) if run in (None, row[1])]
     return [one._replace(from_step=None) if one.from_step == LATEST else one for one in found]
@@ -116,6 +117,7 @@ def new_rows(
     sql = f"SELECT {place}, {COLUMNS[table]} FROM {table} WHERE id > ? ORDER BY id LIMIT ?"
     read = connection.execute(sql, (after, most)).fetchall()
     labels = Labelled(connection)
+    # An epoch that was left before its end has its metrics replaced later: a follower gets only the final ones.
     has_epochs = table == "scalars" and any(series[row[1]].stage == EPOCHS for row in read)
     unfinished = of_parts_of_epochs(connection) if has_epochs else set()
     found = []
@@ -137,7 +139,8 @@ def new_rows(
 
 
 def of_parts_of_epochs(connection: sqlite3.Connection) -> set[int]:
-    """Return the ids of scalars of epochs that were left before their ends: other rows replace them if they go on."""
+    """Return the ids of the scalars of epochs that were left before their ends."""
+    # LIKE finds candidates fast; JSON then tells whether the row itself is partial.
     sql = (
         "SELECT text FROM texts JOIN series ON series.id = series "
         """WHERE name = ? AND stage = ? AND text LIKE '%"partial": true%'"""
@@ -148,8 +151,8 @@ def of_parts_of_epochs(connection: sqlite3.Connection) -> set[int]:
 
 
 def value_of(table: str, columns: list[Any]) -> Any:
-    """Return what a row has of a number, a histogram, a text or a file."""
-    if table == "scalars":
+    """Return the value of a row of a number, a histogram, a text or a file."""
+    if table == "scalars":  # SQLite stores nan as NULL
         return math.nan if columns[0] is None else columns[0]
     if table == "histograms":
         return edges_and_counts(*columns)

@@ -1,4 +1,4 @@
-"""The figures in ``metrics.sqlite``, read without torch and without a wait, also while a training writes them."""
+"""The metrics in ``metrics.sqlite``, read without torch and without a wait, also while a run writes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-from train_manager.files.atomic import shown_path
+from train_manager.files.atomic import quote_path
 from train_manager.runs.record.metric_blobs import Labelled, StoredArray, edges_and_counts, shape_and_values
 from train_manager.runs.record.metric_news import News, news_of
 from train_manager.runs.record.metric_schema import (
@@ -44,7 +44,7 @@ class Scalars(NamedTuple):
 
 @final
 class MetricReader:
-    """Read the figures of a training; each call sees what was written until then, as a whole.
+    """Read the metrics of a training; each call sees one state of the file.
 
     >>> import tempfile
     >>> from train_manager.extensions import MetricStore
@@ -69,12 +69,12 @@ class MetricReader:
         given = Path(path)
         self.path = given / FILE if given.is_dir() else given
         if not self.path.is_file():
-            what = f"{shown_path(given)} has no metrics" if given.is_dir() else f"there is no file {shown_path(given)}"
+            what = f"{quote_path(given)} has no metrics" if given.is_dir() else f"there is no file {quote_path(given)}"
             cure = "give the train_dir of a training with the extension MetricStore"
             raise InputError(what, name="path", cure=cure)
 
     def series(self) -> list[Series]:
-        """Return what there is, by name."""
+        """Return all series, sorted by name."""
         with self._reading() as connection:
             names = "SELECT name, stage, datasource, phase FROM series WHERE name != ? ORDER BY name, stage, id"
             return [Series(*row) for row in connection.execute(names, (HISTORY,))]
@@ -103,7 +103,7 @@ class MetricReader:
     def stretches(
         self, most: int = 1500, name: str | None = None, stage: str | None = None, run: str | None = None
     ) -> dict[Series, list[Stretch]]:
-        """Return what each series has come to in a few stretches of steps, without what is superseded.
+        """Return each series in a few stretches of steps, without superseded rows.
 
         SQLite makes them, many times faster than ``scalars`` reads each value; a spike of one step is the highest value
         of its stretch. A learning rate and a batch size hold from their step until the next one: read them with
@@ -120,16 +120,17 @@ class MetricReader:
         """
         require_count(most, "most", at_least=1)
         with self._reading() as connection:
+            # The temporary tables must not need a folder that can be written.
             connection.execute("PRAGMA temp_store=MEMORY")
-            connection.execute("BEGIN")  # what follows sees one state of the file
+            connection.execute("BEGIN")  # all queries of the transaction see one state of the file
             return stretches_of(connection, wanted_of(connection, name, stage), segments_of(connection, run), most)
 
     def since(self, ids: Mapping[str, int] | None = None, run: str | None = None, most: int = 100_000) -> News:
-        """Return what has come since an earlier call: first the segments that have begun, then the rows that count.
+        """Return the news since an earlier call: first the segments that have begun, then the rows that count.
 
-        Who calls it again and again gets each row that counts once, also through resumes. What a resume has gone back
-        before is told by the ``from_step`` of its segment. An epoch that was left before its end has no figures here
-        until it is whole, for those of its part are replaced as it is trained further.
+        Repeated calls return each row that counts once, also through resumes. The ``from_step`` of a segment is the
+        step to which its resume has gone back. An epoch that was left before its end has no metrics here until it is
+        whole, because they are replaced as it is trained further.
 
         >>> import tempfile
         >>> from train_manager.extensions import MetricStore
@@ -146,11 +147,11 @@ class MetricReader:
         Args:
             ids: of the news before; None for all that there is.
             run: the run_id of a training: what it has measured, superseded only by itself; None for all.
-            most: rows of a table at once; ``has_more`` tells that there are more.
+            most: rows of a table at once; ``has_more`` is True if there are more.
         """
         require_count(most, "most", at_least=1)
         with self._reading() as connection:
-            connection.execute("BEGIN")  # what follows sees one state of the file
+            connection.execute("BEGIN")  # all queries of the transaction see one state of the file
             return news_of(connection, ids or {}, run, most)
 
     def histograms(
@@ -201,12 +202,19 @@ class MetricReader:
         return {"epochs": rows[EPOCHS], "evaluations": rows[EVALUATIONS]}
 
     def last_step(self, run: str | None = None) -> int:
-        """Return the last step that has a figure; 0 if there is none."""
+        """Return the last step that has a metric; 0 if there is none."""
         with self._reading() as connection:
-            connection.execute("BEGIN")  # what follows sees one state of the file
+            connection.execute("BEGIN")  # all queries of the transaction see one state of the file
             segments = segments_of(connection, run)
             last = dict(connection.execute("SELECT segment, max(step) FROM scalars GROUP BY segment"))
         return max((int(min(step, segments[id_].until)) for id_, step in last.items() if id_ in segments), default=0)
+
+    def last_time(self, run: str) -> float | None:
+        """Return when a run has stored its last metric, in seconds since 1970; None if it has none."""
+        sql = "SELECT max(time) FROM scalars JOIN segments ON segments.id = segment WHERE run = ?"
+        with self._reading() as connection:
+            (time,) = connection.execute(sql, (run,)).fetchone()
+        return None if time is None else float(time)
 
     def to_pandas(
         self, name: str | None = None, stage: str | None = None, superseded: bool = False, run: str | None = None
@@ -237,7 +245,7 @@ class MetricReader:
     ) -> Iterator[tuple[Any, ...]]:
         """Yield series, run, step, epoch, time, the columns, and whether the row is superseded."""
         with self._reading() as connection:
-            connection.execute("BEGIN")  # what follows sees one state of the file
+            connection.execute("BEGIN")  # all queries of the transaction see one state of the file
             if not has_table(connection, table):
                 return
             wanted = wanted_of(connection, name, stage)
@@ -259,14 +267,14 @@ class MetricReader:
             InputError: it is of another program or version, empty, or damaged.
         """
         try:
-            with opened_to_read(self.path) as connection:
+            with open_to_read(self.path) as connection:
                 if is_empty(connection):
-                    what = f"{shown_path(self.path)} has nothing in it yet"
-                    raise InputError(what, name="path", cure="read it again once its training has begun")
+                    what = f"{quote_path(self.path)} has nothing in it yet"
+                    raise InputError(what, name="path", cure="read it again once its run has begun")
                 require_ours(connection, self.path)
                 yield connection
         except sqlite3.DatabaseError as error:
-            what = f"{shown_path(self.path)} cannot be read: {error}"
+            what = f"{quote_path(self.path)} cannot be read: {error}"
             raise InputError(what, name="path", cure="is it damaged, or of another program?") from error
 
 
@@ -278,14 +286,15 @@ def wanted_of(connection: sqlite3.Connection, name: str | None, stage: str | Non
 
 
 @contextmanager
-def opened_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a database for reading; also in a folder in which nothing may be written.
 
-    There SQLite cannot make the files that a log needs. A training that has ended in order leaves no log, so the file
-    is all there is; where one was killed, file and log are copied, and the copy is read.
+    There SQLite cannot make the files that a log needs. A run that has ended in order leaves no log, so the file can be
+    opened by itself; if a run was killed, the file and its log are copied, and the copy is read.
     """
-    with closing(connected_to_read(database_uri(path, "ro"))) as connection:
+    with closing(connect_to_read(database_uri(path, "ro"))) as connection:
         try:
+            # `connect` opens no file yet: the first query fails where nothing may be written.
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             can_read = True
         except sqlite3.OperationalError:
@@ -295,14 +304,15 @@ def opened_to_read(path: Path) -> Iterator[sqlite3.Connection]:
             return
     with TemporaryDirectory(prefix="train-manager-") as folder:
         copy = Path(folder, FILE)
-        for end in ("-wal", ""):  # the file last: what a training moves from the log to the file is then in either
+        # The file is copied last: rows that a run moves from the log into the file meanwhile are in one of the copies.
+        for end in ("-wal", ""):
             source = path.with_name(path.name + end)
             if source.exists():
                 shutil.copyfile(source, copy.with_name(copy.name + end))
-        with closing(connected_to_read(database_uri(copy, "rw"))) as connection:
+        with closing(connect_to_read(database_uri(copy, "rw"))) as connection:
             yield connection
 
 
-def connected_to_read(uri: str) -> sqlite3.Connection:
+def connect_to_read(uri: str) -> sqlite3.Connection:
     """Open a database that another process may write."""
     return sqlite3.connect(uri, uri=True, timeout=5.0, isolation_level=None)

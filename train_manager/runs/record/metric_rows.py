@@ -12,11 +12,11 @@ from itertools import groupby
 from time import time
 from typing import Any, Final, NamedTuple, Protocol, final
 
-from train_manager.metrics.history_rows import figures_of
+from train_manager.metrics.history_rows import metrics_of
 from train_manager.runs.record.metric_items import Begin, Blob, HistoryRow, Item, Labels, Other, Row, Scalar
 from train_manager.runs.record.metric_schema import COLUMNS, EPOCHS, EVALUATIONS, HISTORY, LATEST, TABLES, Series
 
-LARGEST: Final = 1023  # bits of a whole number that a float can hold
+LARGEST: Final = 1023  # bits of the largest whole number that `float` converts
 TOGETHER: Final = 150  # scalars in one statement: 900 variables, of the 999 that old versions of SQLite allow
 INSERT: Final = "INSERT INTO scalars(series, segment, step, epoch, time, value) VALUES "
 ONE: Final = "(?, ?, ?, ?, ?, ?)"
@@ -34,17 +34,17 @@ class Numbers(Protocol):
 
 
 class WrittenRow(NamedTuple):
-    """A row of the history that is in the file, and where."""
+    """A row of the history in the file."""
 
-    text: str
-    id: int
-    first_scalar: int
-    last_scalar: int
+    text: str  # the row as JSON
+    id: int  # of its row in the table texts
+    first_scalar: int  # ids of its metrics in the table scalars, from this one
+    last_scalar: int  # to this one
 
 
 @final
 class MetricRows:
-    """What a training has written so far, as far as it bears on what it writes next.
+    """The rows that a training writes, with the ids of earlier rows that it refers to.
 
     Args:
         run: the run_id of the segments.
@@ -62,15 +62,16 @@ class MetricRows:
 
     def forget(self) -> None:
         """Begin anew, in another file."""
-        self._begins: Begin | None = None  # with the first row that is written
-        self._segment: int | None = None
-        self._training: int | None = None  # of the segment
-        self._ids: list[int] = []  # of the series, in the file
-        self._rows: dict[str, list[WrittenRow]] | None = None
-        self._labels: dict[int, tuple[str, ...] | None] = {}  # of the last arrays of series, in the segment
+        self._begins: Begin | None = None  # a segment that is made with its first row, so that none stays empty
+        self._segment: int | None = None  # the id of the segment that rows go into
+        self._training: int | None = None  # the id of the training that the segment belongs to
+        self._ids: list[int] = []  # ids in the file of `series`, by their numbers
+        self._rows: dict[str, list[WrittenRow]] | None = None  # the history by stage; None until it is read
+        self._labels: dict[int, tuple[str, ...] | None] = {}  # the last labels of each series in the segment
 
     def write(self, connection: sqlite3.Connection, items: Iterable[Item]) -> None:
         """Write items."""
+        # Neighbours of one kind are written together; the order of the items stays.
         for kind, several in groupby(items, type):
             if kind is tuple:
                 self._write_scalars(connection, list(several))  # type: ignore[arg-type]
@@ -87,18 +88,18 @@ class MetricRows:
         return self.series[item.series if isinstance(item, Other) else item[0]].name
 
     def mark(self) -> dict[str, Any]:
-        """Return what ``go_back`` needs, should the transaction fail."""
+        """Return a copy of the state, with which ``go_back`` undoes a transaction that fails."""
         rows = None if self._rows is None else {stage: list(known) for stage, known in self._rows.items()}
         return {**vars(self), "_ids": list(self._ids), "_rows": rows, "_labels": dict(self._labels)}
 
     def go_back(self, mark: Mapping[str, Any]) -> None:
-        """Be as before a transaction that was rolled back."""
+        """Restore the state of before a transaction that was rolled back."""
         vars(self).update(mark)
 
     def claim(self, connection: sqlite3.Connection) -> bool:
         """Begin a segment if another training has begun one meanwhile, or the file has lost ours.
 
-        The training that goes on is the one that counts.
+        The last segment of a file decides which training counts, and this training is still running.
 
         Returns:
             Whether the file has what was written before.
@@ -115,6 +116,7 @@ class MetricRows:
         return ours in segments
 
     def _write_scalars(self, connection: sqlite3.Connection, scalars: list[Scalar]) -> None:
+        # All tensors at once: a device is waited for once, and not for each number.
         values = self._numbers([scalar[4] for scalar in scalars])
         segment, ids = self._present_segment(connection), self._ids_of_series(connection)
         flat: list[Any] = []
@@ -128,13 +130,13 @@ class MetricRows:
         read = iter(self._numbers.blobs([value for item in items for value in item.values if type(value) is Blob]))
         for item in items:
             values = self._numbers(item.values) if item.table == "scalars" else item.values
-            stored = [self._stored(item.series, value, read) for value in values]
+            stored = [self._column_value(item.series, value, read) for value in values]
             row = (ids[item.series], segment, item.step, item.epoch, item.time, item.own_step, *stored)
             columns = f"series, segment, step, epoch, time, own_step, {COLUMNS[item.table]}"
             connection.execute(f"INSERT INTO {item.table}({columns}) VALUES ({', '.join('?' * len(row))})", row)
 
-    def _stored(self, series: int, value: Any, read: Iterator[bytes]) -> Any:
-        """Return what a column gets: bytes for a Blob, and JSON for Labels if they are new."""
+    def _column_value(self, series: int, value: Any, read: Iterator[bytes]) -> Any:
+        """Return the value of a column: bytes for a Blob, JSON for Labels if they are new, else the value itself."""
         if type(value) is Blob:
             return next(read)
         if type(value) is not Labels:
@@ -162,6 +164,7 @@ class MetricRows:
             self._last_step = max(begin.from_step, 0)
 
     def _make_segment(self, connection: sqlite3.Connection, begin: Begin) -> None:
+        # LATEST marks rows that are written without a begin, such as by a hook outside of runs: nothing is superseded.
         cut, training = begin.from_step, self._goes_on_in(connection, begin)
         sql = "INSERT INTO segments(run, began, from_step) VALUES (?, ?, ?)"
         from_step = -1 if training is None and cut != LATEST else cut
@@ -172,13 +175,14 @@ class MetricRows:
         for stage, rows in begin.history.items():
             known = self._known_rows(connection)[stage]
             for number, row in enumerate(rows):
+                # Rows that the file has already stay as they are; a resume often finds all of them.
                 if number >= len(known) or known[number].text != text_of_row(row):
                     self._put_row(connection, HistoryRow(stage, number, row, begin.time))
             delete(connection, known[len(rows) :])
             del known[len(rows) :]
 
     def _goes_on_in(self, connection: sqlite3.Connection, begin: Begin) -> int | None:
-        """Return the training that goes on, without what came after it went on; None if one begins."""
+        """Return the id of the training that continues, and drop its rows of later steps; None if a training begins."""
         cut, run = begin.from_step, None if begin.from_step == LATEST else begin.goes_on_from
         where, given = ("", ()) if run is None else ("WHERE run = ?", (run,))
         found = connection.execute(f"SELECT training FROM segments {where} ORDER BY id DESC LIMIT 1", given).fetchone()
@@ -188,11 +192,13 @@ class MetricRows:
         same = None if run is not None or cut == LATEST else shares_history(connection, begin, training)
         if same is False:
             return None
+        # For certain the same training: the steps after the checkpoint are trained again, so their rows are deleted.
         if run is not None or same:
             segments = "SELECT id FROM segments WHERE training = ?"
             for table in TABLES:
                 connection.execute(f"DELETE FROM {table} WHERE step > ? AND segment IN ({segments})", (cut, training))
         elif cut != LATEST:
+            # Not certain: the rows are only marked, so that a reader can still ask for superseded ones.
             later = "training = ? AND (until_step IS NULL OR until_step > ?)"
             connection.execute(f"UPDATE segments SET until_step = ? WHERE {later}", (cut, training, cut))
         return int(training)
@@ -206,33 +212,33 @@ class MetricRows:
         return self._rows
 
     def _put_row(self, connection: sqlite3.Connection, item: HistoryRow) -> None:
-        """Write a row as it is, as a text, and each of its figures as a scalar."""
+        """Write a row as it is, as a text, and each of its metrics as a scalar."""
         segment = self._present_segment(connection)
         known = self._known_rows(connection)[item.stage]
         text = text_of_row(item.row)
         if item.number is not None:
-            # One that moved up stays as it is, or a follower would get its figures twice.
+            # A row whose predecessors were removed stays as it is: a follower would get the metrics of a new row again.
             moved = next((at for at in range(item.number, len(known)) if known[at].text == text), None)
             delete(connection, known[item.number : moved])
             del known[item.number : moved]
             if moved is not None:
                 return
         place = (segment, item.row["step"], item.row["epoch"], item.time)
-        ids = [self._put_figure(connection, item, place, name) for name in numbers_of(item.row)]
+        ids = [self._put_metric(connection, item, place, name) for name in numbers_of(item.row)]
         first, last = min(ids, default=0), max(ids, default=0)
         whole = f'{{"scalars": [{first}, {last}], "row": {text}}}'
         sql = "INSERT INTO texts(series, segment, step, epoch, time, text) VALUES (?, ?, ?, ?, ?, ?)"
         made = connection.execute(sql, (id_of(connection, Series(HISTORY, item.stage)), *place, whole))
         known.append(WrittenRow(text, made.lastrowid or 0, first, last))
 
-    def _put_figure(self, connection: sqlite3.Connection, item: HistoryRow, place: tuple[Any, ...], name: str) -> int:
+    def _put_metric(self, connection: sqlite3.Connection, item: HistoryRow, place: tuple[Any, ...], name: str) -> int:
         series = Series(name, item.stage, item.row.get("set", ""), item.row.get("phase") or "")
         values = (id_of(connection, series), *place, float(item.row[name]))
         return connection.execute(f"{INSERT}{ONE}", values).lastrowid or 0
 
 
 def delete(connection: sqlite3.Connection, rows: Iterable[WrittenRow]) -> None:
-    """Delete rows of the history that were replaced, and their figures."""
+    """Delete rows of the history that were replaced, and their metrics."""
     for row in rows:
         connection.execute("DELETE FROM texts WHERE id = ?", (row.id,))
         connection.execute("DELETE FROM scalars WHERE id BETWEEN ? AND ?", (row.first_scalar, row.last_scalar))
@@ -259,11 +265,8 @@ def storable(text: str) -> str:
 
 
 def insert(connection: sqlite3.Connection, flat: list[Any]) -> None:
-    """Insert scalars, many with each statement.
-
-    ``executemany`` lets go of the interpreter's lock for each row, and waits for it up to 5 ms while the training
-    computes in Python.
-    """
+    """Insert scalars, many with each statement."""
+    # Not `executemany`: it releases the GIL for each row, and waits for it up to 5 ms while the training runs Python.
     width = 6 * TOGETHER
     whole = len(flat) - len(flat) % width
     for start in range(0, whole, width):
@@ -273,11 +276,11 @@ def insert(connection: sqlite3.Connection, flat: list[Any]) -> None:
 
 
 def numbers_of(row: Row) -> list[str]:
-    """Return the names of the figures of a row that are numbers."""
-    return [name for name, value in figures_of(row).items() if is_figure(value)]
+    """Return the names of the metrics of a row that are numbers."""
+    return [name for name, value in metrics_of(row).items() if is_number(value)]
 
 
-def is_figure(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Return whether a value is a number that a float can be made of."""
     return isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= LARGEST)
 
@@ -288,12 +291,12 @@ def text_of_row(row: Row) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON has no form for: an array or a tensor as a list or number, else its text."""
+    """Return a value that JSON lacks in another form: an array or a tensor as a list or number, else its text."""
     return value.tolist() if hasattr(value, "tolist") else repr(value)
 
 
 def shares_history(connection: sqlite3.Connection, begin: Begin, training: int) -> bool | None:
-    """Return whether a training has rows of the history of one that goes on, to the bit; None if one has none yet."""
+    """Return whether the file has rows of a given history; None if the file or the history has no rows to compare."""
     given = {text_of_row(row) for rows in begin.history.values() for row in rows if row["step"] > 0}
     stages = (EPOCHS, EVALUATIONS)
     written = {row.text for stage in stages for row in written_rows(connection, stage, training)}

@@ -9,24 +9,29 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from train_manager.files.atomic import shown_path
+from train_manager.files.atomic import quote_path
 from train_manager.telling.errors import InputError
 
 FILE: Final = "metrics.sqlite"
 APPLICATION_ID: Final = 0x544D4D45  # "TMME", in the header of the file
 VERSION: Final = 3
 FIRST: Final = 1
-"""Versions from this one on are read, and upgraded when they are written: 1 had no arrays, and ids that may come again;
-2 no trainings, so that all that was written counted up to the step from which a later segment went on.
+"""The first version that is read; it is upgraded when it is written. Version 1 had no arrays, and used ids of deleted
+rows again; version 2 had no trainings: all rows counted up to the step from which a later segment continued.
 """
 LATEST: Final = 2**62
-"""In place of a step: after all of them, so that nothing is superseded."""
+"""A step after all steps: a segment that builds on it supersedes nothing."""
 BATCHES, EPOCHS, EVALUATIONS = "train_step_batch", "train_step_epoch", "eval"
 BATCH_SIZE: Final = "batch_size"
-"""The series that has how many examples a batch had, at the steps where this changes."""
+"""The series with the number of examples of a batch, at the steps where the number changes."""
+RANKS: Final = "ranks"
+"""The series with the number of processes that train together, at the first step of a segment; one alone writes none.
+
+Then the losses of batches are of the rows of rank 0; those of epochs and evaluations are of all rows.
+"""
 HISTORY: Final = "history"
 """The series of texts that have the rows of ``tm.history`` as JSON, of the stages EPOCHS and EVALUATIONS."""
-COLUMNS: Final = {  # of each table of figures, those that the others lack
+COLUMNS: Final = {  # of each table of metrics, the columns that the other tables lack
     "scalars": "value",
     "histograms": "edges, counts",
     "texts": "text",
@@ -34,13 +39,13 @@ COLUMNS: Final = {  # of each table of figures, those that the others lack
     "arrays": "shape, labels, numbers",
 }
 TABLES: Final = tuple(COLUMNS)
-OF_FIRST: Final = TABLES[:-1]
+OF_FIRST: Final = TABLES[:-1]  # the tables of version 1
 
 SCHEMA: Final = """
 CREATE TABLE segments(             -- a stretch of rows that was written without going back to an earlier step
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     run TEXT NOT NULL,             -- the run_id of the TrainManager
-    training INTEGER,              -- the id of the segment that it began with; that of the last segment counts
+    training INTEGER,              -- the id of the segment that it began with; the last segment's training counts
     began REAL NOT NULL,           -- seconds since 1970
     from_step INTEGER,             -- the last step that it builds on; -1: none; NULL: rows that version 2 has replaced
     until_step INTEGER             -- rows of later steps are superseded by a later segment; NULL: none of them
@@ -102,7 +107,7 @@ FROM scalars JOIN series ON series.id = series JOIN segments ON segments.id = se
 
 
 class Series(NamedTuple):
-    """What figures of one kind are called.
+    """The name of a series of metrics, and where it is measured.
 
     Attributes:
         name: such as "loss", "lr", "losses/generator", or what a hook has called it.
@@ -143,21 +148,24 @@ def make_tables(connection: sqlite3.Connection) -> None:
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
-    """Make tables of an earlier version those of this one, inside of the transaction that is open."""
+    """Upgrade the tables of an earlier version, inside of the transaction that is open."""
     if _pragma(connection, "user_version") == VERSION:
         return
     for statement in filter(str.strip, SCHEMA.split(";\n")):
         name = re.findall(r"\w+", statement)[2]
+        # SQLite keeps the text of each CREATE statement: a table with the same text needs no upgrade.
         present = [found for (found,) in connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,))]
         if present == [statement.strip()]:
             continue
         columns = ", ".join(row[1] for row in connection.execute(f"PRAGMA table_info({name})"))
         if columns:
+            # SQLite cannot add AUTOINCREMENT to a table: its rows move into a new one.
             connection.execute(f"ALTER TABLE {name} RENAME TO earlier")
         connection.execute(statement)
         if columns:
             connection.execute(f"INSERT INTO {name}({columns}) SELECT {columns} FROM earlier ORDER BY id")
             connection.execute("DROP TABLE earlier")
+    # Each segment belongs to the training of the last segment before it that built on nothing.
     first = "SELECT id FROM segments AS first WHERE first.id <= segments.id AND first.from_step = -1 ORDER BY id DESC"
     connection.execute(f"UPDATE segments SET training = coalesce(({first} LIMIT 1), 0)")
     connection.execute(f"PRAGMA user_version={VERSION}")
@@ -170,27 +178,27 @@ def require_ours(connection: sqlite3.Connection, path: Path) -> None:
         InputError: it is one.
     """
     if _pragma(connection, "application_id") != APPLICATION_ID:
-        what = f"{shown_path(path)} is a database of another program"
+        what = f"{quote_path(path)} is a database of another program"
         raise InputError(what, name="train_dir", cure="move it away, or give another train_dir")
     version = _pragma(connection, "user_version")
     if not FIRST <= version <= VERSION:
-        what = f"{shown_path(path)} has version {version} of the metrics, but this train_manager knows {VERSION}"
+        what = f"{quote_path(path)} has version {version} of the metrics, but this train_manager knows {VERSION}"
         raise InputError(what, name="train_dir", cure="use the version of train_manager that wrote it, or a newer one")
     for table in tables_of(version):
         columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
         if "own_step" not in columns:  # before a release it had none
-            what = f"{shown_path(path)} is not whole: its table {table} lacks a column"
+            what = f"{quote_path(path)} is not whole: its table {table} lacks a column"
             cure = "it was begun by a train_manager of before its release, or changed; move it away"
             raise InputError(what, name="train_dir", cure=cure)
 
 
 def tables_of(version: int) -> tuple[str, ...]:
-    """Return the tables of figures that a version has."""
+    """Return the tables of metrics that a version has."""
     return OF_FIRST if version == FIRST else TABLES
 
 
 def has_table(connection: sqlite3.Connection, table: str) -> bool:
-    """Return whether a file that is ours has a table of figures."""
+    """Return whether a file that is ours has a table of metrics."""
     return table in tables_of(_pragma(connection, "user_version"))
 
 

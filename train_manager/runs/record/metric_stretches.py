@@ -8,24 +8,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from train_manager.runs.record.metric_schema import BATCH_SIZE, BATCHES, Series
+from train_manager.runs.record.metric_schema import BATCH_SIZE, BATCHES, EVALUATIONS, Series
 from train_manager.runs.record.metric_segments import Segment
 
-AT: Final = "coalesce(own_step, step)"
+AT: Final = "coalesce(own_step, step)"  # the step that a metric belongs to
 COUNTING: Final = "scalars JOIN temp.counting ON counting.id = segment JOIN temp.wanted ON wanted.id = series"
-WIDEST: Final = 2.0**62  # a whole number that SQLite holds; wider ones go as floats
-SMALL: Final = 0.5  # of the largest batch: a smaller one is joined to the batch before it, else it is a spike
+WIDEST: Final = 2.0**62  # whole numbers of SQLite have 64 bits; a wider stretch is bound as a float
+SMALL: Final = 0.5  # share of the largest batch; a smaller batch is joined to the one before, or it would be a spike
+# Each value with its step, and with the weight of its batch; the batch before a small one gets the step of the small
+# one. Of several evaluations at a step the last one is taken: their mean is a value that no evaluation has given.
 VALUES: Final = f"""
-    SELECT series, {AT} - (share IS NOT NULL) AS place, first, width, epoch, time, value, coalesce(share, 1.0) AS share
-    FROM {COUNTING} LEFT JOIN temp.small ON small.id = step AND of_batches WHERE step <= until
+    SELECT
+        series, {AT} + coalesce(shift, 0) AS place, first, width, epoch, time, value, coalesce(share, 1.0) AS share
+    FROM {COUNTING} LEFT JOIN temp.small ON small.id = step AND stage = '{BATCHES}'
+    WHERE step <= until AND (stage != '{EVALUATIONS}' OR scalars.id IN (
+        SELECT max(scalars.id) FROM {COUNTING} WHERE step <= until AND stage = '{EVALUATIONS}' GROUP BY series, {AT}
+    ))
 """
 
 
 class Stretch(NamedTuple):
-    """What a series has come to within some steps.
+    """A series within some steps, in a few numbers.
 
-    The last batch of an epoch may have far fewer examples than the others. What it has left belongs to the batch before
-    it: the mean has it by its examples, the lowest and the highest value leave it out.
+    The last batch of an epoch may have far fewer examples than the others. The batch before is joined to it: the mean
+    weights them by their examples, the lowest and the highest value leave the last batch out.
 
     Attributes:
         first, last: the steps of its first and its last value.
@@ -61,10 +67,13 @@ def stretches_of(
     make(
         connection,
         "wanted",
-        ("first", "width", "of_batches"),
-        ((id_, 0, 1, of.stage == BATCHES) for id_, of in wanted.items()),
+        ("first", "width", "stage"),
+        ((id_, 0, 1, of.stage) for id_, of in wanted.items()),
     )
-    make(connection, "small", ("share",), _small_of_series(connection).items())
+    # The width of a stretch needs the range of steps of its series, which is asked for first.
+    small = _small_of_series(connection)
+    joined = {step: (small.get(step, 1.0), step + 1 in small) for one in small for step in (one - 1, one)}
+    make(connection, "small", ("share", "shift"), ((step, *of) for step, of in joined.items()))
     sql = f"SELECT series, min({AT}), max({AT}) FROM {COUNTING} WHERE step <= until GROUP BY series"
     ranges = connection.execute(sql).fetchall()
     widths = ((first, width_of(first, last, most), series) for series, first, last in ranges)
@@ -84,7 +93,7 @@ def stretches_of(
 
 
 def _small_of_series(connection: sqlite3.Connection) -> dict[int, float]:
-    """Return the small batches of all phases, of the segments that count."""
+    """Return the steps of small batches in the segments that count, each with its share of a usual batch."""
     sql = (
         "SELECT scalars.series, step, value FROM scalars JOIN temp.counting ON counting.id = segment "
         "JOIN series ON series.id = scalars.series "
@@ -97,7 +106,7 @@ def _small_of_series(connection: sqlite3.Connection) -> dict[int, float]:
 
 
 def small_steps(sizes: Sequence[tuple[float, float]]) -> dict[float, float]:
-    """Return the steps whose batch alone was less than half as large as others, and its size beside these.
+    """Return the steps at which a single batch was less than half as large as the largest, and its share of that.
 
     >>> small_steps([(1, 64.0), (22, 4.0), (23, 64.0)])
     {22: 0.0625}
@@ -105,6 +114,7 @@ def small_steps(sizes: Sequence[tuple[float, float]]) -> dict[float, float]:
     usual = max((size for _, size in sizes), default=0)
     return {
         step: size / usual
+        # The series has a row where the size changes: a row one step later means that only this batch was small.
         for (step, size), (following, _) in pairwise([*sizes, (math.inf, 0.0)])
         if size < usual * SMALL and following in (step + 1, math.inf)
     }

@@ -1,380 +1,303 @@
-"""Figures of a training on their way into ``metrics.sqlite``: appended by the training, written by a thread.
-
-    training ──append──> queue ──twice a second──> thread ──one transaction──> metrics.sqlite
-
-The training takes no lock. The thread starts with the first figure and ends when none come. While the file cannot be
-written the figures wait, up to a limit, and a warning tells it.
-"""
+"""The fixture ``writer``: what hooks of users write, on its way into ``metrics.sqlite``."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import os
-import sqlite3
-import sys
-import threading
-import warnings
-import weakref
-from array import array
-from collections import deque
-from collections.abc import Iterable, Sequence
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from os import PathLike
 from pathlib import Path
-from time import monotonic
-from typing import Any, Final, final
+from time import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from train_manager.files.atomic import shown_path
-from train_manager.runs.record.batch_figures import BatchFigures
-from train_manager.runs.record.metric_database import MetricDatabase
-from train_manager.runs.record.metric_items import Item, Other, Queued
-from train_manager.runs.record.metric_rows import Numbers
+from train_manager.files.atomic import quote_path, replace_file
+from train_manager.runs.code.secret_files import redacted
+from train_manager.runs.record.metric_items import Blob, Item, Labels, Other
+from train_manager.runs.record.metric_rows import storable
 from train_manager.runs.record.metric_schema import Series
 from train_manager.telling.errors import InputError
-from train_manager.telling.source_locations import users_level
+from train_manager.validation import require_count
 
-EVERY: Final = 0.5  # seconds between two transactions, so that a crash loses less than one second
-IDLE: Final = 2.0  # seconds without a figure, outside of a run, until the file is closed and the thread ends
-LIMIT: Final = 1_000_000  # figures that wait; some 150 MB
-MOST_AT_ONCE: Final = 50_000  # in one transaction
-PATIENCE: Final = 10.0  # seconds that the end of a run, and a fork, wait for a transaction
+if TYPE_CHECKING:
+    from torch import Tensor
 
+    from train_manager.metrics.host_numbers import HostNumbers
 
-class PlainNumbers:
-    """Makes numbers of numbers, without torch."""
-
-    def __call__(self, values: Sequence[Any]) -> Sequence[float]:
-        """Return numbers as floats."""
-        return [float(value) for value in values]
-
-    def blobs(self, blobs: Sequence[tuple[str, Any]]) -> Sequence[bytes]:
-        """Return numbers as bytes, the lowest byte first."""
-        return [packed(kind, numbers) for kind, numbers in blobs]
+BINS: Final = 64
+MOST: Final = 2**63 - 1  # the largest whole number of SQLite
+PLOTS: Final = "plots"  # the folder of pictures in a train_dir
+STORE_CLOSES: Final = 1_000_000
+"""The priority of the hook ``post_run`` that closes the store: other hooks of ``post_run`` may write before it."""
+AFTER_STORE: Final = 2 * STORE_CLOSES
+"""The priority of a hook ``post_run`` that reads the whole file, as a report does: ``@priority(AFTER_STORE)``."""
 
 
-def packed(kind: str, numbers: Iterable[Any]) -> bytes:
-    """Return numbers as bytes, the lowest byte first."""
-    found = array(kind, numbers)
-    if sys.byteorder == "big":
-        found.byteswap()
-    return found.tobytes()
+class Place(NamedTuple):
+    """The position of the training."""
+
+    step: int
+    epoch: int
+    phase: str
 
 
-@final
+class Form(NamedTuple):
+    """The properties that all arrays of a series share."""
+
+    shape: tuple[int, ...]
+    labels: tuple[str, ...] | None  # None until labels are given
+
+
 class MetricWriter:
-    """Write figures into a file, in a thread.
+    """What hooks write with: ``writer.scalar("grad_norm", norm)``.
 
     >>> import tempfile
+    >>> from train_manager import Extension
+    >>> from train_manager.extensions import MetricStore
     >>> from train_manager.runs.record.metric_reader import MetricReader
-    >>> path = Path(tempfile.mkdtemp()) / "metrics.sqlite"
-    >>> writer = MetricWriter(path, "0123456789abcdef")
-    >>> loss = writer.number(Series("loss", "train_step_batch"))
-    >>> writer.append((loss, 1, 0, 1700000000.0, .5))
-    >>> writer.close()
-    >>> [found.values for found in MetricReader(path).scalars("loss").values()]
-    [[0.5]]
+    >>> from train_manager.testing import tiny_manager
+    >>> class WeightNorm(Extension):
+    ...     def post_train_step_batch(self, model, writer):
+    ...         writer.scalar("weight_norm", sum(weight.norm() for weight in model.parameters()))
+    >>> folder = tempfile.mkdtemp()
+    >>> result = tiny_manager(MetricStore(), WeightNorm(), train_dir=folder).train()
+    >>> [norms] = MetricReader(folder).scalars("weight_norm").values()
+    >>> norms.steps
+    [1, 2, 3]
+
+    Every method takes the ``step`` that the metric belongs to, by default the step in which it is written.
 
     Args:
-        path: the file; it is made with the first figure.
-        run: the run_id.
-        numbers: makes numbers of values; it is called by the thread.
+        number: returns the number of a series.
+        append: takes what the file will get.
+        place: returns where the training is.
+        numbers: keeps tensors as they are now until they are written.
+        train_dir: the folder of the training, to which paths of files are relative if they are in it.
     """
 
-    def __init__(self, path: Path, run: str, numbers: Numbers | None = None) -> None:
-        for earlier in list(_all):  # of this process in this folder: what it has begun must not come after this
-            if earlier.database.path == path and earlier.waiting:
-                earlier.flush()
-        self._channel = channel = Channel(MetricDatabase(path, run, numbers or PlainNumbers()))
-        self._end = weakref.finalize(self, channel.end)  # also as the interpreter ends
+    def __init__(
+        self,
+        number: Callable[[Series], int],
+        append: Callable[[Item], None],
+        place: Callable[[], Place],
+        numbers: HostNumbers,
+        train_dir: Path,
+    ) -> None:
+        self._number, self._append, self._place, self._numbers = number, append, place, numbers
+        self._train_dir = train_dir
+        self._forms: dict[int, Form] = {}  # of arrays, by the numbers of their series
 
-    def number(self, series: Series) -> int:
-        """Return the number that stands for a series in what is appended."""
-        return self._channel.numbers(series)
+    def scalar(self, name: str, value: Any, step: int | None = None) -> None:
+        """Write a number; a tensor with one element is read later, so that nothing waits for the device.
 
-    def append(self, queued: Queued) -> None:
-        """Leave a figure, or another item, for the thread."""
-        self._channel.queue.append(queued)
-        self.look()
-
-    @property
-    def queue(self) -> deque[Queued]:
-        """What waits for the thread. While a run is open, rows of batches are appended here, with a ``look`` at times.
-
-        The first row of a run goes through ``append``, which starts the thread.
+        Raises:
+            InputError: it is not one number.
         """
-        return self._channel.queue
+        place = self._place()
+        value = require_number(name, self._numbers.keep(value))
+        if step is not None:
+            return self._other("scalars", name, step, (value,))
+        number = self._number(Series(require_name(name), phase=place.phase))
+        self._append((number, place.step, place.epoch, time(), value))
 
-    def look(self) -> None:
-        """Start the thread if none runs, drop what is too much, and tell what has gone wrong."""
-        channel = self._channel
-        if channel.needs_care or len(channel.queue) > LIMIT:
-            channel.care()
+    def scalars(self, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Write several numbers by their names, each as ``scalar`` does.
 
-    @property
-    def keeps_open(self) -> bool:
-        """Whether the file stays open while no figures come, as in a run."""
-        return self._channel.keeps_open
+        Raises:
+            InputError: one is not one number.
+        """
+        for name, value in values.items():
+            self.scalar(name, value, step)
 
-    @keeps_open.setter
-    def keeps_open(self, value: bool) -> None:
-        self._channel.keeps_open = value
+    def array(self, name: str, values: Any, labels: Sequence[str] | None = None, step: int | None = None) -> None:
+        """Write several numbers as one row: one for each layer, or a matrix such as a confusion matrix.
 
-    def flush(self) -> None:
-        """Write what waits, now."""
-        self._channel.flush()
+        They are stored as float32, which costs a sixth of as many scalars; a tensor is read later, so that nothing
+        waits for the device.
 
-    def close(self) -> None:
-        """Write what waits, and close the file; a further figure opens it again."""
-        self._channel.flush(close=True)
+        Args:
+            name: of the series, whose arrays all have the same shape.
+            values: a tensor, an array, numbers, or a list of scalars.
+            labels: the names of the values, or of the rows of a matrix; by default the labels that were given before.
+            step: the step that the array belongs to.
 
-    @property
-    def waiting(self) -> int:
-        """How many figures wait to be written."""
-        return self._channel.waiting
+        Raises:
+            InputError: they are not numbers, or only one; their shape is not that of the array before, or not as many
+                labels were given.
+        """
+        try:
+            kept = self._numbers.keep_floats(values)
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            what = f"{name!r} must be numbers of one shape, but is {values!r:.60}"
+            raise InputError(what, name=name, asked_by="writer.array", cure="give a tensor or numbers") from error
+        place = self._place()
+        number = self._number(Series(require_name(name), phase=place.phase))
+        form = self._forms[number] = require_form(name, tuple(kept.shape), labels, self._forms.get(number))
+        shape = json.dumps(form.shape)
+        own_step = None if step is None else require_step(name, step)
+        columns = (shape, Labels(form.labels), Blob("f", kept))
+        self._append(Other("arrays", number, place.step, place.epoch, time(), columns, own_step))
 
-    @property
-    def lost(self) -> int:
-        """How many figures were thrown away, because too many waited."""
-        return self._channel.lost
+    def histogram(self, name: str, values: Any, step: int | None = None, bins: int = BINS) -> tuple[Tensor, Tensor]:
+        """Write how values are distributed: a tensor, an array, numbers, or lists of these; return edges and counts.
+
+        Those of a tensor are counted on its device, and the counts are read later, so that nothing waits.
+
+        Values that are not finite are left out.
+
+        Raises:
+            InputError: they are not numbers, or ``bins`` is not a number of bins.
+        """
+        from train_manager.metrics.histogram import histogram_of
+
+        require_count(bins, "bins", at_least=1)
+        try:
+            edges, counts = histogram_of(values, bins)
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            what = f"{name!r} must be numbers, but is {values!r:.60}"
+            raise InputError(what, name=name, asked_by="writer.histogram", cure="give a tensor or numbers") from error
+        self._other("histograms", name, step, (Blob("d", edges), Blob("q", counts)))
+        return edges, counts
+
+    def text(self, name: str, text: str, step: int | None = None) -> None:
+        """Write a text, such as the output of a model; values that look like secrets are replaced by ``***``."""
+        self._other("texts", name, step, (storable(redacted(str(text))),))
+
+    def image(self, name: str, image: Any, step: int | None = None) -> None:
+        """Write a picture as a PNG file below ``plots/`` of the ``train_dir``, and where it is, as ``file`` does.
+
+        Args:
+            name: of the series; the file is called by it and the step.
+            image: a tensor with the channels first, an array with the channels last, one of these without channels, or
+                a figure of matplotlib. Channels are grey, RGB or RGBA; numbers are bytes, bools, or floats from 0 to 1,
+                beyond which they are cut. It is read now, which waits for the device.
+            step: the step that the picture belongs to.
+
+        Raises:
+            InputError: it is not a picture, or the file cannot be written.
+        """
+        from train_manager.reporting.png import png_of
+
+        place = self._place()
+        own_step = place.step if step is None else require_step(name, step)
+        path = self._train_dir / PLOTS / picture_name(require_name(name), place.phase, own_step)
+        try:
+            replace_file(path, png_of(image))
+        except ValueError as error:
+            cure = "give one picture: a tensor with the channels first, an array with them last, or a figure"
+            raise InputError(f"{name!r} {error}", name=name, asked_by="writer.image", cure=cure) from error
+        except OSError as error:
+            what = f"{quote_path(path)} cannot be written: {error.strerror}"
+            raise InputError(what, name=name, asked_by="writer.image") from error
+        self.file(name, path, step)
+
+    def file(self, name: str, path: str | PathLike[str], step: int | None = None) -> None:
+        """Write where a file is, how large it is and its hash; the file itself stays where it is.
+
+        Raises:
+            InputError: there is no such file.
+        """
+        given = Path(path)
+        try:
+            with given.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            size = given.stat().st_size
+        except OSError as error:
+            what = f"{quote_path(given)} cannot be recorded: {error.strerror}"
+            raise InputError(what, name=name, asked_by="writer.file", cure="write the file before") from error
+        whole, folder = given.absolute(), self._train_dir.absolute()
+        inside = whole.relative_to(folder) if whole.is_relative_to(folder) else whole
+        self._other("files", name, step, (storable(str(inside)), size, sha256))
+
+    def _other(self, table: str, name: str, step: int | None, values: tuple[Any, ...]) -> None:
+        place = self._place()
+        number = self._number(Series(require_name(name), phase=place.phase))
+        own_step = None if step is None else require_step(name, step)
+        self._append(Other(table, number, place.step, place.epoch, time(), values, own_step))
 
 
-@final
-class Channel:
-    """What the training and the thread share; the thread holds it, so that the writer itself can be collected.
+def require_name(name: str) -> str:
+    """Return the name of a series, with ``***`` in place of values that look like secrets.
 
-    Attributes:
-        queue: what the training has appended, always the same object; ``append`` and ``popleft`` of a deque need no
-            lock.
-        numbers: of the series.
-        needs_care: whether an append must call ``care``: no thread runs, or there is something to tell.
-        keeps_open: whether the file stays open while no figures come.
-        lost: figures that were thrown away, because too many waited.
-        refused: figures that cannot be stored.
+    Raises:
+        InputError: it is empty, or not a text.
     """
-
-    def __init__(self, database: MetricDatabase) -> None:
-        self.database = database
-        self.queue: deque[Queued] = deque()
-        self.numbers = SeriesNumbers(database.rows.series)
-        self._figures = BatchFigures(self.numbers)
-        self.keeps_open = False
-        self.lost = self.refused = 0
-        self._reset()
-        _all.add(self)
-
-    def _reset(self) -> None:
-        self.queue.clear()
-        self.needs_care = True
-        self._waiting: list[Item] = []  # made of what was in the queue, and not written yet
-        self._lock = threading.Lock()  # of the database; the training takes it only to flush and to close
-        self._starting = threading.Lock()
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._is_closing = self._has_ended = False
-        self._problem: str | None = None
-        self._is_told = False
-        self._refusal: str | None = None
-        self._told_lost = self._told_refused = self._told_rewritten = 0
-
-    @property
-    def waiting(self) -> int:
-        """How many items wait to be written."""
-        return len(self.queue) + len(self._waiting)
-
-    # ---- the side of the training --------------------------------------------------------------------------------
-
-    def care(self) -> None:
-        """Start the thread, if there is none; drop the newest figures, if too many wait; tell of a problem."""
-        while len(self.queue) > LIMIT:
-            newest = self.queue.pop()
-            if type(newest) not in (tuple, Other):  # not a figure: what says where figures belong
-                self.queue.append(newest)
-                break
-            self.lost += 1
-        self.needs_care = False
-        if self._thread is None:
-            self._start()
-        self.tell()
-
-    def _start(self) -> None:
-        with self._starting:
-            if self._thread is None and not self._has_ended:
-                thread = threading.Thread(target=self._work, name="train-manager-metrics", daemon=True)
-                with contextlib.suppress(RuntimeError):  # the interpreter is ending; `end` writes what is left
-                    thread.start()
-                    self._thread = thread
-
-    def tell(self) -> None:
-        """Warn of what the thread has met, once."""
-        if self.database.rewritten > self._told_rewritten:
-            self._told_rewritten = self.database.rewritten
-            what = f"{shown_path(self.database.path)} was removed or replaced, so it lacks the figures of before"
-            warnings.warn(what, RuntimeWarning, stacklevel=users_level())
-        if self.refused > 10 * self._told_refused:
-            self._told_refused = self.refused
-            warnings.warn(f"{self._refusal} ({self.refused} so far)", RuntimeWarning, stacklevel=users_level())
-        if self._problem is not None and (not self._is_told or self.lost > 10 * self._told_lost):
-            self._is_told, self._told_lost = True, self.lost
-            lost = f", {self.lost} are lost" if self.lost else ""
-            what = f"{self._problem}; {self.waiting} figures wait{lost}; the training goes on"
-            warnings.warn(what, RuntimeWarning, stacklevel=users_level())
-
-    def flush(self, *, close: bool = False) -> None:
-        """Write what waits, in the calling thread; with ``close``, close the file too."""
-        if not self._lock.acquire(timeout=PATIENCE):
-            self._problem = (
-                f"{shown_path(self.database.path)} cannot be written: a transaction takes over {PATIENCE:g} s"
-            )
-        else:
-            try:
-                self._write_all()
-                if close:
-                    self.database.put_away()
-            finally:
-                self._lock.release()
-        if close:
-            self._is_closing = True
-            self._wake.set()
-        self.tell()
-
-    def end(self) -> None:
-        """Close for good: the writer was collected, or the interpreter ends."""
-        self._has_ended = True
-        if threading.current_thread() is not self._thread:  # which may collect too, and then closes itself
-            self.flush(close=True)
-            if self.waiting:
-                what = f"{self._problem}; {self.waiting + self.lost} figures are lost"
-                warnings.warn(what, RuntimeWarning, stacklevel=users_level())
-        self._wake.set()
-
-    # ---- the side of the thread ----------------------------------------------------------------------------------
-
-    def _work(self) -> None:
-        wrote_at = monotonic()
-        while True:
-            self._wake.wait(EVERY)
-            self._wake.clear()
-            with self._lock:
-                if self.waiting:
-                    wrote_at = monotonic()
-                    self._write_all()
-                is_idle = not self.keeps_open and monotonic() - wrote_at > IDLE
-                if self._is_closing or self._has_ended or is_idle:
-                    self.database.put_away()
-                    if self._leave():
-                        return
-
-    def _leave(self) -> bool:
-        """End the thread, unless something has come meanwhile, or a run has opened, whose rows need no care."""
-        self._is_closing = False
-        self._thread, self.needs_care = None, True
-        if self._has_ended or not (self.queue or self.keeps_open):
-            return True
-        self._thread = threading.current_thread()
-        return False
-
-    def _write_all(self) -> None:
-        """Write what waits; an item that cannot be stored is thrown away, so that the others can be."""
-        at_once = MOST_AT_ONCE
-        while self._has_taken():
-            try:
-                self.database.write(self._waiting[:at_once])
-            except (sqlite3.OperationalError, OSError, InputError) as error:
-                return self._keep_waiting(error)
-            except Exception as error:  # also of a device: whatever it is, the thread goes on, and it is told
-                if type(error) is sqlite3.DatabaseError:  # the file is damaged
-                    return self._keep_waiting(error)
-                if at_once > 1:
-                    at_once = min(at_once, len(self._waiting)) // 2 or 1  # to find which item it is
-                    continue
-                self._refuse(self._waiting[0], error)
-            del self._waiting[:at_once]
-            at_once = min(2 * at_once, MOST_AT_ONCE)
-            self._problem, self._is_told = None, False
-        if self.database.rewritten > self._told_rewritten:
-            self.needs_care = True
-
-    def _has_taken(self) -> bool:
-        """Make figures of what is in the queue, and return whether any wait."""
-        while len(self._waiting) < MOST_AT_ONCE:
-            try:
-                queued = self.queue.popleft()
-            except IndexError:
-                break
-            self._waiting += self._figures.of(queued)
-        return bool(self._waiting)
-
-    def _keep_waiting(self, error: Exception) -> None:
-        self._problem = f"{shown_path(self.database.path)} cannot be written: {what_of(error)}"
-        self.needs_care = True
-
-    def _refuse(self, item: Item, error: Exception) -> None:
-        self.refused += 1
-        name = self.database.rows.name_of(item)
-        self._refusal = f"{shown_path(self.database.path)} lacks a figure of {name!r}, which cannot be stored: {error}"
-        self.needs_care = True
-
-    # ---- forks ---------------------------------------------------------------------------------------------------
-
-    def before_fork(self) -> None:
-        """Close the file, since a child must not have it open too; the next transaction opens it again."""
-        self._is_held = self._lock.acquire(timeout=PATIENCE)
-        if self._is_held:
-            self.database.close()
-
-    def after_fork_in_parent(self) -> None:
-        """Let the thread go on."""
-        if self._is_held:
-            self._lock.release()
-
-    def after_fork_in_child(self) -> None:
-        """Begin anew without anything of the parent's: what waits is the parent's to write."""
-        left = self.database.leave_to_parent()
-        if left is not None:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(left))  # never collected, for that would close it
-        self._reset()
+    if not isinstance(name, str) or not name:
+        what = f"a metric must have a name, but it is {name!r:.60}"
+        raise InputError(what, name="name", asked_by="writer", cure='give a text: writer.scalar("grad_norm", value)')
+    return _redact_name(name)
 
 
-@final
-class SeriesNumbers:
-    """The numbers that stand for series; the training and the thread ask for them.
+@lru_cache(10_000)
+def _redact_name(name: str) -> str:
+    return redacted(name)
 
-    Args:
-        series: gets each series, at the place that is its number.
+
+def require_number(name: str, value: Any) -> Any:
+    """Return a number, or a tensor that has one.
+
+    Raises:
+        InputError: it is another value, or a tensor of several.
     """
-
-    def __init__(self, series: list[Series]) -> None:
-        self._series = series
-        self._numbers: dict[Series, int] = {}
-        self._lock = threading.Lock()
-
-    def __call__(self, series: Series) -> int:
-        """Return the number of a series; it gets one if it is new."""
-        number = self._numbers.get(series)
-        if number is not None:
-            return number
-        with self._lock:
-            if series not in self._numbers:
-                self._series.append(series)
-                self._numbers[series] = len(self._series) - 1
-            return self._numbers[series]
+    if hasattr(value, "numel"):
+        if value.numel() == 1:
+            return value
+        what = f"{name!r} must be one number, but is a tensor of shape {tuple(value.shape)}"
+    else:
+        try:
+            return float(value)
+        except (TypeError, ValueError, OverflowError):
+            what = f"{name!r} must be a number, but is {value!r:.60}"
+    cure = "give a number, or writer.histogram for several"
+    raise InputError(what, name=name, asked_by="writer.scalar", cure=cure)
 
 
-def what_of(error: BaseException) -> str:
-    """Return what an error says, without its cure."""
-    return error.what if isinstance(error, InputError) else str(error)
+def require_step(name: str, step: Any) -> int:
+    """Return the step of a metric, which SQLite can store."""
+    found = require_count(step, f"the step of {name!r}", cure="leave it out for the present step")
+    return max(-MOST, min(MOST, found))
 
 
-_all: Final[weakref.WeakSet[Channel]] = weakref.WeakSet()
+def require_form(name: str, shape: tuple[int, ...], labels: Sequence[str] | None, before: Form | None) -> Form:
+    """Return the shape and the labels of an array.
+
+    Raises:
+        InputError: it is one number or none, its shape is not that of the array before, or not as many labels were
+            given.
+    """
+    what, cure = "", "give another name to what has another shape"
+    if not shape or 0 in shape:
+        what = f"{name!r} must be several numbers, but is of shape {shape}"
+        cure = "give a vector or a matrix, or writer.scalar for one number"
+    elif before is not None and shape != before.shape:
+        is_vector = len(shape) == len(before.shape) == 1
+        now, then = (shape[0], before.shape[0]) if is_vector else (f"shape {shape}", f"shape {before.shape}")
+        what = (
+            f"{name!r} has {now} values, but had {then} before"
+            if is_vector
+            else f"{name!r} is of {now}, but was of {then} before"
+        )
+    elif labels is None:
+        return Form(shape, None) if before is None else before
+    else:
+        names = (labels,) if isinstance(labels, str) else tuple(map(str, labels))
+        if len(names) == shape[0]:
+            return Form(shape, names)
+        what = f"{name!r} has {len(names)} labels for {shape[0]} {'values' if len(shape) == 1 else 'rows'}"
+        cure = "give a label for each"
+    raise InputError(what, name=name, asked_by="writer.array", cure=cure)
 
 
-def _each(method: str) -> None:
-    for channel in list(_all):
-        getattr(channel, method)()
+def picture_name(name: str, phase: str, step: int) -> str:
+    """Return the name of a picture's file, which no other series has.
 
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=lambda: _each("before_fork"),
-        after_in_parent=lambda: _each("after_fork_in_parent"),
-        after_in_child=lambda: _each("after_fork_in_child"),
-    )
+    >>> picture_name("samples", "", 7), picture_name("Sampled/ü", "head", 7)
+    ('samples-7.png', 'head-sampled-b6aa0d4c-7.png')
+    """
+    whole = f"{phase}-{name}" if phase else name
+    plain = re.sub(r"[^a-z0-9_]+", "-", whole.lower()).strip("-")[:80]
+    if plain != name or phase:  # several names may become the same file, as on disks that ignore case
+        found = hashlib.sha256(repr((phase, name)).encode("utf-8", "backslashreplace")).hexdigest()
+        plain = f"{plain}-{found[:8]}".strip("-")
+    return f"{plain}-{step}.png"

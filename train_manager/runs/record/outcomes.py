@@ -1,4 +1,4 @@
-"""How a run has ended, as its entry tells it."""
+"""How a run has ended, as its entry in ``run.json`` records it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def outcome(error: BaseException | None, stop_reason: str | None) -> dict[str, A
     """
     found: dict[str, Any] = {"outcome": "completed", "reason": None, "error": None}
     if isinstance(error, Exception) and not isinstance(error, Skip):
-        return found | {"outcome": "failed", "error": _told(error)}
+        return found | {"outcome": "failed", "error": _describe(error)}
     reason = stop_reason or (None if error is None else _interruption(error))
     return found if reason is None else found | {"outcome": "stopped", "reason": redacted(reason)}
 
@@ -35,7 +35,7 @@ def _interruption(error: BaseException) -> str:
     return "the run was left" if isinstance(error, GeneratorExit) else type(error).__name__
 
 
-def _told(error: Exception) -> dict[str, Any]:
+def _describe(error: Exception) -> dict[str, Any]:
     kind = type(error)
     return {
         "type": kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
@@ -46,10 +46,11 @@ def _told(error: Exception) -> dict[str, Any]:
 
 def stage_of(error: Exception) -> str | None:
     """Return the path of the stage in which an error was raised: the loop has noted it, or the error knows."""
+    # The loop adds a note with the path of the stage to an error of a hook; an error of the core has it as `stages`.
     notes = [str(note) for note in getattr(error, "__notes__", ()) if "at stage " in str(note)]
     if notes:
         return notes[0].partition("at stage ")[2].splitlines()[0]
-    inner = getattr(error, "exceptions", None)  # of an ExceptionGroup
+    inner = getattr(error, "exceptions", None)  # the errors of an ExceptionGroup
     if inner:
         return stage_of(inner[0])
     return " > ".join(getattr(error, "stages", None) or ()) or None

@@ -18,10 +18,11 @@ def packages() -> tuple[dict[str, str], dict[str, str]]:
 
     The first on the search path counts, as for ``import``. Names are as the Python Packaging Authority normalizes them.
     """
-    return _packages(tuple(_stamped(sys.path)))
+    return _packages(tuple(_with_times(sys.path)))
 
 
-@functools.lru_cache(maxsize=1)  # the files are read once, unless something is installed meanwhile
+# The cache holds until a folder of the search path changes its time, as it does when something is installed.
+@functools.lru_cache(maxsize=1)
 def _packages(search_path: tuple[tuple[str, float], ...]) -> tuple[dict[str, str], dict[str, str]]:
     versions: dict[str, str] = {}
     editable: dict[str, str] = {}
@@ -29,7 +30,7 @@ def _packages(search_path: tuple[tuple[str, float], ...]) -> tuple[dict[str, str
         try:
             name, version = _name_and_version(found)
             folder = _editable_folder(found.read_text("direct_url.json"))
-        except Exception:  # of one that is half installed: pip passes over it too
+        except Exception:  # the metadata of a half installed package raises many errors; pip skips it too
             continue
         if name and name not in versions:
             versions[name] = version
@@ -38,7 +39,7 @@ def _packages(search_path: tuple[tuple[str, float], ...]) -> tuple[dict[str, str
     return dict(sorted(versions.items())), editable
 
 
-def _stamped(folders: list[str]) -> Iterator[tuple[str, float]]:
+def _with_times(folders: list[str]) -> Iterator[tuple[str, float]]:
     for folder in folders:
         try:
             yield folder, os.stat(folder or ".").st_mtime
@@ -47,14 +48,15 @@ def _stamped(folders: list[str]) -> Iterator[tuple[str, float]]:
 
 
 def _name_and_version(found: importlib.metadata.Distribution) -> tuple[str, str]:
-    """Return them from the head of the metadata, whose rest may be a page long: ``found.metadata`` parses all of it."""
+    """Return the name and the version of a distribution."""
+    # Only the head of the metadata is read: `found.metadata` would parse the whole description, a page of text.
     head = (found.read_text("METADATA") or found.read_text("PKG-INFO") or "").partition("\n\n")[0]
     fields = dict(re.findall(r"(?m)^(Name|Version):[ \t]*(\S+)", head))
     return re.sub(r"[-_.]+", "-", fields.get("Name", "")).lower(), fields.get("Version", "")
 
 
 def _editable_folder(direct_url: str | None) -> str | None:
-    told: Any = json.loads(direct_url) if direct_url else {}
-    if not told.get("dir_info", {}).get("editable"):
+    noted: Any = json.loads(direct_url) if direct_url else {}  # by pip, as PEP 610 says
+    if not noted.get("dir_info", {}).get("editable"):
         return None
-    return unquote(urlsplit(told["url"]).path)
+    return unquote(urlsplit(noted["url"]).path)

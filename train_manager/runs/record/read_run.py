@@ -1,4 +1,4 @@
-"""The folder of a training, read by any program at any time: also while the training runs, or after it was killed."""
+"""The folder of a training, read by any program at any time: also while a run is open, or after it was killed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
-from train_manager.files.atomic import shown_path
+from train_manager.files.atomic import quote_path
 from train_manager.loop.history import History
 from train_manager.reporting.tables import html_table
 from train_manager.reporting.values import plural
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def read_run(train_dir: Path | str) -> RunFolder:
-    """Return what a training has left in its ``train_dir``.
+    """Return the records of a training in its ``train_dir``.
 
     >>> import tempfile
     >>> from train_manager.extensions import MetricStore
@@ -55,17 +55,17 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
             cure = "give the train_dir of a training"
-            raise InputError(f"there is no folder {shown_path(path)}", name="train_dir", asked_by="read_run", cure=cure)
+            raise InputError(f"there is no folder {quote_path(path)}", name="train_dir", asked_by="read_run", cure=cure)
         self.path = path
 
     @property
     def entries(self) -> list[Entry]:
-        """What ``run.json`` tells of each run, the oldest first."""
+        """The entry of each run in ``run.json``, the oldest first."""
         return read_runs(self.path)
 
     @property
     def metrics(self) -> MetricReader:
-        """All figures.
+        """All metrics.
 
         Raises:
             InputError: there are none.
@@ -93,7 +93,7 @@ class RunFolder:
         """
         found = read_code_record(self.path, run_id)
         if found is None:
-            what = f"the code of run {run_id!r} was not recorded in {shown_path(self.path)}"
+            what = f"the code of run {run_id!r} was not recorded in {quote_path(self.path)}"
             raise InputError(what, name="run_id", asked_by="code", cure="the ids are in `entries`")
         return found
 
@@ -112,7 +112,7 @@ class RunFolder:
         return html_table(head, self._rows(), caption=str(self.path))
 
     def _rows(self) -> list[list[str]]:
-        """Return a line of text for each run; none if ``run.json`` tells of none, or cannot be read."""
+        """Return a row of texts for each run; an empty list if ``run.json`` cannot be read."""
         try:
             entries = self.entries
         except InputError:

@@ -1,4 +1,4 @@
-"""An entry of ``run.json`` that is written again while its run goes on: often enough, and not too often.
+"""An entry of ``run.json`` that is written again while its run continues: often enough, and not too often.
 
 The first changes are written at once. After that, in a loop that opens a run for each batch, at most once a second;
 what is left is written as the TrainManager is collected, or as the process ends.
@@ -18,21 +18,21 @@ from train_manager.runs.record.run_file import Entry, write_entry
 from train_manager.telling.errors import InputError
 from train_manager.telling.source_locations import users_level
 
-AT_ONCE: Final = 20  # changes that are written when they are made
-SECONDS: Final = 1.0  # between two after them
+AT_ONCE: Final = 20  # changes that are written when they are made, however soon after each other
+SECONDS: Final = 1.0  # between two writes after these
 
 
 @final
 class Renewal:
     """Writes an entry as it changes.
 
-    A failure to write does not end a training: it is said once, as a warning.
+    A failure to write does not end a run: it is warned of once.
 
     Args:
         train_dir: the folder.
         entry: what is written; its owner changes it.
-        complete: adds to the entry what is read only when it is written; it is told whether that is for the last time.
-        owner: the TrainManager; what is left is written as it goes.
+        complete: adds the values that are read only for a write; its second argument is whether it is the last write.
+        owner: the TrainManager; a change that waits is written when it is collected.
         clock: returns seconds.
 
     Attributes:
@@ -47,13 +47,13 @@ class Renewal:
         owner: Any,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.train_dir = train_dir.absolute()  # the program may change its folder
+        self.train_dir = train_dir.absolute()  # the program may call os.chdir later
         self.entry = entry
         self._complete = complete
         self._clock = clock
-        self._left = AT_ONCE
-        self._written = -SECONDS
-        self._is_changed = False
+        self._left = AT_ONCE  # changes that may still be written at once
+        self._written = -SECONDS  # when it was written last; the first change finds it long ago
+        self._is_changed = False  # whether a change waits to be written
         self._has_failed = False
         self.is_open = False
         self._pid = os.getpid()
@@ -83,13 +83,13 @@ class Renewal:
         try:
             self._complete(self.entry, is_last)
             self._write()
-        except InputError as error:  # of a run.json that another program has put there since the run began
+        except InputError as error:  # another program has replaced run.json since the run began
             self._warn(error.what)
 
     def _write(self) -> None:
         self._is_changed = False
         if os.getpid() != self._pid:
-            return  # a copy of this process, made by a fork
+            return  # this is a forked child, such as a worker of a loader: the run is its parent's
         try:
             write_entry(self.train_dir, self.entry)
         except OSError as error:
@@ -105,5 +105,5 @@ class Renewal:
     def _at_the_end(self) -> None:
         if self.is_open and (self._is_changed or self.entry["outcome"] == "running"):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # nothing can be done about it any more
+                warnings.simplefilter("ignore")  # the process ends: nobody can act on a warning
                 self.write(is_last=True)

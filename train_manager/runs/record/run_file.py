@@ -38,9 +38,9 @@ RUN_FILE: Final = "run.json"
 SCHEMA: Final = "train-manager/run"
 VERSION: Final = 1
 OUTCOMES: Final = ("running", "completed", "stopped", "failed")
-PATIENCE: Final = 10.0  # seconds that a writer waits for another one, which takes milliseconds
+PATIENCE: Final = 10.0  # seconds that a writer waits for another writer, which needs milliseconds
 ENTRY_HAS: Final = {"id": str, "began": str, "outcome": str, "process": dict}
-"""What each entry has at least, whatever else could not be recorded."""
+"""The keys without which an entry counts as damaged."""
 
 ENTRY: Final[Shape] = {
     "id": Kind("a name", lambda value: isinstance(value, str) and re.fullmatch(r"[\w-]+", value, re.ASCII) is not None),
@@ -54,10 +54,10 @@ ENTRY: Final[Shape] = {
     **dict.fromkeys(("environment.variables", "environment.editable"), OBJECT_OF_TEXTS),
     **dict.fromkeys(("environment.threads", "environment.devices", "environment.packages"), OBJECT),
 }
-"""What an entry has at each place that is read; the rest is only shown."""
+"""The types of the values that readers compute with; other values are only shown."""
 
 Entry = dict[str, Any]
-"""What one TrainManager did in one process, as JSON can hold it."""
+"""The record of one TrainManager in one process, as JSON can hold it."""
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -86,12 +86,12 @@ def read_runs(train_dir: Path | str) -> list[Entry]:
         raise InputError(f"there is no {path}, so no run was recorded there", name=RUN_FILE, cure=cure) from None
 
 
-def entries_in(found: Any, told: str) -> list[Entry]:
+def entries_in(found: Any, path: str) -> list[Entry]:
     """Return the entries of a file.
 
     Args:
-        found: what the file holds.
-        told: its name in errors.
+        found: the content of the file.
+        path: its path, for errors.
 
     Raises:
         InputError: it was written by a newer train_manager, or by another program.
@@ -99,15 +99,15 @@ def entries_in(found: Any, told: str) -> list[Entry]:
     """
     if not isinstance(found, dict) or found.get("schema") != SCHEMA or type(found.get("version")) is not int:
         cure = "give a train_dir that no other program writes to, or rename that file"
-        raise InputError(f"{told} is not a file of train_manager", name=RUN_FILE, cure=cure)
+        raise InputError(f"{path} is not a file of train_manager", name=RUN_FILE, cure=cure)
     if found["version"] > VERSION:
-        what = f"{told} was written by a newer train_manager (version {found['version']}); this one reads {VERSION}"
+        what = f"{path} was written by a newer train_manager (version {found['version']}); this one reads {VERSION}"
         raise InputError(what, name=RUN_FILE, cure="update train_manager, or give another train_dir")
     runs = found.get("runs")
     if not isinstance(runs, list):
-        raise CheckpointError(f"{told} is damaged: it has no list of runs", name=told)
+        raise CheckpointError(f"{path} is damaged: it has no list of runs", name=path)
     for number, entry in enumerate(runs, start=1):
-        _require_entry(entry, number, told)
+        _require_entry(entry, number, path)
     return runs
 
 
@@ -115,14 +115,14 @@ def _with_numbers(runs: list[Entry]) -> list[Entry]:
     return [{**entry, "metrics": _numbers(entry.get("metrics", {}))} for entry in runs]
 
 
-def _require_entry(entry: Any, number: int, told: str) -> None:
+def _require_entry(entry: Any, number: int, path: str) -> None:
     is_whole = isinstance(entry, dict) and all(isinstance(entry.get(key), kind) for key, kind in ENTRY_HAS.items())
     if not is_whole or entry["outcome"] not in OUTCOMES:
-        raise CheckpointError(f"{told} is damaged: entry {number} is not one of a run", name=told)
+        raise CheckpointError(f"{path} is damaged: entry {number} is not one of a run", name=path)
 
 
 def _numbers(metrics: Any) -> Any:
-    """Return metrics with the floats that JSON lacks."""
+    """Return metrics with nan and infinity, which are written as ``{"float": "nan"}`` because JSON lacks them."""
     if not isinstance(metrics, dict):
         return {}
     return {
@@ -166,10 +166,13 @@ def _of_open(entry: Mapping[str, Any]) -> str:
 
 
 class _Writing(threading.local):
-    """What a thread is writing: the collector may end a manager, whose entry is written, in the middle of that."""
+    """The entries that a thread is writing."""
+
+    # While an entry is written, the garbage collector may collect another manager, whose entry is written too: in the
+    # same thread, under the lock that this thread holds. That entry waits here until the first is done.
 
     def __init__(self) -> None:
-        self.waiting: deque[tuple[Path, str]] = deque()
+        self.waiting: deque[tuple[Path, str]] = deque()  # train_dir and JSON of each entry
         self.is_under_way = False
 
 
@@ -185,6 +188,7 @@ def write_entry(train_dir: Path | str, entry: Entry) -> None:
         InputError: the file was written by a newer train_manager, or by another program; it stays as it is.
         OSError: it cannot be read or written.
     """
+    # As JSON at once: the owner of the entry may change it before its turn comes.
     _writing.waiting.append((Path(train_dir), json.dumps(_plain(entry), default=str)))
     if _writing.is_under_way:
         return
@@ -209,11 +213,12 @@ def _write(train_dir: Path, text: str) -> None:
             runs.append(entry)
         if is_alone:
             _remove_leftovers(path)
-        replace_file(path, _rendered(runs), sync=True)
+        replace_file(path, _file_content(runs), sync=True)
 
 
-def _rendered(runs: list[Entry]) -> bytes:
-    """Return the file: a line for each part of an entry. More lines would take forty times as long (``indent``)."""
+def _file_content(runs: list[Entry]) -> bytes:
+    """Return the file as text, with a line for each key of an entry."""
+    # `json.dumps(indent=...)` takes forty times as long: it does not use the encoder in C.
     texts = [",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in entry.items()) for entry in runs]
     head = f'"schema": {json.dumps(SCHEMA)},\n"version": {VERSION},\n"runs": '
     return "".join(["{", head, "[\n{", "},\n{".join(texts), "}\n]}\n"]).encode()
@@ -223,7 +228,7 @@ def _present(path: Path) -> list[Entry]:
     """Return the entries that are there; a file that is damaged is moved aside."""
     try:
         content = path.read_bytes()
-        with contextlib.suppress(ValueError, RecursionError):  # a fifth of the time that strict_json takes
+        with contextlib.suppress(ValueError, RecursionError):  # json takes a fifth of strict_json's time
             return entries_in(json.loads(content), str(path))
         return entries_in(strict_json(content, str(path)), str(path))
     except FileNotFoundError:
@@ -231,8 +236,8 @@ def _present(path: Path) -> list[Entry]:
     except CheckpointError as error:
         aside = free_path(path.with_name(f"{RUN_FILE}.damaged"))
         os.rename(path, aside)
-        told = f"{error.what}; it was moved to {aside.name}, and a new one is written"
-        warnings.warn(told, RuntimeWarning, stacklevel=users_level())
+        what = f"{error.what}; it was moved to {aside.name}, and a new one is written"
+        warnings.warn(what, RuntimeWarning, stacklevel=users_level())
         return []
 
 
@@ -247,10 +252,10 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def _only_writer(folder: Path) -> Iterator[bool]:
-    """Keep other writers out of a folder's ``run.json``, if its file system has locks; tell whether it has.
+    """Keep other writers out of a folder's ``run.json``, if its file system has locks; yield whether it has.
 
-    The folder itself is locked, so that no file is left. Where that is impossible (NFS), two that write in the same
-    milliseconds may lose an entry of one, which it writes again as its run ends.
+    The folder itself is locked, so that no lock file is left behind. Without locks (NFS), of two processes that write
+    in the same milliseconds one may lose its entry, which it writes again as its run ends.
 
     Raises:
         TimeoutError: another one has not ended for long.
@@ -260,12 +265,12 @@ def _only_writer(folder: Path) -> Iterator[bool]:
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        yield _locked(descriptor, folder)
+        yield _lock(descriptor, folder)
     finally:
         os.close(descriptor)
 
 
-def _locked(descriptor: int, folder: Path) -> bool:
+def _lock(descriptor: int, folder: Path) -> bool:
     until = time.monotonic() + PATIENCE
     while True:
         try:
@@ -281,7 +286,7 @@ def _locked(descriptor: int, folder: Path) -> bool:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove what a killed process had begun to write: no other process writes now."""
+    """Remove the temporary files of killed processes; the caller holds the lock, so no other process writes one."""
     for leftover in path.parent.glob(f".{RUN_FILE}.*"):
         with contextlib.suppress(OSError):
             leftover.unlink()

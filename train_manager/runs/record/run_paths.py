@@ -13,26 +13,21 @@ from train_manager.runs.record.run_file import RUN_FILE, read_runs
 from train_manager.telling.errors import InputError, did_you_mean, near
 
 Entry = Mapping[str, Any]
-DEEPEST: Final = 8  # folders below each other
-ABOVE: Final = 2  # a checkpoint is so deep in a train_dir
-MOST_NAMED: Final = 5
+DEEPEST: Final = 8  # levels of folders that are searched for runs
+ABOVE: Final = 2  # levels above a path at which its train_dir is looked for: that of checkpoints/step-100
+MOST_NAMED: Final = 5  # folders that an error names
+# Folders that are not searched: folders of train_dirs, and large folders without runs.
 NOT_RUNS: Final = frozenset({"checkpoints", "code", "plots", "node_modules", "__pycache__"})
 
 
 @final
 @dataclass(frozen=True)
 class FoundRun:
-    """A run, and where it is.
-
-    Attributes:
-        train_dir: the folder.
-        entry: what ``run.json`` tells of the run.
-        entries: of all runs of that folder, the oldest first.
-    """
+    """A run, and where it is."""
 
     train_dir: Path
-    entry: dict[str, Any]
-    entries: tuple[dict[str, Any], ...]
+    entry: dict[str, Any]  # its entry in run.json
+    entries: tuple[dict[str, Any], ...]  # the entries of all runs of the folder, the oldest first
 
     @property
     def id(self) -> str:
@@ -52,6 +47,7 @@ def named_run(text: str | os.PathLike[str]) -> FoundRun:
         InputError: there is none, or several begin so.
     """
     given = os.fspath(text)
+    # A folder may have a # in its name: it is taken for the separator only if no such folder exists.
     folder, _, begins = (given, "", "") if Path(given).is_dir() or "#" not in given else given.rpartition("#")
     train_dir = Path(folder)
     if not train_dir.is_dir():
@@ -61,7 +57,7 @@ def named_run(text: str | os.PathLike[str]) -> FoundRun:
         raise InputError(f"{folder} is not a train_dir", name=folder, cure=cure)
     entries = tuple(read_runs(train_dir))
     if not begins:
-        trained = [entry for entry in entries if _has_trained(entry)]
+        trained = [entry for entry in entries if has_trained(entry)]
         if not entries:
             raise InputError(f"{train_dir / RUN_FILE} has no runs", name=folder)
         return FoundRun(train_dir, (trained or entries)[-1], entries)
@@ -76,7 +72,7 @@ def named_run(text: str | os.PathLike[str]) -> FoundRun:
 
 
 def nearby(path: Path) -> str:
-    """Return where the run is that a path in a train_dir, or above some, may mean; nothing if there is none."""
+    """Return a cure that names the train_dir which a wrong path may mean; an empty text if none is near."""
     path = Path(os.path.normpath(path))
     around = [folder for folder in list(path.parents)[:ABOVE] if (folder / RUN_FILE).is_file()]
     if around:
@@ -109,7 +105,7 @@ def folders_with_runs(folder: Path) -> Iterator[Path]:
 
 
 def chain_of(entry: Entry, entries: Sequence[Entry]) -> list[Entry]:
-    """Return a run and those of its folder that it went on from, the oldest first.
+    """Return the runs of its folder that a run resumed from, the oldest first, and the run itself.
 
     >>> first, other = {"id": "a"}, {"id": "b"}
     >>> last = {"id": "c", "goes_on_from": {"run": "a", "step": 40}}
@@ -117,6 +113,7 @@ def chain_of(entry: Entry, entries: Sequence[Entry]) -> list[Entry]:
     ['a', 'c']
     """
     by_id, chain = {one["id"]: one for one in entries}, [entry]
+    # `before not in chain`: a forged run.json may have a circle.
     while (before := by_id.get((chain[0].get("goes_on_from") or {}).get("run"))) is not None and before not in chain:
         chain.insert(0, before)
     return chain
@@ -149,7 +146,8 @@ def short_id(run: FoundRun) -> str:
     )
 
 
-def _has_trained(entry: dict[str, Any]) -> bool:
+def has_trained(entry: Mapping[str, Any]) -> bool:
+    """Return whether a run has taken a step, or may have: it has not ended."""
     steps, begun = _number(entry.get("progress"), "steps"), _number(entry.get("goes_on_from"), "step")
     return entry["outcome"] == "running" or steps > begun
 

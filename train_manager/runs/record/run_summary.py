@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.files.json_shape import wrong_in
-from train_manager.metrics.history_rows import last_figures
+from train_manager.metrics.history_rows import last_metrics, metrics_of
+from train_manager.metrics.monitor import mode_of
 from train_manager.runs.code.recorded_files import changed_files, read_code_record
+from train_manager.runs.record.made_objects import parameter_rows_of
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.run_file import ENTRY, RUN_FILE, outcome_of, read_runs
-from train_manager.runs.record.run_paths import FoundRun, folders_with_runs
-from train_manager.telling.errors import InputError, TrainManagerError
+from train_manager.runs.record.run_paths import FoundRun, chain_of, folders_with_runs, has_trained
+from train_manager.telling.errors import CheckpointError, InputError, TrainManagerError
 
 MALFORMED: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What reading raises where a file, written by hand or by others, has the wrong type at some place."""
+"""The errors of code that reads a value of a wrong type, from a file that was edited or written by others."""
+
+
+@final
+@dataclass(frozen=True)
+class Best:
+    """The best value of the metric that a run monitors, or else of its first one."""
+
+    metric: str  # the evaluation set and the name: "valid/accuracy"
+    value: float
+    epoch: int  # number of completed epochs at the best evaluation
 
 
 @final
@@ -30,12 +43,16 @@ class RunSummary:
         train_dir: its folder.
         id: its run_id.
         began: in the time zone that was recorded.
-        seconds: how long it took; of one that is running, until now; None if its end is not known.
+        seconds: how long it took; of one that is running, until now; of one that was killed, until its last metric in
+            the store, None without a store.
         outcome: in words.
         epochs: how many it has completed.
         steps: how many.
-        metrics: the last figures.
+        metrics: the last metrics.
         commit: seven digits of it, and a "+" if files differed from it; empty if it is not known.
+        best: None if no evaluation is stored, or if the metric's name does not tell which value is better.
+        trained: whether it has taken a step, or may have: it has not ended.
+        parameters: the recorded constructor parameters, by their dotted paths.
     """
 
     label: str
@@ -48,10 +65,13 @@ class RunSummary:
     steps: int | None
     metrics: Mapping[str, float]
     commit: str
+    best: Best | None = None
+    trained: bool = True
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {**vars(self), "train_dir": str(self.train_dir), "began": self.began.isoformat()}
+        return {**asdict(self), "train_dir": str(self.train_dir), "began": self.began.isoformat()}
 
 
 def summaries_below(folder: Path) -> tuple[list[RunSummary], dict[Path, str]]:
@@ -80,13 +100,24 @@ def summary_of(run: FoundRun) -> RunSummary:
         train_dir=run.train_dir,
         id=run.id,
         began=began,
-        seconds=_seconds(run.entry, began),
+        seconds=_seconds(run, began),
         outcome=outcome_of(run.entry),
         epochs=progress.get("epochs"),
         steps=progress.get("steps"),
         metrics={name: value for name, value in metrics.items() if _is_number(value)},
         commit=commit_of(run),
+        best=_best_of(run),
+        trained=has_trained(run.entry),
+        parameters=_parameters_of(run),
     )
+
+
+def _parameters_of(run: FoundRun) -> Mapping[str, str]:
+    """Return the recorded parameters; none if they are damaged."""
+    try:
+        return parameter_rows_of(run.entry)
+    except (TrainManagerError, *MALFORMED):
+        return {}
 
 
 def commit_of(run: FoundRun) -> str:
@@ -100,7 +131,8 @@ def commit_of(run: FoundRun) -> str:
 
 
 def _come_to(run: FoundRun) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return progress and last figures: of a run whose entry was not closed, those in its store."""
+    """Return progress and last metrics of a run."""
+    # The entry of a killed run, or of one that is running, is older than its metrics.sqlite.
     recorded = run.entry.get("progress") or {}, run.entry.get("metrics") or {}
     if run.entry.get("ended"):
         return recorded
@@ -110,14 +142,79 @@ def _come_to(run: FoundRun) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     except InputError:
         return recorded
     epochs = [row for row in history["epochs"] if not row.get("partial")]
-    figures = last_figures(history["epochs"], history["evaluations"])
-    return {"epochs": epochs[-1]["epoch"] if epochs else 0, "steps": steps}, figures
+    metrics = last_metrics(history["epochs"], history["evaluations"])
+    steps = max(steps, _saved_steps(run))
+    return {"epochs": epochs[-1]["epoch"] if epochs else 0, "steps": steps}, metrics
 
 
-def _seconds(entry: Mapping[str, Any], began: datetime) -> float | None:
-    if entry.get("ended"):
-        return (datetime.fromisoformat(entry["ended"]) - began) / timedelta(seconds=1)
-    return (datetime.now(began.tzinfo) - began) / timedelta(seconds=1) if outcome_of(entry) == "running" else None
+def _saved_steps(run: FoundRun) -> int:
+    """Return the step of the newest checkpoint if the run has written it, else 0."""
+    # Imported for a killed run only: these modules import numpy, which slows the list of runs.
+    from train_manager.checkpoints.checkpoint_names import checkpoints_in, step_of
+    from train_manager.checkpoints.manifest import run_of
+
+    # A process that is killed loses the last metrics, which wait for a write; a checkpoint is written at once.
+    try:
+        *_, newest = checkpoints_in(run.train_dir)
+    except (CheckpointError, OSError):
+        return 0
+    return step_of(newest) if run_of(newest) == run.id else 0
+
+
+def _best_of(run: FoundRun) -> Best | None:
+    """Return the best value in the store, also of the runs that a run resumes from."""
+    try:
+        rows = _evaluations_of(run)
+    except InputError:
+        return None
+    values = [
+        Best(f"{row['set']}/{name}", value, row["epoch"])
+        for row in rows
+        if not row.get("standalone")
+        for name, value in metrics_of(row).items()
+        if _is_number(value) and math.isfinite(value)
+    ]
+    monitored, mode = _monitor_of(run.entry) or (values[0].metric if values else "", None)
+    try:
+        sign = 1 if mode_of(monitored, mode, "runs") == "min" else -1
+    except InputError:
+        return None
+    return min((one for one in values if one.metric == monitored), key=lambda one: sign * one.value, default=None)
+
+
+def _evaluations_of(run: FoundRun) -> list[dict[str, Any]]:
+    """Return the evaluations of a run, after the evaluations of earlier runs up to the step at which it resumed."""
+    reader = MetricReader(run.train_dir)
+    rows: list[dict[str, Any]] = []
+    for entry in chain_of(run.entry, run.entries):
+        begun = (entry.get("goes_on_from") or {}).get("step", 0)
+        rows = [row for row in rows if row["step"] <= begun] + reader.history(entry["id"])["evaluations"]
+    return rows
+
+
+def _monitor_of(entry: Mapping[str, Any]) -> tuple[str, str | None] | None:
+    """Return metric and mode of the first extension that was given a metric to monitor."""
+    try:
+        extensions = [
+            one.get("arguments") or {} for one in entry["parameters"]["arguments"]["extensions"]["dict"].values()
+        ]
+        return next(
+            ((one["monitor"], one.get("mode")) for one in extensions if isinstance(one.get("monitor"), str)), None
+        )
+    except MALFORMED:
+        return None
+
+
+def _seconds(run: FoundRun, began: datetime) -> float | None:
+    if run.entry.get("ended"):
+        return (datetime.fromisoformat(run.entry["ended"]) - began) / timedelta(seconds=1)
+    if outcome_of(run.entry) == "running":
+        return (datetime.now(began.tzinfo) - began) / timedelta(seconds=1)
+    try:
+        last = MetricReader(run.train_dir).last_time(run.id)
+    except InputError:
+        return None
+    return None if last is None else last - began.timestamp()
 
 
 def _is_number(value: object) -> bool:

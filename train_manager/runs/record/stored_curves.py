@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from train_manager.metrics.history_rows import figures_of, is_loss
+from train_manager.metrics.history_rows import is_loss, metrics_of
 from train_manager.reporting.curves import Curve, Curves, new_curves
+from train_manager.reporting.loss_figure import part_label
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.metric_schema import BATCHES, Series
+from train_manager.runs.record.metric_schema import BATCHES, RANKS, Series
 
 Row = Mapping[str, Any]
 
@@ -19,6 +20,7 @@ class StoredCurves(NamedTuple):
     training: Curves
     eval_sets: dict[str, Curves]
     metrics: dict[str, dict[str, Curve]]
+    is_of_rank: bool  # the losses of batches are of the rows of rank 0
 
 
 def stored_curves(reader: MetricReader) -> StoredCurves:
@@ -26,17 +28,19 @@ def stored_curves(reader: MetricReader) -> StoredCurves:
     history = reader.history()
     epochs = [row for row in history["epochs"] if "partial" not in row]
     seen = examples_seen(reader)
-    training, parts = batch_curves(reader, seen, [row["step"] for row in epochs])
+    is_of_rank = bool(points_of(reader, RANKS))
+    training, parts = batch_curves(reader, seen, [row["step"] for row in epochs], is_of_rank)
     for row in epochs:
         if "loss" in row:
             training["epoch"].append(row["epoch"], row["loss"])
+    # A standalone evaluation, outside of a training, has no place on the axis of epochs.
     standing = [row for row in history["evaluations"] if "standalone" not in row]
     ends = {(0, 0), *((row["epoch"], row["step"]) for row in epochs)}
     eval_sets: dict[str, Curves] = {}
     for row in standing:
         if "loss" in row:
             add_evaluation(eval_sets.setdefault(row["set"], new_curves()), row, seen, ends)
-    return StoredCurves(training, {**eval_sets, **parts}, metric_curves(epochs, standing, ends))
+    return StoredCurves(training, {**eval_sets, **parts}, metric_curves(epochs, standing, ends), is_of_rank)
 
 
 def examples_seen(reader: MetricReader) -> dict[int, float]:
@@ -45,7 +49,7 @@ def examples_seen(reader: MetricReader) -> dict[int, float]:
     last = max((step for of in losses for step in of.steps), default=0)
     changes = dict(points_of(reader, "batch_size"))
     seen, size, total = {0: 0.0}, 0.0, 0.0
-    for step in range(1, last + 1):  # also those that have no loss
+    for step in range(1, last + 1):  # also steps without a loss, whose examples count all the same
         size = changes.get(step, size)
         total += size
         seen[step] = total
@@ -53,9 +57,9 @@ def examples_seen(reader: MetricReader) -> dict[int, float]:
 
 
 def batch_curves(
-    reader: MetricReader, seen: Mapping[int, float], ends: Sequence[int]
+    reader: MetricReader, seen: Mapping[int, float], ends: Sequence[int], is_of_rank: bool
 ) -> tuple[Curves, dict[str, Curves]]:
-    """Return the curves of the loss, without its points by epoch, and those of its parts."""
+    """Return the curves of the loss, without its points by epoch, and the curves of its terms."""
     training = new_curves()
     for step, value in points_of(reader, "loss"):
         training["batch"].append(step, value)
@@ -63,7 +67,7 @@ def batch_curves(
     names = dict.fromkeys(series.name for series in reader.series() if series.name.startswith("losses/"))
     parts: dict[str, Curves] = {}
     for name in names:
-        curves = parts[f"{name.removeprefix('losses/')} (part)"] = new_curves()
+        curves = parts[part_label(name.removeprefix("losses/"), is_of_rank)] = new_curves()
         points = points_of(reader, name)
         for step, value in points:
             curves["batch"].append(step, value)
@@ -107,7 +111,7 @@ def metric_curves(
     found: dict[str, dict[str, Curve]] = {}
     at_ends = [row for row in evaluations if (row["epoch"], row["step"]) in ends]
     for row in sorted([*epochs, *at_ends], key=lambda row: row["step"]):
-        for name, value in figures_of(row).items():
+        for name, value in metrics_of(row).items():
             if not is_loss(name) and isinstance(value, int | float):
                 found.setdefault(name, {}).setdefault(row.get("set", "training"), Curve()).append(row["epoch"], value)
     return found

@@ -1,12 +1,12 @@
-"""A recorded run is run again, and compared with what it was.
+"""A recorded run is run again, and its metrics are compared with the record.
 
 Its files in reading order; each imports only those above it:
 
-    comparing_figures  where the figures of two runs differ
+    comparing_metrics  where the metrics of two runs differ
     moved_paths        the paths of a repository as they are in a copy of it
-    recorded_figures   the figures of a run, as they count in the end
+    recorded_metrics   the metrics of a run, as they count in the end
     repeated_run       which run of the program that was run again is the recorded one
-    lost_figures       steps whose figures a killed process did not write
+    lost_metrics       steps whose metrics a killed process did not write
     run_to_repeat      what is recorded of a run
     ownership          whether a record is the user's own
     reproduction       what a run that was run again has come to

@@ -1,4 +1,4 @@
-"""What is said of a recorded run before it is run again: what it was, and what is not as it was."""
+"""The introduction of a recorded run before it is run again: its facts, and the differences of this environment."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from train_manager.runs.repeating.run_to_repeat import RunToRepeat
 from train_manager.runs.repeating.surroundings import MOST, differing, environment_rows
 
 BEFORE: Final = ("python", "train_manager", "platform", "packages", "torch", "devices")
-"""Parts of the environment that are compared before the program runs: it may set the other ones itself."""
+"""Entries of the environment that are compared before the program runs; it may set the other ones itself."""
 
 
 def introduction(run: RunToRepeat, *, here: bool) -> Iterator[str]:
-    """Yield what a run was, where it began, and what of its environment differs.
+    """Yield the outcome, the code and the beginning of a run, and the differences of its environment, in lines.
 
     Args:
         here: whether the program runs as it is now, and not the code of the record.
@@ -38,17 +38,19 @@ def _begin(run: RunToRepeat) -> Iterator[str]:
     before = run.entry.get("goes_on_from")
     if not before:
         return
+    # The run that it resumed from is not in this folder.
     if len(run.chain) == 1:
-        yield f"it went on from {before.get('checkpoint')}, which its program must find again"
+        yield f"it resumed from {before.get('checkpoint')}, which its program must find again"
         return
-    yield f"it went on after step {before.get('step')} of run {before.get('run')}; here it runs from the beginning"
+    yield f"it resumed after step {before.get('step')} of run {before.get('run')}; here it runs from the beginning"
+    # The code of each earlier run is compared with the code of the last one, which is restored.
     codes = [_key(read_code_record(run.train_dir, entry["id"])) for entry in run.chain]
     if any(code != codes[-1] for code in codes):
-        yield "its parts ran with different code; here all of it runs with the code of the last part"
+        yield "its runs had different code; here all of it runs with the code of the last run"
 
 
 def _key(code: Mapping[str, Any] | None) -> Any:
-    """Return what tells whether two records are of the same code."""
+    """Return a value that is equal for two records of the same code."""
     return [
         (one.get("inside"), one.get("commit"), [(file["path"], file.get("sha256")) for file in changed_files(one)])
         for one in (code or {}).get("repositories") or ()
@@ -60,7 +62,7 @@ def _environment(entry: Mapping[str, Any]) -> Iterator[str]:
     parts = [part for part in BEFORE if part in before]
     rows = environment_rows(before, parts), environment_rows(here, parts)
     interpreter = (entry.get("command") or {}).get("interpreter")
-    if interpreter and _folder(interpreter) != _folder(sys.executable):  # python and python3 beside it are the same
+    if interpreter and _folder(interpreter) != _folder(sys.executable):  # not python and python3 of one folder
         rows[0]["interpreter"], rows[1]["interpreter"] = interpreter, sys.executable
     found = differing(*rows)
     yield from found[:MOST]

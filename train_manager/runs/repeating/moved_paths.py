@@ -36,6 +36,7 @@ class Moved:
 
     def argument(self, text: str) -> str:
         """Return an argument with the paths in it moved; a relative path follows the working folder."""
+        # The separators are kept by the split, and change nothing: they are relative paths.
         return "".join(map(self._text, BETWEEN.split(text)))
 
     def _text(self, text: str) -> str:
@@ -48,6 +49,7 @@ class Moved:
         return list(dict.fromkeys(str(new) for old, new in moved if new != old and new.is_dir()))
 
     def _inside(self, path: Path) -> Path | None:
+        # The path as written, and as it is behind links: the recorded folder may be either.
         for one in (Path(os.path.normpath(path)), Path(os.path.realpath(path))):
             if one.is_relative_to(self.old):
                 return one.relative_to(self.old)

@@ -12,7 +12,7 @@ from train_manager.runs.record.processes import is_of_this_machine
 from train_manager.runs.record.run_file import RUN_FILE, read_runs
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat
 
-LATER: Final = 60.0  # seconds by which a file may be younger than what it records: clocks of file servers differ
+LATER: Final = 60.0  # seconds by which a file may be younger than the end of its run: clocks of file servers differ
 
 
 def reason_to_ask(run: RunToRepeat) -> str | None:
@@ -24,6 +24,7 @@ def reason_to_ask(run: RunToRepeat) -> str | None:
     if not is_of_this_machine(process):
         return f"it was recorded on another machine, {process.get('host')!r}"
     ends = [entry.get("ended") for entry in read_runs(run.train_dir)]
+    # A run that is still open writes run.json at any time, so the age of the files says nothing.
     last = None if None in ends else max(datetime.fromisoformat(end).timestamp() for end in ends if end)
     for path in (run.train_dir / RUN_FILE, run.train_dir / CODE / f"{run.entry['id']}.json"):
         if path.exists() and (reason := _reason_of_file(path, last)):

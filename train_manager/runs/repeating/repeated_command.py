@@ -22,27 +22,21 @@ REPEATED: Final = (
     *("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "GOMP_CPU_AFFINITY"),
 )
 REPEATED_STARTS: Final = ("OMP_", "MKL_", "OPENBLAS_", "KMP_", "DNNL_", "ONEDNN_")
-"""Variables that bear on results and not on a machine are given to the program as they were recorded."""
+"""Variables that change results and do not depend on the machine: the program gets them as they were recorded."""
 
+# Set by a launcher, or by an outer reproduction, for this process: the program must not take them for its own.
 _OF_ANOTHER_RUN: Final = (TRAIN_DIR, OF, "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
 
 
 @final
 @dataclass(frozen=True)
 class Repeated:
-    """A command that is ready to run.
+    """A command that is ready to run."""
 
-    Attributes:
-        arguments: the program and its arguments.
-        folder: in which it runs.
-        variables: its environment, all of it.
-        notes: what about its environment is not as in this process.
-    """
-
-    arguments: tuple[str, ...]
-    folder: Path
-    variables: Mapping[str, str]
-    notes: tuple[str, ...] = ()
+    arguments: tuple[str, ...]  # the program and its arguments
+    folder: Path  # the working folder of the program
+    variables: Mapping[str, str]  # its whole environment
+    notes: tuple[str, ...] = ()  # a sentence for each variable that differs from this process
 
     def __str__(self) -> str:
         return shlex.join(self.arguments)
@@ -71,7 +65,7 @@ def repeated_command(
     folder = folder_of(entry)
     cells = notebook if (entry.get("command") or {}).get("kind") == "notebook" else None
     if cells is not None:
-        arguments = [sys.executable, str(cells.absolute())]  # of the record: it is not in the copy of the repository
+        arguments = [sys.executable, str(cells.absolute())]  # this file is in the train_dir, not in the copied code
     else:
         arguments = run_again(entry)
         if moved is not None:
@@ -79,7 +73,7 @@ def repeated_command(
     if moved is not None:
         folder = moved.path(folder)
     variables, notes = repeated_variables(entry, present)
-    path = [*([str(folder)] if cells else []), *_search_path(entry, moved, present)]  # a kernel looks there first
+    path = [*([str(folder)] if cells else []), *_search_path(entry, moved, present)]  # as a kernel has it
     if path:
         variables["PYTHONPATH"] = os.pathsep.join(path)
     variables |= {TRAIN_DIR: str(train_dir)}
@@ -89,7 +83,8 @@ def repeated_command(
 
 
 def _require_single(entry: Mapping[str, Any]) -> None:
-    size = _recorded(entry).get("WORLD_SIZE", "1")
+    # Launchers such as torchrun set WORLD_SIZE; one of several processes would wait for the others.
+    size = _recorded_variables(entry).get("WORLD_SIZE", "1")
     if size != "1":
         raise InputError(
             f"the run was one process of {size}, which a launcher had started, so it cannot be run again alone",
@@ -98,27 +93,29 @@ def _require_single(entry: Mapping[str, Any]) -> None:
         )
 
 
-def _recorded(entry: Mapping[str, Any]) -> dict[str, str]:
+def _recorded_variables(entry: Mapping[str, Any]) -> dict[str, str]:
     return dict((entry.get("environment") or {}).get("variables") or {})
 
 
 def repeated_variables(entry: Mapping[str, Any], present: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the environment of the program, and what of it was changed; of a secret nothing is."""
+    """Return the environment of the program, and a note for each changed variable; secrets stay as they are here."""
     patterns = (entry.get("environment") or {}).get("patterns") or ()
 
     def is_repeated(name: str) -> bool:
         is_set = name.startswith(REPEATED_STARTS) and name not in OF_SKLEARN
         return (name in REPEATED or is_set or matches(name, patterns)) and not looks_secret(name, present.get(name))
 
-    wanted = {name: value for name, value in _recorded(entry).items() if is_repeated(name)}
+    wanted = {name: value for name, value in _recorded_variables(entry).items() if is_repeated(name)}
     variables = {name: value for name, value in present.items() if name not in _OF_ANOTHER_RUN}
     notes = []
     for name in sorted(name for name in {*wanted, *variables} if is_repeated(name)):
+        # Unset then, and set here: it must not change the results.
         if name not in wanted:
             notes.append(f"{name} is unset, as it was then (here: {variables.pop(name)})")
         elif variables.get(name) != wanted[name]:
             notes.append(f"{name}={wanted[name]}, as it was then (here: {variables.get(name, 'unset')})")
             variables[name] = wanted[name]
+    # The order of additions, and so the last bits of sums, depend on the number of threads.
     if "OMP_NUM_THREADS" not in wanted and (threads := _threads(entry)):
         notes.append(f"OMP_NUM_THREADS={threads}: so many threads the run had, on a machine with other CPUs")
         variables["OMP_NUM_THREADS"] = str(threads)
@@ -137,11 +134,12 @@ def _threads(entry: Mapping[str, Any]) -> int | None:
 
 def _search_path(entry: Mapping[str, Any], moved: Moved | None, present: Mapping[str, str]) -> list[str]:
     """Return PYTHONPATH: the copy's folders come first, before an installed package of the same name."""
-    old = [path for path in _recorded(entry).get("PYTHONPATH", "").split(os.pathsep) if path]
+    old = [path for path in _recorded_variables(entry).get("PYTHONPATH", "").split(os.pathsep) if path]
     new = [path for path in present.get("PYTHONPATH", "").split(os.pathsep) if path]
     if moved is None:
         return list(dict.fromkeys([*old, *new]))
     entries = list((entry.get("command") or {}).get("search_path") or ())
+    # The copy's folders shadow an installed package that is another version of the same code.
     first = moved.search_path([*entries, *_editable(entry)])
     return list(dict.fromkeys([*first, *map(moved.argument, old), *new]))
 

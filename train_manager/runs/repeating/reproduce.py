@@ -1,4 +1,4 @@
-"""Run a recorded run again, from its record and a clone of its repository, and compare its figures bit for bit."""
+"""Run a recorded run again, from its record and a clone of its repository, and compare its metrics bit for bit."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from train_manager.runs.code.recorded_files import read_code_record
 from train_manager.runs.record.command import folder_of
 from train_manager.runs.record.metric_schema import FILE
 from train_manager.runs.record.run_file import RUN_FILE, outcome_of, read_runs
-from train_manager.runs.repeating.comparing_figures import compare_figures
+from train_manager.runs.repeating.comparing_metrics import compare_metrics
 from train_manager.runs.repeating.introduction import introduction
-from train_manager.runs.repeating.lost_figures import lost_steps, without_steps
+from train_manager.runs.repeating.lost_metrics import lost_steps, without_steps
 from train_manager.runs.repeating.moved_paths import Moved
 from train_manager.runs.repeating.ownership import reason_to_ask
-from train_manager.runs.repeating.recorded_figures import has_trained
+from train_manager.runs.repeating.recorded_metrics import has_trained
 from train_manager.runs.repeating.repeated_command import Repeated, repeated_command
 from train_manager.runs.repeating.repeated_run import closest_run, folders_of, steps_done
 from train_manager.runs.repeating.reproduction import Reproduction
@@ -35,7 +35,8 @@ from train_manager.runs.repeating.watched_program import Ended, Show, run_progra
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
-CODE, TRAIN_DIR, LOG = "code", "train_dir", "output.log"  # in the folder of a reproduction
+CODE, TRAIN_DIR, LOG = "code", "train_dir", "output.log"  # folders and a file in the folder of a reproduction
+# The message of Python, and of programs in C, for a file that does not exist.
 MISSING: Final = re.compile(r"No such file or directory:? ?'?([^']*)")
 
 
@@ -52,28 +53,29 @@ def reproduce(
     say: Callable[[str], None] = print,
     show: Show | None = None,
 ) -> Reproduction:
-    """Run a recorded run again and compare its losses and other figures with those of the record, bit for bit.
+    """Run a recorded run again and compare its losses and other metrics with the record, bit for bit.
 
-    The program that is in the record is run, with your permissions: its command and folder are told first. A record
-    that may not be yours is asked about: one of another user or another machine, or one that was changed after the end
-    of the run. That is a guard against mistakes, not a sandbox. The code is restored in a temporary folder, from the
-    record and a clone of the repository, of which nothing is changed.
+    The program that is in the record is run, with your permissions: its command and folder are shown first. A question
+    is asked about a record that may not be yours: a record of another user or another machine, or one that was changed
+    after the end of the run. That is a guard against mistakes, not a sandbox. The code is restored in a temporary
+    folder, from the record and a clone of the repository, which stays as it is.
 
     Args:
         run: a ``train_dir``, of which the run that trained last is taken; ``train_dir#prefix`` is another one.
         repository: a clone of the repository, if it is not where it was.
         here: run the program as it is now in the working folder, not as it was recorded.
         steps: stop after so many steps, and compare up to there.
-        folder: for the code and the figures, kept in any case; by default a temporary one, kept if they differ.
+        folder: for the code and the metrics, kept in any case; by default a temporary one, kept if they differ.
         links: files or folders of the repository that the program reads and the record lacks, as data that git
             ignores; they are linked into the copy.
         yes: run the program also if the record may not be yours.
-        ask: gets a question then, and returns whether the answer is yes; by default that is an error.
-        say: gets lines that tell what is done.
+        ask: gets the question about such a record, and returns whether the answer is yes; without it, the record is
+            refused.
+        say: gets lines that report the progress.
         show: gets the output of the program, piece by piece.
 
     Returns:
-        What it has come to; as text, it is for people.
+        The result; ``str`` of it is a report for people.
 
     Raises:
         InputError: the run cannot be run again, or the program has failed.
@@ -91,6 +93,7 @@ def reproduce(
         ended = attempt.run(command, show, where)
         report = attempt.compare(ended, here=here)
         where.is_kept = where.is_kept or not report.identical
+        # The folder is about to be removed, so the report must not name it.
         return report if where.is_kept else Reproduction(**{**vars(report), "folder": None})
 
 
@@ -118,27 +121,29 @@ def _folder_of_its_own(given: Path | None) -> Iterator[_Folder]:
 
 @final
 class _Attempt:
-    """One reproduction: what is done, in this order."""
+    """One reproduction, with a method for each step, in their order."""
 
     def __init__(self, recorded: RunToRepeat, folder: Path, steps: int | None, say: Callable[[str], None]) -> None:
         self.recorded, self.folder, self.steps, self.say = recorded, folder, steps, say
-        self.expected = recorded.figures()  # before the program runs: without figures there is nothing to compare
+        self.expected = recorded.metrics()  # read before the program runs: it raises if there is nothing to compare
+        # The program's n-th TrainManager gets the folder train_dir-n; the number of the recorded one is in its entry.
         number = 1 if "train_dir" in recorded.entry else recorded.entry.get("manager") or 1
         self.train_dir = folder / (TRAIN_DIR if number == 1 else f"{TRAIN_DIR}-{number}")
 
     def announce(self, repository: Path | None, *, here: bool) -> None:
-        """Say what will run, and where, before anything is done."""
+        """Say which command will run, and where, before anything is done."""
         moved = self._moved_here(repository) if here else place_of_copy(self.recorded, self.folder / CODE)
         command = self._command(moved, here=here)
         self.say(f"runs: {command}")
         self.say(f"in {command.folder}; its output goes to {self.folder / LOG}")
-        self.say("It gets your permissions: asking about foreign records is a guard against mistakes, not a sandbox.")
+        guard = "The question before a foreign record guards against mistakes; it is not a sandbox."
+        self.say(f"The program runs with your permissions. {guard}")
 
     def require_consent(self, yes: bool, ask: Callable[[str], bool] | None) -> None:
         """Ask about a record that may not be the user's own.
 
         Raises:
-            InputError: nobody can be asked, or the answer is no.
+            InputError: nobody can be asked, or the answer is "no".
         """
         reason = None if yes else reason_to_ask(self.recorded)
         if reason is None:
@@ -156,12 +161,12 @@ class _Attempt:
         Raises:
             InputError: the code or its folder is not there.
         """
-        moved = self._moved_here(repository) if here else self._restored(repository, links)
+        moved = self._moved_here(repository) if here else self._restore(repository, links)
         repeated = self._command(moved, here=here)
         if not here and Path(os.path.realpath(repeated.folder)).is_relative_to(self.folder):
-            repeated.folder.mkdir(parents=True, exist_ok=True)  # an empty folder is not in the record
+            repeated.folder.mkdir(parents=True, exist_ok=True)  # a record has no empty folders
         elif not repeated.folder.is_dir():
-            outside = "make it, if the program that is told above should run there"
+            outside = "make it, if the program that is named above should run there"
             cure = "give the folder of the repository: --repository DIR" if here else outside
             raise InputError(f"the working folder {repeated.folder} is not there", name="repository", cure=cure)
         return repeated
@@ -174,7 +179,7 @@ class _Attempt:
         old = self.recorded.repository
         return None if repository is None or old is None else Moved(old, repository.resolve())
 
-    def _restored(self, repository: Path | None, links: Sequence[Path]) -> Moved:
+    def _restore(self, repository: Path | None, links: Sequence[Path]) -> Moved:
         moved, problems = restored_code(self.recorded, self.folder / CODE, repository)
         for problem in problems:
             self.say(f"not restored: {problem}")
@@ -196,13 +201,14 @@ class _Attempt:
             variables=command.variables,
             log=self.folder / LOG,
             show=show,
+            # The program itself does not know of the limit: its metrics in the file tell how far it is.
             is_enough=lambda: steps is not None and steps_done(self.train_dir) >= steps,
         )
         if ended.code and not ended.stopped:
-            if (told := self._comparable()) is None:
+            if (reason := self._comparable()) is None:
                 where.is_kept = True
                 raise self._failure(ended, command.folder, is_shown=show is not None)
-            self.say(f"ended: {_exit(ended.code)}; {told}")
+            self.say(f"ended: {_exit(ended.code)}; {reason}")
         return ended
 
     def _comparable(self) -> str | None:
@@ -211,19 +217,21 @@ class _Attempt:
         if not folders:
             return None
         if self.recorded.entry["outcome"] != "completed":
-            return "the recorded run did not come to its end either"
+            return "the recorded run did not reach its end either"
+        # The program may end with an error after its training, such as in a plot.
         recording = [folder for folder in folders if (folder / RUN_FILE).exists()]
         trained = [one for folder in recording for one in read_runs(folder) if has_trained(one, folder)]
         is_completed = bool(trained) and trained[-1]["outcome"] == "completed"
         return "its training was completed, as the recorded one" if is_completed else None
 
     def _failure(self, ended: Ended, folder: Path, *, is_shown: bool) -> InputError:
-        """Return the error of a program that failed; of an output that was shown, the last line is told again."""
+        """Return the error of a program that failed; it repeats only the last line of an output that was shown."""
         lines = ended.last_lines[-1:] if is_shown else ended.last_lines
         end = "".join(f"\n    {line}" for line in lines) or " (no output)"
         cures = [f"all of it is in {self.folder / LOG}"]
+        # Only for a copy: in its own folder the program has all of its files.
         missing = [found[1] for line in ended.last_lines if (found := MISSING.search(line))]
-        if missing and self.folder in folder.parents:  # a copy runs, not the program as it is
+        if missing and self.folder in folder.parents:  # the copy ran
             cures.append(f"files that git ignores are not in the record: {self._link(missing[-1])}")
         cures += self._inputs(here=self.folder not in folder.parents)
         what = f"the program failed ({_exit(ended.code)}); its output ended with:{end}"
@@ -237,19 +245,21 @@ class _Attempt:
         return "link them into the copy with --link PATH"
 
     def compare(self, ended: Ended, *, here: bool) -> Reproduction:
-        """Compare the figures, and look around if they differ.
+        """Compare the metrics, and look for causes if they differ.
 
         Raises:
             InputError: the program has left none.
         """
         lost = lost_steps(self.recorded.train_dir, self.recorded.chain)
         expected = without_steps(self.expected, lost)
+        # The program may have trained several times: the run nearest to the record is the one to compare.
         repeated = closest_run(
-            self.train_dir, lambda figures: compare_figures(expected, without_steps(figures, lost), self.steps)
+            self.train_dir, lambda metrics: compare_metrics(expected, without_steps(metrics, lost), self.steps)
         )
         if repeated is None:
             cure = "give its TrainManager a train_dir and extensions=default_extensions(), at the record's code too"
-            raise InputError("the program has left no figures: no TrainManager has trained", name="run", cure=cure)
+            raise InputError("the program has left no metrics: no TrainManager has trained", name="run", cure=cure)
+        # From here on `train_dir` is the folder of the closest run.
         self.train_dir, entry, found = repeated
         for first, last in lost:
             self.say(f"not compared: the batches of steps {first} to {last}, which a killed process did not record")

@@ -1,16 +1,17 @@
-"""What a reproduction has come to: whether the figures are identical, where they differ first, and what lies around."""
+"""The result of a reproduction: whether the metrics are identical, where they differ first, and likely causes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, final
 
 from train_manager.reporting.terminal_text import printable
 from train_manager.reporting.values import plural
 from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.repeating.comparing_figures import FigureComparison, series_text
+from train_manager.runs.repeating.comparing_metrics import MetricComparison, series_text
 
 MOST_NAMES: Final = 5  # of series that are named in a line
 
@@ -18,38 +19,41 @@ MOST_NAMES: Final = 5  # of series that are named in a line
 @final
 @dataclass(frozen=True)
 class Reproduction:
-    """What a run that was run again has come to; as text, it is for people.
+    """The result of a run that was run again; as text, it is for people.
 
     Attributes:
-        figures: how the figures of the reproduction compare with those of the record.
+        metrics: how the metrics of the reproduction compare with those of the record.
         cut_short: why the two may end at different steps; "" if both must end at the same.
         around: what differs besides: seed, parameters, packages, threads, devices, code.
-        causes: what explains a difference though nothing of that differs, as a missing seed does.
-        folder: where the code and the figures of the reproduction are; None if they were removed.
+        causes: what explains a difference although none of these differ, such as a missing seed.
+        folder: where the code and the metrics of the reproduction are; None if they were removed.
     """
 
-    figures: FigureComparison
+    metrics: MetricComparison
     cut_short: str = ""
     around: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
     folder: Path | None = None
 
+    figures = property(attrgetter("metrics"), doc="The old name of ``metrics``.")
+
     @property
     def identical(self) -> bool:
         """Whether the reproduction has come to the same, to the bit."""
-        one, other = self.figures.ends
-        return self.figures.identical and (one == other or bool(self.cut_short))
+        # A program that ended early may have identical metrics up to there, and has not reproduced the run.
+        one, other = self.metrics.ends
+        return self.metrics.identical and (one == other or bool(self.cut_short))
 
     def __str__(self) -> str:
-        return "\n".join(map(printable, [*self._result(), *self._surroundings(), *self._kept()]))
+        return "\n".join(map(printable, [*self._result(), *self._surroundings(), *self._folder_line()]))
 
     def _result(self) -> Iterator[str]:
-        found = self.figures
+        found = self.metrics
         if self.identical:
             upto = "" if found.until == max(found.ends) else f" up to step {found.until}"
-            yield f"identical{upto}: {_compared(found)}, bit for bit"
+            yield f"identical{upto}: {_counts_text(found)}, bit for bit"
         elif found.first is None:
-            yield f"different: what was compared is identical, {_compared(found)}, but not all is there"
+            yield f"different: what was compared is identical, {_counts_text(found)}, but not all is there"
         else:
             yield from _first(found)
         yield from _lengths(found, self.cut_short)
@@ -66,28 +70,28 @@ class Reproduction:
                 yield "nothing else that was recorded differs"
             yield from (f"cause, perhaps: {one}" for one in self.causes)
 
-    def _kept(self) -> Iterator[str]:
+    def _folder_line(self) -> Iterator[str]:
         if self.folder is not None:
             yield f"files: {self.folder}"
 
 
-def _compared(found: FigureComparison) -> str:
-    return f"{plural(found.losses, 'loss', 'losses')} and {plural(found.figures, 'figure')}"
+def _counts_text(found: MetricComparison) -> str:
+    return f"{plural(found.losses, 'loss', 'losses')} and {plural(found.metrics, 'metric')}"
 
 
-def _first(found: FigureComparison) -> Iterator[str]:
+def _first(found: MetricComparison) -> Iterator[str]:
     first = found.first
     assert first is not None
     by = "" if (distance := first.by()) is None else f" (apart by {distance:.3g})"
     values = f"{_value(first.one)} in the record, {_value(first.other)} in the reproduction{by}"
     yield f"different from step {first.step} on: {series_text(first.series)} is {values}"
     total = sum(found.differing.values())
-    many = f"{plural(total, 'value differs', 'values differ')} of {found.losses + found.figures:,}"
+    many = f"{plural(total, 'value differs', 'values differ')} of {found.losses + found.metrics:,}"
     largest = f", by {found.largest:.3g} at most" if found.largest else ""
     yield f"  {many}, in {_names(found.differing)}{largest}"
 
 
-def _lengths(found: FigureComparison, cut_short: str) -> Iterator[str]:
+def _lengths(found: MetricComparison, cut_short: str) -> Iterator[str]:
     one, other = found.ends
     if one != other or (cut_short and found.until < max(found.ends)):
         why = f", {cut_short}" if cut_short else ""
@@ -95,9 +99,9 @@ def _lengths(found: FigureComparison, cut_short: str) -> Iterator[str]:
         yield f"  compared up to step {found.until}{why}; the record has {plural(one, 'step')}{of_other}"
 
 
-def _series(told: str, names: Iterable[Series]) -> Iterator[str]:
+def _series(why: str, names: Iterable[Series]) -> Iterator[str]:
     if found := _names(names):
-        yield f"  {told}: {found}"
+        yield f"  {why}: {found}"
 
 
 def _names(names: Iterable[Series]) -> str:

@@ -1,4 +1,4 @@
-"""The code of a recorded run in a folder of its own, and in words: what is in it, and what is not."""
+"""The code of a recorded run, in a folder of its own and in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from train_manager.runs.repeating.moved_paths import Moved
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat
 from train_manager.telling.errors import InputError
 
-MOST: Final = 10  # files that are named
+MOST: Final = 10  # files that a line names
 
 
 def place_of_copy(run: RunToRepeat, into: Path) -> Moved:
@@ -24,18 +24,19 @@ def place_of_copy(run: RunToRepeat, into: Path) -> Moved:
 
 
 def restored_code(run: RunToRepeat, into: Path, repository: Path | None) -> tuple[Moved, list[str]]:
-    """Put the code of a run into a new folder; return where it went, and what could not be restored.
+    """Put the code of a run into a new folder; return its place, and a sentence for each file that is not restored.
 
     Raises:
         InputError: no code was recorded, or its repository is not there.
     """
     old = run.repository
     if old is None and (run.notebook is not None or (run.entry.get("command") or {}).get("kind") == "code"):
-        return place_of_copy(run, into), []  # all of the code is in the cells, or in the command
+        return place_of_copy(run, into), []  # the cells, or the text after -c in the command, are all of the code
     if old is None:
         why = (run.code or {}).get("reason") or "it had no extension CodeRecord"
-        cure = "--here runs the program as it is now, and compares the figures"
+        cure = "--here runs the program as it is now, and compares the metrics"
         raise InputError(f"the code of this run was not recorded: {why}", name="run", cure=cure)
+    # Without a commit the record itself has all of the code, and the repository is not needed.
     if repository is None and not old.exists() and run.commit:
         cure = "give a clone of it: --repository DIR"
         raise InputError(f"the repository {old} is not there any more", name="repository", cure=cure)
@@ -47,7 +48,7 @@ def restored_code(run: RunToRepeat, into: Path, repository: Path | None) -> tupl
 
 
 def code_in_words(run: RunToRepeat) -> Iterator[str]:
-    """Yield what the code record has of each repository, and what it lacks."""
+    """Yield a line for each repository of the code record, and for the files that it lacks."""
     code = run.code or {}
     if code.get("reason"):
         yield f"not all of the code was recorded: {code['reason']}"
@@ -67,12 +68,12 @@ def code_in_words(run: RunToRepeat) -> Iterator[str]:
 def link_into(moved: Moved, links: Sequence[Path], repository: Path | None = None) -> None:
     """Put links into the copy to files of the repository that are not in its record, such as data that git ignores.
 
-    Of a folder that is in the copy too, what the copy lacks is linked.
+    If the copy has the folder too, the files that it lacks in it are linked.
 
     Args:
         moved: the repository as it was recorded, and its copy.
         links: paths in the repository.
-        repository: where it is now; None if it is where it was.
+        repository: the folder of the repository now; None if it did not move.
 
     Raises:
         InputError: a path is not of the repository, is not there, or is in the record.
@@ -88,8 +89,9 @@ def link_into(moved: Moved, links: Sequence[Path], repository: Path | None = Non
 
 
 def _link(old: Path, new: Path) -> bool:
-    """Link a file or folder, or what the copy lacks of a folder; return whether it lacked anything."""
+    """Link a file or a folder, or the missing files of a folder that is there; return whether a link was made."""
     if new.is_dir() and not new.is_symlink() and old.is_dir():
+        # A list, because `any` of a generator would stop at the first link.
         linked = [_link(one, new / one.name) for one in old.iterdir() if one.name != ".git"]
         return any(linked)
     if new.exists() or new.is_symlink():

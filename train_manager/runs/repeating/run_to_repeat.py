@@ -1,4 +1,4 @@
-"""The run to run again: its entry, its figures so far, its code record; chosen by ``train_dir#prefix``."""
+"""The run to run again: its entry, its metrics so far, its code record; chosen by ``train_dir#prefix``."""
 
 from __future__ import annotations
 
@@ -11,27 +11,20 @@ from train_manager.files.json_shape import wrong_in
 from train_manager.runs.code.recorded_files import notebook_file, read_code_record
 from train_manager.runs.record.run_file import ENTRY, RUN_FILE, outcome_of
 from train_manager.runs.record.run_paths import chain_of, named_run
-from train_manager.runs.repeating.comparing_figures import Figures
-from train_manager.runs.repeating.recorded_figures import figures_of, has_trained
+from train_manager.runs.repeating.comparing_metrics import MetricValues
+from train_manager.runs.repeating.recorded_metrics import has_trained, metrics_of_runs
 from train_manager.telling.errors import CheckpointError, InputError
 
 
 @final
 @dataclass(frozen=True)
 class RunToRepeat:
-    """What is recorded of a run.
-
-    Attributes:
-        train_dir: where its record is.
-        entry: of ``run.json``.
-        chain: the runs that it went on from, and itself.
-        code: its code record; None if there is none.
-    """
+    """The records of a run."""
 
     train_dir: Path
-    entry: Mapping[str, Any]
-    chain: Sequence[Mapping[str, Any]]
-    code: Mapping[str, Any] | None
+    entry: Mapping[str, Any]  # its entry in run.json
+    chain: Sequence[Mapping[str, Any]]  # the entries of the runs that it resumed from, the oldest first, and its own
+    code: Mapping[str, Any] | None  # its code record; None if there is none
 
     @property
     def repository(self) -> Path | None:
@@ -40,7 +33,7 @@ class RunToRepeat:
 
     @property
     def commit(self) -> str | None:
-        """What its code is based on."""
+        """The commit of its code."""
         return self._repository.get("commit")
 
     @property
@@ -50,9 +43,9 @@ class RunToRepeat:
         Raises:
             CheckpointError: it is not there, or elsewhere.
         """
-        told, found = (self.code or {}).get("notebook"), notebook_file(self.train_dir, self.code)
-        if told and found is None:
-            name = str(told.get("file"))
+        recorded, found = (self.code or {}).get("notebook"), notebook_file(self.train_dir, self.code)
+        if recorded and found is None:
+            name = str(recorded.get("file"))
             what = f"the cells of run {self.entry['id']} are not in its record: there is no file {name!r} in its code/"
             raise CheckpointError(what, name=name)
         return found
@@ -62,12 +55,13 @@ class RunToRepeat:
         """How it has ended, in words."""
         return outcome_of(self.entry)
 
-    def figures(self) -> Figures:
-        """Return its figures, with those of the runs that it went on from."""
-        return figures_of(self.train_dir, self.chain)
+    def metrics(self) -> MetricValues:
+        """Return its metrics, after the metrics of the runs that it resumed from."""
+        return metrics_of_runs(self.train_dir, self.chain)
 
     @property
     def _repository(self) -> Mapping[str, Any]:
+        # The repository of the code is the one that is not inside of another.
         return next((one for one in (self.code or {}).get("repositories") or () if not one.get("inside")), {})
 
 
@@ -84,7 +78,7 @@ def run_to_repeat(run: str | Path) -> RunToRepeat:
             path = found.train_dir / RUN_FILE
             raise CheckpointError(f"{path} is damaged: run {entry['id']} has {wrong}", name=str(path))
     if not has_trained(found.entry, found.train_dir):
-        cure = "there is nothing to compare; give the run of a training"
+        cure = "there is nothing to compare; give a run that has trained"
         raise InputError(f"run {found.id} has not trained", name="run", cure=cure)
     chain = chain_of(found.entry, found.entries)
     return RunToRepeat(found.train_dir, found.entry, chain, read_code_record(found.train_dir, found.id))

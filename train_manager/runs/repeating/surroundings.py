@@ -1,4 +1,4 @@
-"""What differs around two runs: seed, parameters, data, environment, code; in words, for what their figures do."""
+"""The differences around two runs: seed, parameters, data, environment, code; in words that explain their metrics."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from train_manager.rebuilding.recorded_rows import Rows, value_rows
 from train_manager.runs.code.differences import code_differences
-from train_manager.runs.comparing.compare_runs import fingerprint_rows, parameter_rows_of
+from train_manager.runs.comparing.compare_runs import fingerprint_rows
 from train_manager.runs.record.environment import OF_SKLEARN, chosen_seed
+from train_manager.runs.record.made_objects import parameter_rows_of
 from train_manager.telling.errors import TrainManagerError
 
 Entry = Mapping[str, Any]
-MOST: Final = 12  # differences of a kind that are told
+MOST: Final = 12  # differences of a kind that are listed
 LONGEST: Final = 80  # characters of a value
 _JOB: Final = (
     *OF_SKLEARN,
@@ -35,40 +36,41 @@ NOT_DETERMINISTIC: Final = (
 
 
 def differences_around(one: Entry, other: Entry) -> Iterator[str]:
-    """Yield what differs between two entries of ``run.json``.
+    """Yield the differences between two entries of ``run.json``, in words.
 
     >>> list(differences_around({"seed": 0, "data": {"length": 2}}, {"seed": 1, "data": {"length": 2}}))
     ['seed: 0 there, 1 here']
     """
     if one.get("seed") != other.get("seed"):
-        yield f"seed: {_shown(one.get('seed'))} there, {_shown(other.get('seed'))} here"
+        yield f"seed: {_short_text(one.get('seed'))} there, {_short_text(other.get('seed'))} here"
     try:
-        yield from _told("parameter", differing(_parameters(one), _parameters(other)))
-    except TrainManagerError as error:  # of a record that this library has not written
+        yield from _list("parameter", differing(_parameters(one), _parameters(other)))
+    except TrainManagerError as error:  # the record was edited, or written by another program
         yield f"parameter: not compared, as {error.what}"
-    yield from _told("data", differing(*(fingerprint_rows(entry.get("data") or {}) for entry in (one, other))))
+    yield from _list("data", differing(*(fingerprint_rows(entry.get("data") or {}) for entry in (one, other))))
+    # A run that was cut short has made less progress, which is not a difference to report.
     if one.get("outcome") == other.get("outcome") == "completed":
-        yield from _told("progress", differing(*(value_rows(entry.get("progress") or {}) for entry in (one, other))))
+        yield from _list("progress", differing(*(value_rows(entry.get("progress") or {}) for entry in (one, other))))
     environments = one.get("environment") or {}, other.get("environment") or {}
     # A copy of the code has other folders, and `patterns` only names which variables were recorded.
     parts = [part for part in environments[0] if part in environments[1] and part not in ("editable", "patterns")]
-    yield from _told("environment", differing(*(environment_rows(found, parts) for found in environments)))
+    yield from _list("environment", differing(*(environment_rows(found, parts) for found in environments)))
 
 
 def differing(there: Rows, here: Rows) -> list[str]:
-    """Return what is not the same there, where a run was recorded, and here.
+    """Return the rows that differ between there, where a run was recorded, and here, in words.
 
     >>> differing({"threads.torch": "2"}, {"threads.torch": "1", "numpy": "2.1"})
     ['threads.torch 2 there, 1 here', 'numpy none there, 2.1 here']
     """
-    sides = [(name, _shown(there.get(name)), _shown(here.get(name))) for name in {**there, **here}]
+    sides = [(name, _short_text(there.get(name)), _short_text(here.get(name))) for name in {**there, **here}]
     return [f"{name} {before} there, {now} here" for name, before, now in sides if before != now]
 
 
 def environment_rows(environment: Entry, parts: Iterable[str]) -> Rows:
-    """Return parts of an environment as rows, without what differs from run to run and changes no result."""
+    """Return entries of an environment as rows, without values that differ from run to run and change no result."""
     found = {part: environment.get(part) for part in parts}
-    if (devices := found.get("devices")) is not None:  # of a GPU that was not used, the name alone is known
+    if (devices := found.get("devices")) is not None:  # only the name of a GPU is known if a run did not use it
         found["devices"] = {
             **devices,
             "gpus": ", ".join(str(gpu.get("name")) for gpu in devices.get("gpus") or ()) or None,
@@ -84,17 +86,17 @@ def environment_rows(environment: Entry, parts: Iterable[str]) -> Rows:
 
 
 def code_around(one: tuple[Path, Entry], other: tuple[Path, Entry]) -> Iterator[str]:
-    """Yield where the code of two runs differs; of each the train_dir and the code record."""
+    """Yield the differences between the code of two runs, each given by its train_dir and its code record."""
     found = code_differences(one, other)
-    yield from _told("code", found.files)
+    yield from _list("code", found.files)
     reasons = {f"of the {word} run": side[1].get("reason") for word, side in (("first", one), ("second", other))}
     is_of_both = len({*reasons.values()}) == 1
-    told = [f"{of}: {reason}" for of, reason in reasons.items() if reason and not is_of_both]
-    yield from (f"code: {problem}" for problem in [*told, *found.problems])
+    one_sided = [f"{of}: {reason}" for of, reason in reasons.items() if reason and not is_of_both]
+    yield from (f"code: {problem}" for problem in [*one_sided, *found.problems])
 
 
 def causes_of(entry: Entry, around: Sequence[str], inputs: Sequence[str] = ()) -> Iterator[str]:
-    """Yield what else may explain that the figures of a run differ.
+    """Yield further causes that may explain a difference in the metrics of a run.
 
     >>> list(causes_of({"seed": 0}, ["code: train.py line 1: - lr = 0.1 + lr = 0.2"]))
     []
@@ -102,11 +104,13 @@ def causes_of(entry: Entry, around: Sequence[str], inputs: Sequence[str] = ()) -
     Args:
         entry: of the recorded run.
         around: what differs around it.
-        inputs: what the program reads that is not recorded.
+        inputs: the inputs of the program that are not recorded, in words.
     """
+    # The program may have called torch.manual_seed itself, in place of the argument `seed`.
     seeds = (entry.get("environment") or {}).get("seeds") or {}
     is_seeded = entry.get("seed") is not None or chosen_seed(seeds) is not None
-    if not any(one.startswith("code") for one in around):  # another value of a parameter may have been read
+    # Also if a parameter differs: its value may come from such an input.
+    if not any(one.startswith("code") for one in around):
         yield from inputs
     if not is_seeded and not any(one.startswith(("code", "parameter")) for one in around):
         yield NO_SEED
@@ -120,12 +124,12 @@ def _parameters(entry: Entry) -> Rows:
     return {name: text for name, text in rows.items() if name not in ("train_dir", "seed")}
 
 
-def _shown(value: object) -> str:
+def _short_text(value: object) -> str:
     text = "none" if value is None else " ".join(str(value).split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
-def _told(kind: str, found: Iterator[Any] | Sequence[Any]) -> Iterator[str]:
+def _list(kind: str, found: Iterator[Any] | Sequence[Any]) -> Iterator[str]:
     texts = [" ".join(str(one).split()) for one in found]
     yield from (f"{kind}: {text}" for text in texts[:MOST])
     if len(texts) > MOST:

@@ -15,9 +15,9 @@ from types import FrameType
 from typing import Any, Final, final
 
 LOOKS: Final = 0.05  # seconds between two looks at the program
-PATIENCE: Final = 60.0  # seconds for a program that was asked to end: it may write a checkpoint
-LAST_LINES: Final = 12
-WIDTH: Final = 200  # characters of each
+PATIENCE: Final = 60.0  # seconds until a program that was asked to end is killed: it may write a checkpoint
+LAST_LINES: Final = 12  # lines of output that an error repeats
+WIDTH: Final = 200  # characters of each of these lines
 
 Show = Callable[[bytes], object]
 
@@ -25,17 +25,11 @@ Show = Callable[[bytes], object]
 @final
 @dataclass(frozen=True)
 class Ended:
-    """How a program came to its end.
+    """The end of a program."""
 
-    Attributes:
-        code: its exit code; minus the number of the signal that ended it.
-        stopped: whether it was asked to end, as enough was done.
-        last_lines: the end of its output.
-    """
-
-    code: int
-    stopped: bool
-    last_lines: tuple[str, ...]
+    code: int  # its exit code, or minus the number of the signal that ended it
+    stopped: bool  # whether it was asked to end because enough steps were done
+    last_lines: tuple[str, ...]  # the end of its output
 
 
 def run_program(
@@ -64,18 +58,18 @@ def run_program(
         variables: its environment, all of it.
         log: the file for its output and errors.
         show: gets the output too, piece by piece.
-        is_enough: is asked now and then; as it says so, the program gets a SIGTERM.
-        patience: seconds from then on until it is killed.
+        is_enough: called about twenty times a second; once it returns True, the program gets a SIGTERM.
+        patience: seconds from the SIGTERM until the program is killed.
     """
     with log.open("wb") as output, log.open("rb") as new_output, _ends_as_by_ctrl_c():
         process = subprocess.Popen(
             command,
             cwd=folder,
             env={**variables, "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,  # of a group in the background, a read from the terminal would never return
+            stdin=subprocess.DEVNULL,  # a group in the background is stopped as soon as it reads from the terminal
             stdout=output,
             stderr=output,
-            process_group=0,  # Ctrl-C is for this process, which ends the other one in order
+            process_group=0,  # the terminal sends Ctrl-C to this process only, which then ends the program in order
         )
         try:
             stopped = _watch(process, lambda: _pass_on(new_output.read(), show), is_enough, patience)
@@ -85,7 +79,7 @@ def run_program(
 
 
 def last_lines(log: Path, count: int = LAST_LINES) -> tuple[str, ...]:
-    """Return the end of a log; of progress bars the last state.
+    """Return the last lines of a log; of a progress bar, its last state.
 
     >>> from tempfile import mkdtemp
     >>> log = Path(mkdtemp(), "log")
@@ -94,8 +88,10 @@ def last_lines(log: Path, count: int = LAST_LINES) -> tuple[str, ...]:
     ('100%', 'end')
     """
     with log.open("rb") as file:
+        # A log may have gigabytes: its last 100 kB are enough.
         file.seek(max(0, log.stat().st_size - 100_000))
         text = file.read().decode(errors="replace").rstrip()
+    # A progress bar rewrites its line after each carriage return.
     lines = [line.rstrip("\r").rpartition("\r")[2][:WIDTH] for line in text.split("\n")]
     return tuple(lines[-count:]) if text else ()
 
@@ -106,10 +102,11 @@ def _watch(
     is_enough: Callable[[], bool],
     patience: float,
 ) -> bool:
-    """Return, as the program has ended, whether it was asked to."""
+    """Wait for the end of the program, and return whether it was asked to end."""
     asked: float | None = None
     while not _has_ended(process):
         show_news()
+        # SIGTERM lets the program end in order, with its last metrics written.
         if asked is None and is_enough():
             process.terminate()
             asked = time.monotonic()
@@ -133,7 +130,7 @@ def _pass_on(news: bytes, show: Show | None) -> None:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a program that still runs, gently at first; and what it has started, if that is still in its group."""
+    """End a program that still runs, by SIGTERM and then by SIGKILL, with the processes of its group."""
     try:
         if process.poll() is None:
             process.terminate()
@@ -149,13 +146,13 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def _ends_as_by_ctrl_c() -> Iterator[None]:
-    """Let a SIGTERM, or a terminal that is closed, end the program too: they come out as ``SystemExit``."""
+    """Raise ``SystemExit`` on a SIGTERM and on a closed terminal, so that the program is ended too."""
 
     def leave(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
 
     before: dict[int, Any] = {}
-    with contextlib.suppress(ValueError):  # not in the main thread: then signals are not this function's business
+    with contextlib.suppress(ValueError):  # Python sets handlers of signals in the main thread only
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) == signal.SIG_DFL:
                 before[number] = signal.signal(number, leave)

@@ -18,7 +18,7 @@ SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 
 
 def values_of(row: NewRow, train_dir: Path) -> Iterator[Any]:
-    """Yield what TensorBoard shows of a row; nothing of a matrix, or of a file that is not a picture."""
+    """Yield a row as values of TensorBoard; none for a matrix, or for a file that is not a picture."""
     for tag, number in scalars_of(row):
         yield Summary.Value(tag=tag, simple_value=number)
     tag = tag_of(row.series)
@@ -27,13 +27,14 @@ def values_of(row: NewRow, train_dir: Path) -> Iterator[Any]:
     elif found := histogram_of(row):
         yield Summary.Value(tag=tag, histo=histogram(*found))
     elif png := read_png(file_of(row, train_dir)):
+        # The PNG header has the width at byte 16 and the height at byte 20.
         width, height = (int.from_bytes(png[at : at + 4], "big") for at in (16, 20))
         image = Summary.Image(width=width, height=height, colorspace=3, encoded_image_string=png)
         yield Summary.Value(tag=tag, image=image)
 
 
 def histogram(edges: Sequence[float], counts: Sequence[int]) -> Any:
-    """Return a histogram; its sums are those of the middles of the bins."""
+    """Return a histogram, with the sums that it would have if all numbers were in the middles of the bins."""
     middles = [low / 2 + high / 2 for low, high in pairwise(edges)]
     sums = [sum(count * middle**power for count, middle in zip(counts, middles, strict=True)) for power in (1, 2)]
     ends = {"min": edges[0], "max": edges[-1], "num": sum(counts), "sum": sums[0], "sum_squares": sums[1]}
@@ -41,6 +42,6 @@ def histogram(edges: Sequence[float], counts: Sequence[int]) -> Any:
 
 
 def read_png(path: Path | None) -> bytes:
-    """Return a picture; nothing of a file that is none."""
+    """Return the content of a PNG file; nothing for another file."""
     found = path.read_bytes() if path is not None and path.suffix == ".png" else b""
     return found if found.startswith(SIGNATURE) else b""

@@ -1,4 +1,4 @@
-"""What the extensions have in common that send figures to other tools."""
+"""The base class of the extensions that send metrics to other tools."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from typing import Any, ClassVar
 
 from train_manager.core.decorators import always, priority
 from train_manager.core.extension import Extension
-from train_manager.runs.record.figure_writer import AFTER_STORE, FigureWriter
+from train_manager.runs.record.metric_writer import AFTER_STORE, MetricWriter
 from train_manager.runs.sending.follower import Follower
 from train_manager.runs.sending.sink import Sink
 from train_manager.telling.errors import InputError
 
 
 class FollowsStore(Extension):
-    """Sends what ``MetricStore`` stores to a sink, in a thread.
+    """Sends the metrics that ``MetricStore`` stores to a sink, in a thread.
 
     Attributes:
         sink: what the sink is called in ``sinks.json`` and by ``train-manager export --to``; also the extra it needs.
         package: what the extra installs.
     """
 
+    ranks = 0
     sends_away = True
     sink: ClassVar[str]
     package: ClassVar[str]
-    _follower: Follower | None = None  # from the first run on
-    _of: tuple[Path, str] | None = None  # the folder and the run that it follows
+    _follower: Follower | None = None  # made by the first `pre_run`, and again for another folder or run_id
+    _of: tuple[Path, str] | None = None  # the train_dir and the run_id that the follower was made for
 
     @abstractmethod
     def make_sink(self, train_dir: Path, state: Mapping[str, Any]) -> Sink:
-        """Return a sink for a folder; ``state`` is what ``flush`` of the one before has returned."""
+        """Return a sink for a folder; ``state`` is the last value of the former sink's ``flush``."""
 
     def require_package(self) -> None:
-        """Import what the sink needs.
+        """Import the package that the sink needs.
 
         Raises:
             ImportError: it is not installed.
@@ -48,7 +49,7 @@ class FollowsStore(Extension):
             cure = f'pip install "train-manager[{self.sink}]"'
             raise ImportError(f"{name} needs {self.package} ({error}): {cure}") from error
 
-    def pre_run(self, train_manager: Any, train_dir: Path, writer: FigureWriter | None = None) -> None:
+    def pre_run(self, train_manager: Any, train_dir: Path, writer: MetricWriter | None = None) -> None:
         name = type(self).__name__
         if writer is None:
             what = f"{name} sends what MetricStore stores, but there is no MetricStore"
@@ -63,8 +64,11 @@ class FollowsStore(Extension):
     @always
     @priority(AFTER_STORE)
     def post_run(self, step_num: int, start_step: int) -> None:
-        if self._follower is not None and step_num > start_step + 1:  # else train_on_batch: each call may be a run
+        # A run of a single step may be a call of train_on_batch: waiting for the sink would slow every call down. The
+        # thread keeps following, and `atexit` ends it.
+        if self._follower is not None and step_num > start_step + 1:
             self._follower.end()
 
-    def __getstate__(self) -> dict[str, Any]:  # a copy follows by itself
+    def __getstate__(self) -> dict[str, Any]:
+        # A thread cannot be pickled: the copy makes a follower of its own in its `pre_run`.
         return {**vars(self), "_follower": None, "_of": None}

@@ -14,8 +14,8 @@ from train_manager.runs.record.metric_news import NewRow, NewSegment
 from train_manager.runs.sending.mlflow_keys import key_of
 from train_manager.runs.sending.sink import file_of, scalars_of, tag_of
 
-MOST_AT_ONCE: Final = 1000  # that MLflow takes in a call
-LARGEST: Final = 2**62  # a step that a column of SQL holds
+MOST_AT_ONCE: Final = 1000  # metrics that MLflow accepts in one `log_batch`
+LARGEST: Final = 2**62  # MLflow stores steps in a BIGINT of SQL, which ends at 2**63
 
 
 @final
@@ -32,13 +32,15 @@ class MlflowRuns:
     def __init__(self, uri: str, experiment: str, train_dir: Path, state: Mapping[str, Any]) -> None:
         self._client, self._train_dir = MlflowClient(tracking_uri=uri), train_dir
         known = self._client.get_experiment_by_name(experiment)
+        # A database has no place for files; by default MLflow would put them into the working folder.
         files = (train_dir / "mlflow").as_uri() if uri.startswith("sqlite") else None
         made = known.experiment_id if known else self._client.create_experiment(experiment, artifact_location=files)
+        # `_runs`: the id that MLflow has given to the run of each segment, by the segment's name.
         self._experiment, self._runs = made, dict[str, str](state.get("runs", {}))
         self._named = {"experiment": experiment}
 
     def cut(self, step: int) -> bool:
-        """Note in all runs how much of them counts."""
+        """Set the tag ``until_step`` of all runs: MLflow cannot delete the later points."""
         for run in self._runs.values():
             until = self._client.get_run(run).data.tags.get("until_step")
             if until is None or int(until) > step:
@@ -46,9 +48,10 @@ class MlflowRuns:
         return False
 
     def begin(self, segment: NewSegment) -> None:
-        """Make the run of a segment, or find the one that an error came after before it was noted."""
+        """Make the run of a segment, or find it."""
         name = f"{segment.run}-{segment.id}"
         if name not in self._runs:
+            # A killed process may have made the run in MLflow, and not have written its id into sinks.json.
             same = self._client.search_runs([self._experiment], f"tags.segment = '{name}'", max_results=1)
             tags = {"run_id": segment.run, "segment": name, "train_dir": str(self._train_dir)}
             tags |= {} if segment.from_step is None else {"from_step": str(segment.from_step)}
@@ -71,7 +74,7 @@ class MlflowRuns:
                 self._client.log_batch(run, metrics=found[first : first + MOST_AT_ONCE])
 
     def flush(self) -> dict[str, Any]:
-        """Return what is noted: the runs; not where they are, for that may have a password."""
+        """Return the ids of the runs for sinks.json, without the address of the server, which may have a password."""
         return {**self._named, "runs": dict(self._runs)}
 
     def close(self) -> None:

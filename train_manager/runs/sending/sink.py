@@ -1,4 +1,4 @@
-"""What takes the figures of ``metrics.sqlite`` for another tool, and what they are called there."""
+"""The protocol of sinks, which take metrics for another tool, and the names of metrics there."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ USUAL_DATA: Final = ("train", "")
 
 
 class Sink(Protocol):
-    """Takes figures. After an error a new one is made, of what ``flush`` has returned last."""
+    """Takes metrics; after an error a new sink is made from the last value of ``flush``."""
 
     def cut(self, step: int) -> bool:
-        """Take back all that is of later steps, if that can be; return whether all that counts must be sent again."""
+        """Take back the rows of later steps if possible; return whether all rows that count must be sent again."""
 
     def begin(self, segment: NewSegment) -> None:
-        """Hear of a segment that rows to come are of; it may be told again, as rows of before are added."""
+        """Prepare for the rows of a segment; the feed may announce a segment more than once."""
 
     def send(self, rows: Sequence[NewRow]) -> None:
         """Take rows that count."""
 
     def flush(self) -> Mapping[str, Any]:
-        """Bring all to where it stays, and return what a new sink needs to go on, as plain values."""
+        """Make the rows durable, and return what a new sink needs to continue, as plain values."""
 
     def close(self) -> None:
-        """Let go of all."""
+        """Release files and connections."""
 
 
 def tag_of(series: Series) -> str:
-    """Return what a series is called: where it was measured, and its name; a hook's own figure has its name.
+    """Return the tag of a series: where it was measured, and its name; a hook's own metric has only its name.
 
     >>> tag_of(Series("loss", "train_step_batch", "train")), tag_of(Series("accuracy", "eval", "valid"))
     ('batch/loss', 'eval/valid/accuracy')
@@ -52,7 +52,7 @@ def tag_of(series: Series) -> str:
 
 
 def scalars_of(row: NewRow) -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a row by their tags: one, or those of a vector by their labels; of others none."""
+    """Yield the tag and the value of a number, or of each number of a vector; none for another row."""
     tag, value = tag_of(row.series), row.value
     if isinstance(value, StoredArray):
         if len(value.shape) == 1:
@@ -64,13 +64,12 @@ def scalars_of(row: NewRow) -> Iterator[tuple[str, float]]:
 
 def histogram_of(row: NewRow) -> tuple[list[float], list[int]] | None:
     """Return the edges and the counts of a histogram; None of another row."""
+    # A row holds a histogram as (edges, counts), and a file as a tuple of three; a StoredArray is another tuple class.
     return row.value if type(row.value) is tuple and len(row.value) == 2 else None
 
 
 def file_of(row: NewRow, train_dir: Path) -> Path | None:
-    """Return the file that a row tells of; None of another row, if it is gone, and if it is not in the train_dir.
-
-    What is sent goes to other machines, and the path is one of a record, which may be a stranger's.
-    """
+    """Return the file that a row names; None for another row, and if the file is gone or outside of the train_dir."""
+    # The train_dir may come from a stranger, whose record could name any file of this machine to be sent away.
     path = train_dir / row.value[0] if type(row.value) is tuple and len(row.value) == 3 else None
     return path if path is not None and path.is_file() and path.resolve().is_relative_to(train_dir.resolve()) else None

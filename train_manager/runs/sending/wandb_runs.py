@@ -25,18 +25,18 @@ class WandbRuns:
 
     def __init__(self, project: str, mode: str, train_dir: Path) -> None:
         self._project, self._mode, self._train_dir = project, mode, train_dir
-        self._run: Any = None
-        self._segment: tuple[str, int] | None = None
+        self._run: Any = None  # the run of W&B that is open
+        self._segment: tuple[str, int] | None = None  # the run_id and the segment that it is of
 
     def cut(self, step: int) -> bool:
-        """Do nothing: W&B takes nothing back, and what comes is of another run."""
+        """Do nothing: W&B cannot delete points, and the next rows belong to a new run of W&B."""
         return False
 
     def begin(self, segment: NewSegment) -> None:
-        """Do nothing: the rows of a segment tell of which they are."""
+        """Do nothing: each row names its segment, and ``send`` opens the run of it."""
 
     def send(self, rows: Sequence[NewRow]) -> None:
-        """Log rows, with one call for those next to each other that are of one step."""
+        """Log rows, with one call for neighbouring rows of one step."""
         for (run, segment, step), several in groupby(rows, lambda row: (row.run, row.segment, row.step)):
             self._open(run, segment)
             found = {tag: value for row in several for tag, value in self._values(row)}
@@ -65,10 +65,12 @@ class WandbRuns:
             group=run,
             id=f"{run}-{segment}",
             config={"run_id": run, "segment": segment, "train_dir": str(self._train_dir)},
+            # An offline run cannot ask the server for an earlier one.
             resume="allow" if self._mode == "online" else None,
             reinit="create_new",
             settings=wandb.Settings(console="off", silent=True, x_disable_stats=True, save_code=False),
         )
+        # W&B counts calls of `log` as steps; with this its charts have the steps of the training on the x axis.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
         self._segment = run, segment
@@ -79,6 +81,7 @@ class WandbRuns:
         if isinstance(value, str):
             yield tag, value
         elif found := histogram_of(row):
+            # numpy orders a histogram as (counts, edges).
             yield tag, wandb.Histogram(np_histogram=found[::-1])
         elif (path := file_of(row, self._train_dir)) and path.suffix == ".png":
             yield tag, wandb.Image(str(path))

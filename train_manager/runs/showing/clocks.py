@@ -19,6 +19,7 @@ def epoch_knots(rows: Sequence[Mapping[str, Any]], last: float) -> Knots:
     [(0.0, 0.0), (20, 1), (40, 2), (50, 2.5)]
     """
     knots: Knots = [(0.0, 0.0), *((row["step"], row["epoch"]) for row in rows if not row.get("partial"))]
+    # The open epoch is as long as the last whole one; the first epoch of a training fills the whole axis.
     (end, epoch), length = knots[-1], last
     if len(knots) > 1:
         length = (end - knots[-2][0]) / ((epoch - knots[-2][1]) or 1) or last
@@ -34,22 +35,24 @@ def example_knots(sizes: Sequence[tuple[float, float]], last: float) -> Knots:
     knots: Knots = [(0.0, 0.0)]
     for (step, size), (following, _) in pairwise([*sizes, (last + 1, 0.0)]):
         before, seen = knots[-1]
+        # A size holds until the step before the next change.
         knots.append((following - 1, seen + size * (following - 1 - max(before, step - 1))))
     return knots if len(knots) > 1 else []
 
 
 def second_knots(times: Sequence[tuple[float, float]], pauses: Sequence[tuple[float, float]] = ()) -> Knots:
-    """Return how many seconds of training had passed at a step, without the pauses before runs that went on.
+    """Return how many seconds of training had passed at a step, without the pauses before runs that resumed.
 
     >>> second_knots([(1, 100.0), (2, 101.0), (3, 501.0), (4, 502.0)], [(2, 500.0)])
     [(1, 0.0), (2, 1.0), (3, 2.0), (4, 3.0)]
 
     Args:
         times: steps, and when they were, in seconds since any time.
-        pauses: the last step before each run that went on, and when that run began.
+        pauses: the last step before each run that resumed, and when that run began.
     """
     knots: Knots = [(times[0][0], 0.0)] if times else []
     for (step, time), (following, later) in pairwise(times):
+        # Of the time between two steps only the part after the beginning of the resumed run was training.
         start = max((began for at, began in pauses if step <= at < following and began > time), default=time)
         knots.append((following, knots[-1][1] + max(0.0, later - start)))
     return knots

@@ -8,18 +8,18 @@ from typing import Any, Final, NamedTuple, final
 
 from train_manager.loop.batch_losses import BatchRow
 from train_manager.metrics.deferred import numbers, read_scalars
-from train_manager.metrics.history_rows import PART, figures_of
+from train_manager.metrics.history_rows import PART, metrics_of
 
 MOST: Final = 160
 """Points of a curve: a panel of a notebook has twice as many pixels, and the text is sent once a second."""
 
 
 class Point(NamedTuple):
-    """The mean of some examples, such as their loss, and the step that they were at."""
+    """A value of some examples, such as their mean loss, at a step."""
 
-    step: float
+    step: float  # of several batches, the mean of their steps
     value: float
-    examples: float
+    examples: float  # number of the examples, by which points are weighted
 
 
 @final
@@ -33,7 +33,7 @@ class LiveLosses:
     [(1, 0.5), (2, 0.25)]
 
     Attributes:
-        curves: "training"; where a batch has only the losses of several optimizers, theirs by name.
+        curves: "training", or a curve by the name of each optimizer if a batch has only their losses.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class LiveLosses:
         return {name: curve.state_dict() for name, curve in self.curves.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` returned."""
+        """Resume from what ``state_dict`` returned."""
         self.curves = {name: LiveCurve() for name in state}
         for name, curve in self.curves.items():
             curve.load_state_dict(state[name])
@@ -63,35 +63,35 @@ class LiveLosses:
 class LiveCurve:
     """A curve of means over examples; when it is full, each pair of neighbouring points is joined.
 
-    A batch of less than half as many examples as the one before, as the last one of an epoch may be, joins it: the loss
-    of three images is not a spike of the training.
+    A batch with less than half as many examples as the batch before, such as the last one of an epoch, is joined to
+    it: the loss of three images is not a spike of the training.
 
     Args:
-        most: points that it is full at.
+        most: the number of points at which it is full.
     """
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._width = 1  # batches per point
-        self._full: list[Point] = []
-        self._rest: list[Point] = []  # batches that are fewer than the width
+        self._width = 1  # batches per point; it doubles each time the curve is full
+        self._full: list[Point] = []  # points of `_width` batches
+        self._rest: list[Point] = []  # batches that do not fill a point yet
 
     @property
     def points(self) -> list[Point]:
-        """All points, the last one of the batches so far."""
-        return [*self._full, joined(self._rest)] if self._rest else self._full
+        """All points; the last one is the mean of the batches that do not fill a point yet."""
+        return [*self._full, join_points(self._rest)] if self._rest else self._full
 
     def append(self, point: Point) -> None:
         """Add the loss of a batch."""
         if self._width == 1 and self._full and 2 * point.examples < self._full[-1].examples:
-            self._full[-1] = joined([self._full[-1], point])
+            self._full[-1] = join_points([self._full[-1], point])
             return
         self._rest.append(point)
         if len(self._rest) == self._width:
-            self._full.append(joined(self._rest))
+            self._full.append(join_points(self._rest))
             self._rest.clear()
         if len(self._full) == self._most:
-            self._full = [joined(self._full[first : first + 2]) for first in range(0, self._most, 2)]
+            self._full = [join_points(self._full[first : first + 2]) for first in range(0, self._most, 2)]
             self._width *= 2
 
     def state_dict(self) -> dict[str, Any]:
@@ -99,28 +99,31 @@ class LiveCurve:
         return {"width": self._width, "full": [*map(list, self._full)], "rest": [*map(list, self._rest)]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` returned."""
+        """Resume from what ``state_dict`` returned."""
         self._width = state["width"]
         self._full, self._rest = ([Point(*point) for point in state[name]] for name in ("full", "rest"))
 
 
 def points_by_curve(rows: Iterable[Mapping[str, Any]], is_wanted: Callable[[str], bool]) -> dict[str, list[Point]]:
-    """Return figures of the history by step: those of the training, of each set, and each of several losses of a set.
+    """Return metrics of the history as curves: of the training, of each set, and of each of several losses of a set.
 
     >>> points_by_curve([{"set": "valid", "step": 3, "loss": 0.5}], lambda name: name == "loss")
     {'valid': [Point(step=3, value=0.5, examples=1)]}
     """
     found: dict[str, list[Point]] = {}
     for row in rows:
-        for name, value in figures_of(row).items():
+        for name, value in metrics_of(row).items():
             if is_wanted(name):
                 of = row.get("set", "training")
                 curve = f"{of} {name.removeprefix(PART)}" if name.startswith(PART) else of
-                found.setdefault(curve, []).append(Point(row["step"], value, 1))
+                points = found.setdefault(curve, [])
+                if points and points[-1].step == row["step"]:  # the set was evaluated again at this step
+                    points.pop()
+                points.append(Point(row["step"], value, 1))
     return found
 
 
-def thinned(points: Sequence[Point]) -> list[Point]:
+def thin_out(points: Sequence[Point]) -> list[Point]:
     """Return the points of a smooth curve; of many, the means of neighbouring ones."""
     curve = LiveCurve(MOST // 2)
     for point in points:
@@ -128,10 +131,10 @@ def thinned(points: Sequence[Point]) -> list[Point]:
     return curve.points
 
 
-def joined(points: Sequence[Point]) -> Point:
+def join_points(points: Sequence[Point]) -> Point:
     """Return the mean over the examples, without losses that are not finite; nan, which draws a gap, if none is.
 
-    >>> joined([Point(1, 0.5, 60), Point(2, 3.5, 20)]), joined([Point(1, math.inf, 8)]).value
+    >>> join_points([Point(1, 0.5, 60), Point(2, 3.5, 20)]), join_points([Point(1, math.inf, 8)]).value
     (Point(step=1.5, value=1.25, examples=80), nan)
     """
     step = sum(point.step for point in points) / len(points) if len(points) > 1 else points[0].step
@@ -141,10 +144,10 @@ def joined(points: Sequence[Point]) -> Point:
     return Point(step, value, sum(point.examples for point in points))
 
 
-def smoothed(points: Sequence[Point], windows: int = 50) -> list[Point]:
-    """Return a running mean over the examples of about a 50th of the points; the first value has no bias.
+def smooth(points: Sequence[Point], windows: int = 50) -> list[Point]:
+    """Return a running mean over about a 50th of the points, weighted by examples; the first value has no bias.
 
-    >>> [round(point.value, 2) for point in smoothed([Point(1, 1.0, 8), Point(2, 0.0, 8), Point(3, 0.0, 8)], windows=2)]
+    >>> [round(point.value, 2) for point in smooth([Point(1, 1.0, 8), Point(2, 0.0, 8), Point(3, 0.0, 8)], windows=2)]
     [1.0, 0.34, 0.15]
     """
     decay = math.exp(-windows / max(1, len(points)))
@@ -152,6 +155,7 @@ def smoothed(points: Sequence[Point], windows: int = 50) -> list[Point]:
     found = []
     for point in points:
         if math.isfinite(point.value):
+            # Dividing by the decayed number of examples removes the bias to zero, as in Adam.
             total = decay * total + point.value * point.examples
             examples = decay * examples + point.examples
         found.append(point._replace(value=total / examples if examples else math.nan))

@@ -1,5 +1,5 @@
 "use strict";
-const data = JSON.parse(document.getElementById("figures").textContent);
+const data = JSON.parse(document.getElementById("plot-data").textContent);
 const key = "report " + location.pathname;
 const state = {smooth: 0.8, y: "auto", x: "step", logx: false, filter: "", hidden: [], picked: [], zoom: {}, rms: true,
                name: "Picked curves"};
@@ -13,7 +13,7 @@ const COLOURS = {light: ["#707070", "#0072b2", "#d55e00", "#009e73", "#cc79a7", 
 const DASHES = [[], [8, 4], [2, 3], [8, 3, 2, 3]];
 const UNITS = {step: "steps", epoch: "epochs", examples: "examples", time: "time"};
 const FEW = 60, SEVERAL = 30, FALLS = 20, APART = 10;  // points with markers; smoothed; a log scale; a second axis
-const RMS = "As root mean squares: norms over the root of how many numbers they are of.";
+const RMS = "As root mean squares: norms divided by the square root of the number of values (RMS).";
 const byId = new Map(), figures = [];
 
 const toggled = (list, id) => list.includes(id) ? list.filter(one => one !== id) : [...list, id];
@@ -160,13 +160,21 @@ function at(x, values, best) {
   return i < 0 ? "none" : `${text(found)} at ${text(x[i])}`;
 }
 
+function widthOf(u, labels, side, cycle) {  // of an axis: its longest label must not be cut
+  const axis = u.axes[side];
+  if (cycle > 1) return axis._size;  // the width has changed the labels: it must not change again
+  u.ctx.font = axis.font[0];
+  const widths = (labels ?? []).map(one => u.ctx.measureText(one ?? "").width / devicePixelRatio);
+  return Math.max(58, Math.ceil(axis.ticks.size + axis.gap + Math.max(0, ...widths)));
+}
+
 function axes(isLog) {
   const css = getComputedStyle(document.body), grid = {stroke: css.getPropertyValue("--line"), width: 1};
   const isTen = one => one && Math.log10(one) % 1 === 0;
   const filter = (_, splits) => splits.map(one => isTen(one) ? one : null);
   const plain = (_, splits) => splits.map(one => one == null ? "" : text(one));
   const tens = (_, splits) => splits.map(one => one == null || (splits.length > 8 && !isTen(one)) ? "" : text(one));
-  const axis = {stroke: css.color, grid, ticks: grid, font: "12px system-ui", values: plain, size: 58};
+  const axis = {stroke: css.color, grid, ticks: grid, font: "12px system-ui", values: plain, size: widthOf};
   return {axis: {...axis, values: state.logx ? tens : plain, size: 30, label: xName(), labelSize: 16, labelGap: 0,
                  labelFont: axis.font},
           yAxis: isLog ? {...axis, values: tens, grid: {...grid, filter}, ticks: {...grid, filter}} : axis};

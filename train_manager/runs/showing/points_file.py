@@ -8,13 +8,13 @@ from typing import Any
 
 from train_manager.runs.showing.shown_curves import shown_curves
 from train_manager.runs.showing.shown_run import ShownRun, names_of
-from train_manager.runs.showing.stored_figures import read_figures
+from train_manager.runs.showing.stored_metrics import read_metrics
 
 
 def point_lines(runs: Sequence[ShownRun]) -> Iterator[str]:
-    """Yield a line for each point: run, plot, curve, step and value; "low" and "high" too where it is a mean."""
+    """Yield a line for each point: run, plot, curve, step and value; also "low" and "high" if the value is a mean."""
     names = names_of(runs)
-    for plot in shown_curves([read_figures(run) for run in runs]):
+    for plot in shown_curves([read_metrics(run) for run in runs]):
         for curve in plot.curves:
             ends = zip(curve.low, curve.high, strict=True) if curve.low else None
             for step, value in zip(curve.x, curve.y, strict=True):

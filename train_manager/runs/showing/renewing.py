@@ -1,4 +1,4 @@
-"""The page of a run that is going on, written anew until it has ended."""
+"""The page of a run that has not ended, written anew until it has ended."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Final
 
 from train_manager.runs.record.metric_schema import FILE
 from train_manager.runs.showing.report_page import write_page
-from train_manager.runs.showing.shown_run import ShownRun, shown_run
+from train_manager.runs.showing.shown_run import ShownRun, run_to_show
 from train_manager.telling.errors import InputError
 
-PATIENCE: Final = 10  # periods without a change; of a run without a run.json nothing else tells that it has ended
+# Periods without new metrics after which a run without a run.json counts as ended: nothing else shows its end.
+PATIENCE: Final = 10
 
 
 def keep_writing(
@@ -34,22 +35,23 @@ def keep_writing(
         raise InputError(what, name="every", asked_by="report", cure="give some seconds: --every 10")
     unchanged, before = 0, ""
     while True:
-        runs = [shown_run(path) for path in paths]
+        runs = [run_to_show(path) for path in paths]
         now = _state(runs)
         unchanged, before = (unchanged + 1 if now == before else 0), now
         unknown = any(run.has_ended is None for run in runs)
         if all(run.has_ended or (run.has_ended is None and unchanged >= PATIENCE) for run in runs):
             return write_page(runs, target)
+        # A page whose metrics have not changed is not written again, unless run.json may have changed.
         if not (unknown and unchanged):
             write_page(runs, target, seconds)
         try:
             sleep(seconds)
-        except KeyboardInterrupt:  # else the page would load itself again for ever
+        except KeyboardInterrupt:  # the last page is written without a renewal: it would load itself again for ever
             return write_page(runs, target)
 
 
 def _state(runs: Sequence[ShownRun]) -> str:
-    """Return what changes if a run writes figures: sizes and times of the file and its log."""
+    """Return sizes and times of the files of metrics and their logs, which change if a run writes metrics."""
     files = [run.train_dir / f"{FILE}{end}" for run in runs for end in ("", "-wal")]
     found = [file.stat() for file in files if file.exists()]
     return repr([(one.st_size, one.st_mtime_ns) for one in found])

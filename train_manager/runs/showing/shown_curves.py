@@ -1,4 +1,4 @@
-"""The curves of runs, by the plot that they belong to: the training, each set and each part in a colour of its own."""
+"""The curves of runs by plot; the training, each set and each loss term has a colour of its own."""
 
 from __future__ import annotations
 
@@ -8,75 +8,63 @@ from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 from train_manager.metrics.history_rows import is_loss
+from train_manager.reporting.loss_figure import ROWS_OF_RANK_0
 from train_manager.runs.record.metric_schema import BATCHES, EPOCHS, EVALUATIONS, Series
 from train_manager.runs.showing.clocks import Knots, epoch_knots, example_knots, fewer, second_knots
-from train_manager.runs.showing.stored_figures import Figures, Stretches
+from train_manager.runs.showing.stored_metrics import StoredMetrics, Stretches
 
 TRAINING: Final = "training"
-DIGITS: Final = 6
+DIGITS: Final = 6  # significant digits of a value on the page
 
 
 @final
 @dataclass
 class Curve:
-    """A curve, as the page gets it.
+    """A curve, as the page gets it."""
 
-    Attributes:
-        run: the number of its run.
-        name: in the legend.
-        key: what has the same key has the same colour everywhere; "training" is grey.
-        kind: "steps" if a value holds until the next one, "rows" of epochs and evaluations, else "noisy".
-        x: steps.
-        y: values, or the means of stretches; None is a gap.
-        low: the lowest values of stretches; none if all are of a single step.
-        high: the highest ones.
-        end: in words, where it ends, if the last value is not a number that can be drawn.
-        root: what a norm is divided by for the root mean square; None if it is not a norm.
-        depth: from 0 for the first layer to 1 for the last one; None if it is not of a layer.
-    """
-
-    run: int
-    name: str
-    key: str
-    kind: str
-    x: Sequence[float]
-    y: Sequence[float | None]
-    low: Sequence[float | None] = ()
-    high: Sequence[float | None] = ()
-    end: str = ""
-    root: float | None = None
-    depth: float | None = None
+    run: int  # number of its run
+    name: str  # in the legend
+    key: str  # curves with the same key have the same colour in all plots; "training" is grey
+    kind: str  # "steps" if a value holds until the next one, "rows" of epochs and evaluations, else "noisy"
+    x: Sequence[float]  # steps
+    y: Sequence[float | None]  # values, or the means of stretches; None is a gap
+    low: Sequence[float | None] = ()  # the lowest values of stretches; empty if each stretch is a single step
+    high: Sequence[float | None] = ()  # the highest values of stretches
+    end: str = ""  # the last value and its step in words, if the value is not a number that can be drawn
+    root: float | None = None  # the divisor that makes a root mean square of a norm; None if it is not a norm
+    depth: float | None = None  # from 0 for the first layer to 1 for the last one; None if it is not of a layer
 
 
 @final
 @dataclass
 class Plot:
-    """Curves of one figure; ``may_be_log`` if a log scale serves it where values are far apart; and where it stands."""
+    """The curves of one metric."""
 
     name: str
-    may_be_log: bool
+    may_be_log: bool  # whether the page may choose a log scale, which it does if the values are far apart
     curves: list[Curve] = field(default_factory=list)
-    section: str = "plots"
+    section: str = "plots"  # of the page
 
 
-def shown_curves(stored: Sequence[Figures]) -> list[Plot]:
-    """Return the plots of what runs have stored."""
+def shown_curves(stored: Sequence[StoredMetrics]) -> list[Plot]:
+    """Return the plots of the stored metrics of runs."""
     plots: dict[str, Plot] = {}
-    for number, figures in enumerate(stored):
-        for series, stretches in _in_order(figures):
+    for number, metrics in enumerate(stored):
+        for series, stretches in _in_order(metrics):
             name = _plot_of(series)
             plot = plots.setdefault(name, Plot(name, is_loss(series.name)))
-            plot.curves.append(_curve(number, series, stretches, figures))
+            plot.curves.append(_curve(number, series, stretches, metrics))
     return list(plots.values())
 
 
-def _in_order(figures: Figures) -> list[tuple[Series, Stretches]]:
-    """Return what is drawn: losses first, rates last; of what batches have, not the means of epochs too."""
-    of_batches = {(series.phase, series.name) for series in figures.series if series.stage == BATCHES}
+def _in_order(metrics: StoredMetrics) -> list[tuple[Series, Stretches]]:
+    """Return the series to draw: losses first, rates last."""
+    # A metric of batches is drawn from them: the means of its epochs would be a second, coarser curve of the same.
+    of_batches = {(series.phase, series.name) for series in metrics.series if series.stage == BATCHES}
     rank = {"loss": 0, "lr": 3}
     drawn = [
         (series, found)
-        for series, found in figures.series.items()
+        for series, found in metrics.series.items()
         if not (series.stage == EPOCHS and (series.phase, series.name) in of_batches)
     ]
     stages = (BATCHES, EPOCHS, EVALUATIONS, "")
@@ -93,16 +81,17 @@ def _plot_of(series: Series) -> str:
     return f"{series.phase}/{name}" if series.phase else name
 
 
-def _curve(run: int, series: Series, found: Stretches, figures: Figures) -> Curve:
+def _curve(run: int, series: Series, found: Stretches, metrics: StoredMetrics) -> Curve:
     name, part = series.name, series.name.rpartition("/")[2] if "/" in series.name else ""
     kind = "rows" if series.stage in (EPOCHS, EVALUATIONS) else "noisy"
     if series.stage == EVALUATIONS:
         words, key = [series.datasource, part], f"{series.datasource} {part}".strip()
     elif name == "lr" or name.startswith("lr/"):
-        return _held(Curve(run, part or name, part or TRAINING, "steps", found.steps, found.means), figures.last)
+        return _hold_last(Curve(run, part or name, part or TRAINING, "steps", found.steps, found.means), metrics.last)
     elif series.stage == BATCHES:
-        several = sum((one.name, one.stage) == (name, BATCHES) for one in figures.series) > 1
-        words = [part or TRAINING, series.datasource if several else ""]
+        # The dataset is named only if there are batches of several.
+        several = sum((one.name, one.stage) == (name, BATCHES) for one in metrics.series) > 1
+        words = [part or TRAINING, series.datasource if several else "", f"({ROWS_OF_RANK_0})" * metrics.has_ranks]
         key = part or (series.datasource if several else TRAINING)
     else:
         words = [part or (TRAINING if series.stage else name), series.datasource]
@@ -115,20 +104,20 @@ def _curve(run: int, series: Series, found: Stretches, figures: Figures) -> Curv
     return shown
 
 
-def _held(curve: Curve, last: float) -> Curve:
+def _hold_last(curve: Curve, last: float) -> Curve:
     """Return a curve whose last value holds until the run's end."""
     values = [value for value in curve.y if value is not None]
     curve.x, curve.y = [*curve.x, max(last, curve.x[-1])], short([*values, values[-1]])
     return curve
 
 
-def clock(figures: Figures) -> dict[str, Knots]:
+def clock(metrics: StoredMetrics) -> dict[str, Knots]:
     """Return the other axes of a run: epochs, examples and seconds at steps."""
-    last = figures.last
+    last = metrics.last
     knots = {
-        "epoch": epoch_knots(figures.epochs, last) if figures.epochs else [],
-        "examples": example_knots(figures.sizes, last),
-        "time": second_knots(figures.times, figures.pauses),
+        "epoch": epoch_knots(metrics.epochs, last) if metrics.epochs else [],
+        "examples": example_knots(metrics.sizes, last),
+        "time": second_knots(metrics.times, metrics.pauses),
     }
     known = {name: [knot for knot in found if all(map(math.isfinite, knot))] for name, found in knots.items()}
     return {
@@ -137,7 +126,7 @@ def clock(figures: Figures) -> dict[str, Knots]:
 
 
 def short(values: Iterable[float], digits: int = DIGITS) -> list[float | None]:
-    """Return values with few digits; None in place of what JSON has no number for."""
+    """Return values with few digits; None in place of nan and infinity, which JSON lacks."""
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
 
 

@@ -12,49 +12,38 @@ from train_manager.runs.record.metric_blobs import StoredArray
 from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.record.metric_stretches import small_steps
 from train_manager.runs.showing.shown_curves import Curve, Plot, short
-from train_manager.runs.showing.stored_figures import Figures, Histogram
+from train_manager.runs.showing.stored_metrics import Histogram, StoredMetrics
 
 LARGEST, COUNTS = "_largest", "_counts"
-"""What the names of arrays end with that belong to others: the largest of a window; of how many numbers a norm is."""
-LINES: Final = 8  # up to so many layers are curves: a heat map of few rows shows little
-CELLS: Final = 120_000  # of all heat maps of a run
+"""Ends of names of arrays that complete another array: the largest value of a window, the numbers counted by a norm."""
+LINES: Final = 8  # up to so many layers are drawn as curves: a heat map of few rows shows little
+CELLS: Final = 120_000  # cells of all heat maps of a run
 MOST_COLUMNS: Final = 300
-MIDDLE: Final = (0.05, 0.5, 0.95)  # of the values of a histogram, what a curve shows
+MIDDLE: Final = (0.05, 0.5, 0.95)  # the quantiles of a histogram that a curve shows
 
 
 class Layers(NamedTuple):
-    """Vectors of one name.
+    """Vectors of one series, with a value for each layer."""
 
-    Attributes:
-        name: of the series, with its phase.
-        labels: the names of the layers.
-        steps: of the vectors.
-        means: for each step a value for each layer.
-        low: the same, of the lowest values; empty if nothing is known of these.
-        high: the same, of the highest ones.
-        counts: of how many numbers each layer's norm is; empty if it is none.
-        is_size: a value of 0 is a layer in which nothing is left, and does not speak against a scale of logarithms.
-    """
-
-    name: str
-    labels: Sequence[str]
+    name: str  # of the series, with its phase
+    labels: Sequence[str]  # names of the layers
     steps: Sequence[float]
-    means: Sequence[Sequence[float]]
-    low: Sequence[Sequence[float]] = ()
-    high: Sequence[Sequence[float]] = ()
-    counts: Sequence[float] = ()
-    is_size: bool = False
+    means: Sequence[Sequence[float]]  # for each step a value for each layer
+    low: Sequence[Sequence[float]] = ()  # likewise the lowest values; empty if they are not known
+    high: Sequence[Sequence[float]] = ()  # likewise the highest values
+    counts: Sequence[float] = ()  # how many numbers the norm of each layer sums up; empty if the values are not norms
+    is_size: bool = False  # whether 0 means an empty layer, so that a log scale is possible in spite of it
 
 
-def shown_layers(number: int, figures: Figures, of: str = "") -> tuple[list[Plot], list[dict[str, Any]]]:
-    """Return the plots of those that have few layers, and the heat maps of the others.
+def shown_layers(number: int, metrics: StoredMetrics, of: str = "") -> tuple[list[Plot], list[dict[str, Any]]]:
+    """Return the plots of vectors with few layers, and the heat maps of the others.
 
     Args:
         number: of the run.
-        figures: what it has stored.
-        of: what comes after their names.
+        metrics: of the run.
+        of: an end of their names, such as " of run-1".
     """
-    whole = (*_vectors(figures), *_distributions(figures.histograms))
+    whole = (*_vectors(metrics), *_distributions(metrics.histograms))
     found = [layers._replace(name=layers.name + of) for layers in whole]
     many = [layers for layers in found if len(layers.labels) > LINES]
     cells = sum(len(layers.labels) for layers in many) or 1
@@ -62,18 +51,18 @@ def shown_layers(number: int, figures: Figures, of: str = "") -> tuple[list[Plot
     return [_plot(number, one) for one in found if one not in many], [_map(number, one, columns) for one in many]
 
 
-def _vectors(figures: Figures) -> Iterator[Layers]:
-    vectors = {series: rows for series, rows in figures.arrays.items() if len(rows[0].shape) == 1}
+def _vectors(metrics: StoredMetrics) -> Iterator[Layers]:
+    vectors = {series: rows for series, rows in metrics.arrays.items() if len(rows[0].shape) == 1}
     names = {(series.phase, series.name) for series in vectors}
     for series, unsorted in vectors.items():
-        rows = sorted(unsorted, key=lambda row: row.step)  # a hook may give any step
+        rows = sorted(unsorted, key=lambda row: row.step)  # a hook may give steps in any order
         base = series.name.removesuffix(LARGEST).removesuffix(COUNTS)
         if base != series.name and (series.phase, base) in names:
             continue
         largest = vectors.get(series._replace(name=series.name + LARGEST), [])
         counts = vectors.get(series._replace(name=series.name + COUNTS), [])
-        alike = [row for row in rows if row.shape == rows[-1].shape]  # a run that goes on may have other layers
-        kept = _without_small_batches(alike, figures)
+        alike = [row for row in rows if row.shape == rows[-1].shape]  # a run that resumes may have other layers
+        kept = _without_small_batches(alike, metrics)
         highest = {row.step: row.values for row in largest if row.shape == rows[-1].shape}
         means = [row.values for row in kept]
         high = [highest.get(row.step, row.values) for row in kept] if highest else []
@@ -86,13 +75,14 @@ def _labels(row: StoredArray) -> list[str]:
     return [*row.labels] or [str(number) for number in range(len(row.values))]
 
 
-def _without_small_batches(rows: Sequence[StoredArray], figures: Figures) -> list[StoredArray]:
-    """Return rows in which the last, smaller batch of an epoch is part of the one before it, by its examples."""
-    small, kept = small_steps(figures.sizes), list[StoredArray]()
+def _without_small_batches(rows: Sequence[StoredArray], metrics: StoredMetrics) -> list[StoredArray]:
+    """Return rows in which the small last batch of an epoch is joined to the batch before it, by its examples."""
+    small, kept = small_steps(metrics.sizes), list[StoredArray]()
     for row in rows:
         if row.step in small and kept and kept[-1].step == row.step - 1:
             share, before = small[row.step] / (1 + small[row.step]), kept[-1]
             pairs = zip(before.values, row.values, strict=True)
+            # nan differs from itself: of two values, the one that is a number counts.
             joined = [a if b != b else b if a != a else a + share * (b - a) for a, b in pairs]
             kept[-1] = before._replace(values=type(row.values)("f", joined))
         else:
@@ -101,7 +91,7 @@ def _without_small_batches(rows: Sequence[StoredArray], figures: Figures) -> lis
 
 
 def _distributions(histograms: Mapping[Series, Sequence[Histogram]]) -> Iterator[Layers]:
-    """Yield the medians of histograms and where the middle nine tenths of their values lie, by the name they share."""
+    """Yield the medians of histograms with the 5 % and 95 % quantiles, grouped by the beginning of their names."""
     groups: dict[str, dict[str, Mapping[int, list[float]]]] = {}
     for series, rows in histograms.items():
         name, _, label = _name(series).rpartition("/")
@@ -118,7 +108,7 @@ def _distributions(histograms: Mapping[Series, Sequence[Histogram]]) -> Iterator
 
 
 def quantiles(edges: Sequence[float], counts: Sequence[int]) -> list[float]:
-    """Return below which values a twentieth, the half and all but a twentieth lie.
+    """Return the 5 %, 50 % and 95 % quantiles of a histogram.
 
     >>> quantiles([0.0, 1.0, 2.0], [10, 10])
     [0.1, 1.0, 1.9]
@@ -129,6 +119,7 @@ def quantiles(edges: Sequence[float], counts: Sequence[int]) -> list[float]:
     sums = [0, *accumulate(counts)]
     found = []
     for share in MIDDLE:
+        # The values of a bin are taken as spread evenly over it.
         wanted = share * sums[-1]
         at = next((n for n, seen in enumerate(sums[1:]) if seen >= wanted and counts[n]), None)
         inside = None if at is None else (wanted - sums[at]) / counts[at]
@@ -176,7 +167,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def short_labels(labels: Sequence[str]) -> list[str]:
-    """Return names without the modules that all of them begin with: what tells them apart is at their end.
+    """Return names without the modules that all of them begin with.
 
     >>> short_labels(["model.blocks.0.fc Linear", "model.blocks.1.fc Linear"])
     ['0.fc Linear', '1.fc Linear']
@@ -186,7 +177,7 @@ def short_labels(labels: Sequence[str]) -> list[str]:
 
 
 def _common(parts: Sequence[Sequence[str]]) -> int:
-    """Return with how many parts all begin, without the last part of any."""
+    """Return the number of modules with which all paths begin, not counting the last one of any path."""
     several = zip(*(of_one[:-1] for of_one in parts), strict=False) if len(parts) > 1 else ()
     return sum(1 for _ in takewhile(lambda column: len({*column}) == 1, several))
 

@@ -1,4 +1,4 @@
-"""What a run has come to: per-class results, pictures such as hard examples, and the texts that hooks have written."""
+"""The results of a run: per-class results, pictures such as hard examples, and the texts that hooks have written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from train_manager.runs.record.metric_blobs import StoredArray
 from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.showing.stored_figures import Figures
+from train_manager.runs.showing.stored_metrics import StoredMetrics
 
 PNG: Final = b"\x89PNG\r\n\x1a\n"
 LARGEST: Final = 400_000  # bytes of all pictures of a page
@@ -18,25 +18,17 @@ LONGEST: Final = 20_000  # characters of a text
 
 
 class ClassResult(NamedTuple):
-    """How well the examples of a class were told from others.
-
-    Attributes:
-        name: of the class.
-        examples: that are of it.
-        recall: how many of these were found; None if there are none.
-        precision: how many of those that were taken for it are of it; None if none were.
-        mistake: what its examples were mostly taken for, if they were.
-    """
+    """The quality of the predictions for a class."""
 
     name: str
-    examples: int
-    recall: float | None
-    precision: float | None
-    mistake: str
+    examples: int  # number of examples of the class
+    recall: float | None  # the share of them that was predicted as this class; None if there are no examples
+    precision: float | None  # the share of these predictions that is right; None if the class was never predicted
+    mistake: str  # the most frequent wrong prediction for its examples, with its count; empty without mistakes
 
 
 class Classes(NamedTuple):
-    """The results of a matrix of classes, and the step that it is of."""
+    """The results of a confusion matrix, and its step."""
 
     name: str
     step: int
@@ -44,23 +36,23 @@ class Classes(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A picture as an address that holds it, and the text of the same name and step."""
+    """A picture, with the text of the same name and step."""
 
     name: str
     step: int
-    address: str
+    address: str  # a data: URL that holds the whole file
     text: str
 
 
-def shown_classes(number: int, figures: Figures, of: str = "") -> tuple[list[Classes], list[dict[str, Any]]]:
-    """Return the results of classes, and their heat maps: of the last matrix of each name that has a row for each.
+def shown_classes(number: int, metrics: StoredMetrics, of: str = "") -> tuple[list[Classes], list[dict[str, Any]]]:
+    """Return the results and the heat map of the last confusion matrix of each name.
 
     Args:
         number: of the run.
-        figures: what it has stored.
-        of: what comes after their names.
+        metrics: of the run.
+        of: an end of their names, such as " of run-1".
     """
-    found = [(_name(series) + of, rows[-1]) for series, rows in figures.arrays.items() if _is_square(rows[-1].shape)]
+    found = [(_name(series) + of, rows[-1]) for series, rows in metrics.arrays.items() if _is_square(rows[-1].shape)]
     classes = [Classes(name, matrix.step, class_results(matrix)) for name, matrix in found]
     return classes, [_map(number, name, matrix) for name, matrix in found]
 
@@ -79,6 +71,7 @@ def class_results(matrix: StoredArray) -> list[ClassResult]:
     found = []
     for n, row in enumerate(rows):
         of, taken = sum(row), sum(other[n] for other in rows)
+        # The largest count beside the diagonal; -other takes the first class of equal counts.
         count, most = max((count, -other) for other, count in enumerate(row) if other != n) if size > 1 else (0, 0)
         mistake = f"{names[-most]} ({count:.0f})" if count else ""
         found.append(
@@ -96,26 +89,27 @@ def _map(run: int, name: str, matrix: StoredArray) -> dict[str, Any]:
     return {**place, "labels": names, "columns": names, "x": [*range(size)], "values": values}
 
 
-def pictures(train_dir: Path, figures: Figures) -> Iterator[Picture]:
-    """Yield the last picture of each name, as far as there is room for them."""
+def pictures(train_dir: Path, metrics: StoredMetrics) -> Iterator[Picture]:
+    """Yield the last picture of each name, as long as they fit into LARGEST bytes."""
     room = LARGEST
-    for series, files in figures.files.items():
+    for series, files in metrics.files.items():
         if not files:
             continue
         step, path, *_ = files[-1]
+        # The record may come from a stranger: the page must not embed files of other folders.
         inside = (train_dir / path).resolve()
         if not inside.is_relative_to(train_dir.resolve()) or not inside.is_file() or inside.stat().st_size > room:
             continue
         content = inside.read_bytes()
         if content.startswith(PNG):
-            text = next((text for at, text in figures.texts.get(series, [])[-1:] if at == step), "")[:LONGEST]
+            text = next((text for at, text in metrics.texts.get(series, [])[-1:] if at == step), "")[:LONGEST]
             room -= len(content)
             yield Picture(_name(series), step, f"data:image/png;base64,{base64.b64encode(content).decode()}", text)
 
 
-def texts(figures: Figures) -> list[tuple[str, int, str]]:
+def texts(metrics: StoredMetrics) -> list[tuple[str, int, str]]:
     """Return name, step and text of the last text of each name."""
-    return [(_name(series), step, text[:LONGEST]) for series, of in figures.texts.items() for step, text in of[-1:]]
+    return [(_name(series), step, text[:LONGEST]) for series, of in metrics.texts.items() for step, text in of[-1:]]
 
 
 def _rows(matrix: StoredArray) -> list[list[float]]:

@@ -1,4 +1,4 @@
-"""A run that is shown: what its folder has of it, also where nothing was recorded but figures."""
+"""A run to show, from its folder, which may have metrics only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from train_manager.files.atomic import shown_path
+from train_manager.files.atomic import quote_path
 from train_manager.runs.record.metric_schema import FILE
 from train_manager.runs.record.run_file import RUN_FILE, outcome_of
 from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, nearby, short_id
@@ -18,29 +18,24 @@ from train_manager.telling.errors import InputError
 @final
 @dataclass(frozen=True)
 class ShownRun:
-    """A run and its folder.
-
-    Attributes:
-        train_dir: the folder.
-        found: its entry in ``run.json``; None if there is no such file.
-    """
+    """A run and its folder."""
 
     train_dir: Path
-    found: FoundRun | None
+    found: FoundRun | None  # its entry in run.json; None if there is no such file
 
     @property
     def has_ended(self) -> bool | None:
-        """Whether nothing more can come; None if nobody knows, for lack of a ``run.json``."""
+        """Whether the run has ended; None if that is not known, because there is no ``run.json``."""
         return None if self.found is None else not outcome_of(self.found.entry).startswith("running")
 
 
 def names_of(runs: Sequence[ShownRun]) -> list[str]:
-    """Return what tells runs apart on a page and in files."""
+    """Return short and different names of runs, for a page and for files."""
     return labels_of([(run.train_dir, short_id(run.found) if run.found else "") for run in runs])
 
 
-def shown_run(path: str | os.PathLike[str]) -> ShownRun:
-    """Return the run that a path means, as ``compare`` reads it; figures alone suffice.
+def run_to_show(path: str | os.PathLike[str]) -> ShownRun:
+    """Return the run that a path means, as ``compare`` reads it; metrics alone suffice.
 
     Raises:
         InputError: there is none.
@@ -51,7 +46,7 @@ def shown_run(path: str | os.PathLike[str]) -> ShownRun:
         if (folder / FILE).is_file():
             return ShownRun(folder, None)
         if not nearby(folder):
-            what = f"{shown_path(folder)} has neither {RUN_FILE} nor {FILE}, so there is nothing to report"
+            what = f"{quote_path(folder)} has neither {RUN_FILE} nor {FILE}, so there is nothing to report"
             cure = "RunRecord and MetricStore, two of the default extensions, write them"
             raise InputError(what, name="run", asked_by="report", cure=cure)
     found = named_run(path)

@@ -17,7 +17,7 @@ class DetachedMean(nn.Module):
 
 
 class UntilAllHalt(nn.Module):
-    """Goes on with all rows until the last one has halted."""
+    """Continues with all rows until the last one has halted."""
 
     def __init__(self) -> None:
         super().__init__()

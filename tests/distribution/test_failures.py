@@ -1,0 +1,175 @@
+"""The first failure of all processes, as each of them reads it; watches of several processes share a store here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch does not list it
+
+from train_manager import CheckError, RankError
+from train_manager.distribution import failures
+from train_manager.distribution.failures import (
+    Failure,
+    Seen,
+    Watch,
+    ended_failure,
+    failure_of,
+    has_timed_out,
+    is_of_communication,
+    late_failure,
+)
+
+
+class Store:
+    """A store that processes of one program share."""
+
+    def __init__(self) -> None:
+        self._inner = HashStore()
+        self.is_alive = True
+
+    def clone(self) -> Store:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if not self.is_alive:
+            raise RuntimeError("Connection reset by peer")
+        return getattr(self._inner, name)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(failures, "BEAT", 0.02)
+    monkeypatch.setattr(failures, "SILENCE", 0.2)
+    return Store()
+
+
+@pytest.fixture
+def watches(store: Store) -> Iterator[list[Watch]]:
+    found = [Watch(cast(Any, store), rank, 3) for rank in range(3)]
+    yield found
+    for watch in found:
+        watch.leave()
+
+
+def text_of(failure: Failure | None) -> str:
+    assert failure is not None
+    return failure.text
+
+
+def test_the_first_failure_counts(watches: list[Watch]) -> None:
+    first = watches[1].report(failure_of(1, ValueError("no rows")))
+    second = watches[2].report(failure_of(2, KeyError("no key")))
+
+    assert first == second == watches[0].failure()
+    assert first.text == "rank 1 has failed: ValueError: no rows"
+
+
+def test_without_a_failure_there_is_none(watches: list[Watch]) -> None:
+    assert watches[0].failure() is None
+    assert watches[0].find() is None  # all others are alive
+
+
+def test_a_process_without_signs_of_life_has_ended(watches: list[Watch]) -> None:
+    watches[2]._ends.set()  # as kill -9 would end the thread
+    watches[0].place = "the end of a batch"
+
+    assert "rank 2 ended without an error, while others were at the end of a batch" in text_of(watches[0].find())
+
+
+def test_a_process_that_has_left_has_ended(watches: list[Watch]) -> None:
+    watches[1].leave()
+
+    assert text_of(watches[0].find()).startswith("rank 1 ended without an error")
+
+
+def test_what_one_process_finds_out_all_others_read(watches: list[Watch]) -> None:
+    watches[1].leave()
+    found = watches[0].find()
+    watches[0].leave()
+
+    assert watches[2].find() == found
+
+
+def test_of_those_alive_the_one_that_does_not_wait_is_late(watches: list[Watch]) -> None:
+    watches[0]._store.set("waits/0", "")
+    watches[0].place = watches[2].place = "the end of a batch"
+
+    found = text_of(watches[2].find(timeout=3.0))
+
+    assert found == "rank 1 did not come to the end of a batch within 3 s (rank 1 was last at the start)"
+
+
+def test_a_store_that_is_gone_names_what_it_ends_with(watches: list[Watch], store: Store) -> None:
+    store.is_alive = False
+
+    assert text_of(watches[1].failure()) == "rank 0 ended without an error, and the store of all processes with it"
+
+
+def test_the_host_of_the_store_waits_until_the_others_have_left(watches: list[Watch]) -> None:
+    for watch in watches:
+        watch.leave()
+    began = time.monotonic()
+    watches[0].wait_for_others(timeout=20)
+
+    assert time.monotonic() - began < 1
+
+
+def test_the_host_of_the_store_does_not_wait_for_a_process_that_has_ended(watches: list[Watch]) -> None:
+    watches[0].leave()
+    watches[1].leave()
+    watches[2]._ends.set()
+    began = time.monotonic()
+    watches[0].wait_for_others(timeout=20)
+
+    assert time.monotonic() - began < 5
+
+
+def test_an_error_says_its_cure() -> None:
+    error = failure_of(1, ValueError("no rows")).error()
+
+    assert isinstance(error, RankError)
+    assert str(error) == (
+        "rank 1 has failed: ValueError: no rows\n  look at the output of rank 1: this process has only waited for it"
+    )
+
+
+def test_mistakes_of_one_process_are_mistakes_of_all() -> None:
+    error = failure_of(0, CheckError("1 mistake")).error()
+
+    assert isinstance(error, CheckError)
+    assert str(error).startswith("rank 0 has failed: CheckError: 1 mistake")
+
+
+def test_a_process_that_never_came_is_late_without_a_place() -> None:
+    found = late_failure([0, 2], {0: Seen(4, "a sum over all processes")}, "the end of a batch", 3.0, silent=[0])
+
+    assert found.text == (
+        "rank 0 and rank 2 did not come to the end of a batch within 3 s (rank 0 was last at a sum over all "
+        "processes, and gives no sign of life; rank 2 has not begun a run)"
+    )
+    assert found.cure == "a slow hook, or a save that takes longer? give Distributed(timeout=...) more seconds"
+
+
+def test_a_process_that_has_ended_says_what_may_have_killed_it() -> None:
+    found = ended_failure([1], {}, "the end of a batch")
+
+    assert found.text == "rank 1 ended without an error, while others were at the end of a batch"
+    assert found.cure == "was the process killed? a job that takes more memory than it has is, by the system"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_communication", "is_late"),
+    [
+        (RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:6"), True, False),
+        (RuntimeError("[/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 3000ms for recv"), True, True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False, False),
+        (RankError("rank 1 has failed", name="rank 1"), False, False),
+    ],
+)
+def test_errors_of_communication_are_known_by_their_text(
+    error: Exception, is_communication: bool, is_late: bool
+) -> None:
+    assert (is_of_communication(error), has_timed_out(error)) == (is_communication, is_late)

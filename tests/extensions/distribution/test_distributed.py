@@ -1,0 +1,45 @@
+"""Processes that train together come to what one process comes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.fork_server import ForkServer
+from tests.rank_trainings import BY_PARTS, RECIPES, train
+from tests.ranks import on_ranks
+
+QUICK = [("plain", "ddp"), ("plain", "after"), ("plain", "fsdp"), ("Accumulate", "ddp"), ("SAM", "after")]
+CASES: list[Any] = [
+    pytest.param(recipe, strategy, marks=[] if (recipe, strategy) in QUICK else pytest.mark.whole)
+    for recipe in RECIPES
+    for strategy in ("after", "ddp", "fsdp")
+    if strategy != "ddp" or recipe not in BY_PARTS
+]
+
+
+def numbers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, pytest.param(3, marks=pytest.mark.whole)])
+@pytest.mark.parametrize(("recipe", "strategy"), CASES)
+def test_ranks_train_as_one_process(
+    fork_server: ForkServer, tmp_path: Path, recipe: str, strategy: str, number: int
+) -> None:
+    alone = train(recipe, None)
+    together = on_ranks(fork_server, number, train, recipe, strategy, folder=tmp_path)
+
+    for one in together:
+        torch.testing.assert_close(one["weights"], alone["weights"], atol=1e-6, rtol=0)
+        assert torch.equal(one["weights"], together[0]["weights"])  # ranks are equal to the bit
+        for name in ("epochs", "evaluations"):
+            for row, as_alone in zip(numbers(one[name]), numbers(alone[name]), strict=True):
+                assert row == pytest.approx(as_alone, abs=1e-6)
+        assert one["metrics"]["odd"] == pytest.approx(alone["metrics"]["odd"], abs=1e-6)
+        counts = "samples_seen", "steps", "updates"
+        assert [one[name] for name in counts] == [alone[name] for name in counts]

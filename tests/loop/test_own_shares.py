@@ -1,0 +1,50 @@
+"""The rows of a batch of train_on_batch that a process trains on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, namedtuple
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from train_manager import InputError
+from train_manager.data.shares import ALONE, Place, Share
+from train_manager.loop.own_shares import share_of_batch
+
+Pair = namedtuple("Pair", "x y")
+X = torch.arange(5)
+
+
+@pytest.mark.parametrize(
+    ("batch", "cut"),
+    [
+        ([X, X + 1], [X[1::2], X[1::2] + 1]),
+        (Pair(X, ("a", "b", "c", "d", "e")), Pair(X[1::2], ("b", "d"))),
+        (OrderedDict(x=X, task="web", scale=2.0, none=None), OrderedDict(x=X[1::2], task="web", scale=2.0, none=None)),
+        (MappingProxyType({"x": X}), {"x": X[1::2]}),
+        ((X, [np.arange(5)]), (X[1::2], [np.arange(1, 5, 2)])),
+    ],
+)
+def test_a_batch_of_any_structure_is_cut_by_rows(batch: Any, cut: Any) -> None:
+    found, examples = share_of_batch(batch, Place(1, 2), None)
+
+    assert repr(found) == repr(cut)
+    assert examples == 2
+
+
+def test_a_process_without_a_row_gets_the_first_one_and_counts_none() -> None:
+    assert repr(share_of_batch(X[:1], Place(1, 2), None)) == repr((X[:1], 0))
+
+
+@pytest.mark.parametrize("place", [ALONE, Place(1, 2)])
+def test_a_share_is_taken_as_it_is(place: Place) -> None:
+    assert share_of_batch(Share(X, 5, 9), place, None) == (X, 5)
+
+
+@pytest.mark.parametrize("other", [torch.tensor(2.0), torch.ones(2), ["a", "b"], object(), np.ones(3)])
+def test_an_entry_with_other_rows_is_refused(other: Any) -> None:
+    with pytest.raises(InputError, match="cannot cut this batch for several processes: it has 5 rows, and a "):
+        share_of_batch((X, other), Place(0, 2), None)
