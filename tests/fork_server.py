@@ -136,8 +136,11 @@ class Child:
         raise AssertionError(f"it ended without {start!r}:\n{self.output}{self.errors}")
 
     def read_to_the_end(self) -> None:
-        """Read all that it prints, which may be more than a pipe holds."""
+        """Read all that it prints, which may be more than a pipe holds; a child that hangs is ended."""
+        late = threading.Timer(SECONDS, self.signal, [signal.SIGABRT])  # faulthandler writes where each thread was
+        late.start()
         self._lines += self._output
+        late.cancel()
 
     def signal(self, number: int) -> None:
         """Send it a signal; if it has ended, nothing happens."""

@@ -216,6 +216,11 @@ def wrong_on_one(what: str, rank: int) -> Out:
     return _outcome(train, rank)
 
 
+def meets_within(seconds: float) -> None:
+    """Train with the others, if they meet in time."""
+    manager(Distributed(timeout=seconds)).train()
+
+
 def opens_alone(rank: int) -> Out:
     """Open a second run in one process only, while the others predict."""
     tm = manager(Distributed(timeout=PATIENCE), epochs=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import pickle
 import socket
@@ -23,11 +25,18 @@ class Ended(NamedTuple):
     output: str
 
 
+# A place for each process of the tests; below the ports that systems give to connections, of which one may be taken
+# again before rank 0 listens.
+_ports = itertools.cycle(itertools.chain(range(12_000 + os.getpid() * 97 % 20_000, 32_000), range(12_000, 32_000)))
+
+
 def free_port() -> int:
     """Return a port that no program listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    for port in _ports:
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("a cycle does not end")
 
 
 def start_ranks(

@@ -6,6 +6,7 @@ Each process lives on after its error, with the error and all that its traceback
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests import rank_faults
 from tests.fork_server import ForkServer
 from tests.rank_faults import TIMEOUT, Fault, Out
 from tests.ranks import ends_of, free_port, on_ranks, start_ranks
+from train_manager.telling.errors import RankError
 
 pytestmark = pytest.mark.slow
 whole = pytest.mark.whole
@@ -291,3 +293,20 @@ def test_many_runs_in_one_program_do_not_hang(fork_server: ForkServer, tmp_path:
 @whole
 def test_the_default_group_of_the_program_is_used_and_stays(fork_server: ForkServer, tmp_path: Path) -> None:
     assert on_ranks(fork_server, 2, rank_faults.in_group_of_program, folder=tmp_path) == [(True, 2.0)] * 2
+
+
+def test_a_program_that_listens_at_the_port_and_does_not_answer_is_not_waited_for(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    port = free_port()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        started = start_ranks(fork_server, 2, rank_faults.meets_within, 1.0, folder=tmp_path, MASTER_PORT=str(port))
+        first, second = ends_of(started, tmp_path)
+
+    text = f"rank 0 did not answer at 127.0.0.1:{port} within 1 s\n"
+    text += "  has it come to the training? give Distributed(timeout=...) more seconds"
+    assert (type(second.error), str(second.error)) == (RankError, text)
+    assert isinstance(first.error, RankError)
+    assert "address already in use" in first.text

@@ -11,9 +11,12 @@ import os
 import pickle
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, NoReturn, TypeVar, cast, final
 
 import torch
@@ -236,11 +239,31 @@ def _store(environment: Environment, timeout: float, meeting: float) -> Any:
         if not is_host:
             _await_store(environment.address, meeting)
         # multi_tenant: a program that has made the default group has a store at this port.
-        return TCPStore(address, port, None, is_host, limit, wait_for_workers=False, multi_tenant=True)
+        make = partial(TCPStore, address, port, None, is_host, limit, wait_for_workers=False, multi_tenant=True)
+        return _result_within(meeting, make)
     except (OSError, RuntimeError) as error:
         what = f"{environment.store_ends_with} did not answer at {address}:{port} within {meeting:g} s"
         cure = "has it come to the training? give Distributed(timeout=...) more seconds"
         raise RankError(what, name="rank 0", cure=cure) from error
+
+
+def _result_within(seconds: float, make: Callable[[], T]) -> T:
+    """Return what a function returns in time: torch waits for ever for a program that listens and does not answer.
+
+    Raises:
+        TimeoutError: it has not returned.
+    """
+    made: Future[T] = Future()
+
+    def answer() -> None:
+        try:
+            made.set_result(make())
+        except Exception as error:
+            made.set_exception(error)
+
+    # Not a pool: Python would wait for its threads as the process ends.
+    threading.Thread(target=answer, daemon=True, name="meets the store").start()
+    return made.result(seconds)
 
 
 def _await_store(address: tuple[str, int], seconds: float) -> None:
