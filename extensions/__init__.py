@@ -130,6 +130,10 @@ else:
             # may not be imported yet in the process that reads it.
             __getattr__(name)
 
+    def names() -> tuple[str, ...]:
+        """Return the names of the shipped extensions; none is imported."""
+        return tuple(_FILES)
+
     # Without this, dir() and tab completion would list only the extensions that were read already.
     def __dir__() -> list[str]:
         return sorted(__all__)

@@ -1,7 +1,8 @@
 """The classes and functions that a file may name: those that the program has registered, by ``module:QualName``.
 
-A name from a file is looked up in a dict. No attribute is read for it, and nothing is imported except an extension of
-this library, by its name in a table. So a file can use only what the program and this library have registered.
+A name from a file, or a short word for it, is looked up in a dict. No attribute is read for it, and nothing is imported
+except an extension of this library, by its name in a table. So a file can use only what the program and this library
+have registered.
 """
 
 from __future__ import annotations
@@ -71,6 +72,34 @@ def find(name: str, at: str = "") -> Any:
     )
 
 
+def named(word: str) -> dict[str, Any]:
+    """Return what a short word means, by whole names: nothing, or several things if the word is ambiguous.
+
+    >>> named("Conv2d"), list(named("EMA"))
+    ({'torch.nn:Conv2d': <class 'torch.nn.modules.conv.Conv2d'>}, ['train_manager.extensions:EMA'])
+    >>> list(named("relu"))
+    ['torch.nn.functional:relu', 'torch:relu']
+
+    Args:
+        word: the name of a class or a function without its module; only an extension that ships is imported for it.
+    """
+    importlib.import_module(_EXTENSIONS).import_one(word)
+    return {name: thing for name, thing in _known().items() if _word(name) == word}
+
+
+def words() -> dict[str, list[str]]:
+    """Return each word that ``named`` knows with its whole names; nothing is imported for it.
+
+    >>> words()["Adam"], words()["EMA"]
+    (['torch.optim:Adam'], ['train_manager.extensions:EMA'])
+    """
+    shipped = (f"{_EXTENSIONS}:{name}" for name in importlib.import_module(_EXTENSIONS).names())
+    found: dict[str, list[str]] = {}
+    for name in dict.fromkeys([*_known(), *shipped]):
+        found.setdefault(_word(name), []).append(name)
+    return found
+
+
 def written_name(thing: Any) -> str:
     """Return ``module:QualName``, or in words why another process could not find a thing by its name."""
     name, module = getattr(thing, "__qualname__", None), getattr(thing, "__module__", None)
@@ -95,6 +124,10 @@ def _imported_as(module: str) -> str:
     return spec.name if spec is not None else PurePath(file).stem if file else module
 
 
+def _word(name: str) -> str:
+    return name.rpartition(":")[2]
+
+
 def _known() -> dict[str, Any]:
     from train_manager.rebuilding.torch_names import torch_names  # imported late: @recorded alone needs no torch
 
@@ -111,7 +144,7 @@ def _torch_name(thing: Any) -> str | None:
 
 def _nearest(name: str, known: dict[str, Any]) -> tuple[str, ...]:
     """Return the names that are most like one; a class of the same name in another module comes first."""
-    called = name.rpartition(":")[2]
+    called = _word(name)
     # A class that was moved to another module is the most frequent cause.
-    moved = tuple(sorted(other for other in known if other.rpartition(":")[2] == called))
+    moved = tuple(sorted(other for other in known if _word(other) == called))
     return moved[:3] or near(name, known)
