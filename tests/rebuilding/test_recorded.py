@@ -4,7 +4,9 @@ import copy
 import gc
 import json
 import pickle
+import random
 import re
+import string
 import weakref
 from collections.abc import Iterator
 from functools import partial
@@ -33,6 +35,8 @@ from tests.rebuilding.recorded_parts import (
     scaled_loss,
 )
 from train_manager import Extension, InputError, every, recorded
+from train_manager.files.secret_names import is_plain_name
+from train_manager.rebuilding.making import rebuild
 from train_manager.rebuilding.recorded import parameters_of
 from train_manager.rebuilding.torch_names import torch_names
 
@@ -330,6 +334,61 @@ def test_what_looks_like_a_secret_is_not_written(name: str, value: Any) -> None:
     assert '{"not_rebuildable": "what looks like a secret"}' in text
     assert "hunter2" not in text
     assert "aaaa" not in text
+
+
+SECRET = {"not_rebuildable": "what looks like a secret"}
+
+
+def test_a_module_with_the_name_of_a_token_is_written() -> None:
+    layers = [{"use": "Conv2d", "out_channels": 8, "padding": "same"}, {"use": "LeakyReLU", "inplace": True}]
+    module = {"token": {"from": ["trunk", "blocks.0"], "layers": layers}, "api_key": {"use": "Linear", "bias": None}}
+
+    made = rebuild(parameters_of(Holder(module=module)))
+
+    assert made.named == {"module": module}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"value": "abc123def456"},
+        {"value": "ABCDEFGH"},
+        {"value": "Xk_9"},
+        {"of": {"value": "abc123def456"}},
+        {"of": {"password": "hunter"}},
+        {"token": "trunk"},
+        {"value": "qwertyuiopasdfghjk"},
+        {"values": ["abc123def456"]},
+        {"values": ("trunk", "abc123def456")},
+        {"value": b"abc123def456"},
+        {"value": {"abc123def456"}},
+        {"value": Path("abc123def456")},
+        {"abc123def456": "trunk"},
+        {"abc123def456": {"trunk": 1}},
+        {"value": partial(scaled_loss, "abc123def456")},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["token", "hf_token", "api_key"])
+def test_a_secret_below_the_name_of_a_token_is_not_written(name: str, value: Any) -> None:
+    tree = written({name: value, "other": {"value": "abc"}})
+    text = json.dumps(tree["dict"][name])
+
+    assert json.dumps(SECRET) in text
+    assert not any(one in text for one in ("123", "ABC", "Xk", "hunter", "qwerty", '"token": "trunk"'))
+    assert tree["dict"]["other"] == {"dict": {"value": "abc"}}
+
+
+@pytest.mark.parametrize("name", ["password", "credentials", "client_secret", "secret_token"])
+def test_a_dict_with_the_name_of_a_password_is_not_written_at_all(name: str) -> None:
+    assert written({name: {"user": "me", "value": "hunter"}}) == {"dict": {name: SECRET}}
+
+
+def test_random_keys_never_read_as_plain_names() -> None:
+    draw = random.Random(0)
+    letters = [string.ascii_lowercase, string.hexdigits.lower(), string.ascii_lowercase + string.digits]
+
+    assert not any(is_plain_name("".join(draw.choices(kind, k=20))) for kind in letters for _ in range(2000))
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,9 @@ _NO_PASS: Final = set_of(
     "opt compiler render a the this per each every"
 )
 
+# Words in small letters, each with a number of at most two digits; a key of 18 or more characters never reads so.
+_PLAIN_NAME: Final = re.compile(r"[a-z]{1,15}\d{0,2}(?:[._-](?:[a-z]{1,15}\d{0,2}|\d{1,2}))*", re.ASCII)
+
 
 def names_a_secret(name: str) -> bool:
     """Return whether the value of this name is a password, a key or a token.
@@ -49,6 +52,25 @@ def names_a_secret(name: str) -> bool:
     ['DB_PASS', '--pass']
     """
     return kind_of_name(name) is not None
+
+
+def may_have_entries(name: str) -> bool:
+    """Return whether a dict of this name may be no secret: a module ``token`` of a model, but not ``credentials``.
+
+    >>> [name for name in ("token", "api_key", "password", "credentials", "secret_token") if may_have_entries(name)]
+    ['token', 'api_key']
+    """
+    # A key or a token looks random, so it differs from the words beside it; a password may be a word like any other.
+    return kind_of_name(name) == KEY and {"secret", *WORDS}.isdisjoint(words_of(name))
+
+
+def is_plain_name(text: str) -> bool:
+    """Return whether a text reads as the name of a module or an option, and cannot be a key or a token.
+
+    >>> [text for text in ("trunk", "blocks.0.norm1", "same", "abc123", "deadBeef", "a" * 16) if is_plain_name(text)]
+    ['trunk', 'blocks.0.norm1', 'same']
+    """
+    return len(text) <= 40 and _PLAIN_NAME.fullmatch(text) is not None and len(re.findall(r"\d", text)) <= 3
 
 
 def words_of(name: str) -> list[str]:

@@ -2,6 +2,12 @@
 
 A value that cannot be written is not an error: the reason is written in its place. A list or a set with such a value
 cannot be rebuilt as a whole, while the other arguments of an object, and the other keys of a dict, can.
+
+What looks like a secret is not written, by its name or by its content. A dict that is named as a key or a token is
+looked into, as it may describe a module of a model: ``{"token": {"use": "Linear", "from": "trunk"}}``. Inside it
+numbers are written, and of texts only words that files may name and plain names in small letters, whatever their own
+names are: in ``{"token": {"value": "9f8e7d6c"}}`` the value is left out. A dict that is named as a password is left out
+as a whole, because people choose passwords that read as names.
 """
 
 from __future__ import annotations
@@ -14,8 +20,9 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
+from train_manager.files.secret_names import is_plain_name, may_have_entries
 from train_manager.files.secrets import looks_secret
-from train_manager.rebuilding.registry import is_recorded, name_of, written_name
+from train_manager.rebuilding.registry import is_recorded, name_of, words, written_name
 from train_manager.rebuilding.tree import MAX_BITS, MAX_TEXT, MAX_VALUES, NOT_REBUILDABLE, Tree
 from train_manager.telling.showing import cut
 
@@ -54,17 +61,31 @@ class _Writer:
     def __init__(self) -> None:
         self.left = MAX_VALUES  # values that may still be written
         self.around: list[int] = []  # the ids of the containers around the present value
+        self.is_named_secret = False  # a dict around the present value has the name of a key or a token
 
     def part(self, value: Any, name: str = "") -> Tree:
         """Return the tree of a value; if the value cannot be written, only its own place says so."""
         try:
-            if looks_secret(name, value):
+            if type(value) is dict and may_have_entries(name):
+                return self._entries(value)
+            if self._looks_secret(name, value):
                 raise _NotWritten("what looks like a secret")
             return self.whole(value)
         except _NotWritten as why:
             return {NOT_REBUILDABLE: cut(str(why), 200)}
         except Exception as error:  # a user's class may raise anything in its repr, == or iteration
             return {NOT_REBUILDABLE: cut(f"a {type(value).__name__}, whose look-up raised {type(error).__name__}", 200)}
+
+    def _entries(self, value: dict[Any, Any]) -> Tree:
+        """Return the tree of a dict with the name of a key or a token."""
+        around, self.is_named_secret = self.is_named_secret, True
+        try:
+            return self.whole(value)
+        finally:
+            self.is_named_secret = around
+
+    def _looks_secret(self, name: str, value: Any) -> bool:
+        return looks_secret(name, value) or (self.is_named_secret and not _is_open(value))
 
     def whole(self, value: Any) -> Tree:
         """Return the tree of a value.
@@ -98,14 +119,14 @@ class _Writer:
     def items(self, values: Iterable[Any]) -> list[Tree]:
         trees = []
         for value in values:
-            if looks_secret("", value):
+            if self._looks_secret("", value):
                 raise _NotWritten("what looks like a secret")
             trees.append(self.whole(value))
         return trees
 
     def dict(self, value: Mapping[Any, Any]) -> Tree:
         # A key that looks like a secret makes the dict a list of pairs, where `items` refuses it.
-        if all(type(key) is str for key in value) and not any(looks_secret("", key) for key in value):
+        if all(type(key) is str for key in value) and not any(self._looks_secret("", key) for key in value):
             return {"dict": {key: self.part(item, key) for key, item in value.items()}}
         return {"items": [self.items(pair) for pair in value.items()]}
 
@@ -148,6 +169,13 @@ class _Writer:
             "object": name_of(type(value)),
             "arguments": {name: self.part(v, name) for name, v in arguments.items()},
         }
+
+
+def _is_open(value: Any) -> bool:
+    """Return whether a value inside a dict with the name of a key or a token may be written, or looked into."""
+    if isinstance(value, str):
+        return is_plain_name(value) or value in words()
+    return value is None or type(value) in (bool, int, float, list, tuple, dict)
 
 
 def _number(value: float) -> Tree:
