@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -66,7 +67,7 @@ class RunRecord(Extension):
     plain values, so that ``train-manager compare`` tells a rate of 0.1 from one of 0.3; and of those of each phase.
 
     If runs are opened for single batches (``train_on_batch`` outside of a run), the entry is renewed once a second, and
-    as the program ends.
+    as the program ends. Of a run that the program never closes, the entry then says what was trained in it.
 
     *Runs at:* around ``run``; the end of ``load_checkpoint``; the start and the end of ``train``, the start of
     ``phase``.
@@ -136,6 +137,7 @@ class RecordedRuns:
     def __init__(self, train_manager: TrainManager, train_dir: Path, variables: Sequence[str] = ()) -> None:
         self.run_id, self.given_dir = train_manager.run_id, train_dir
         # The history and the findings are kept, and not the manager, which the entry must not keep alive.
+        self._manager = weakref.ref(train_manager)
         self._history: History = train_manager.history
         self._findings: list[Finding] = train_manager.findings
         self._counts: tuple[Any, ...] = ()  # epochs, steps, updates, examples: of the last run, as it began or ended
@@ -206,6 +208,9 @@ class RecordedRuns:
         self._counts = tm.epoch_num, tm.step_num, tm.update_num, tm.samples_seen
 
     def _complete(self, entry: dict[str, Any], is_last: bool) -> None:  # called before the entry is written
+        train_manager = self._manager()
+        if is_last and self._is_open and train_manager is not None:
+            self._count(train_manager)  # the program ends without close(), so no end of the run has counted
         epochs, steps, updates, samples = self._counts
         entry["progress"] = {"epochs": epochs, "steps": steps, "updates": updates, "samples": whole(samples)}
         entry["metrics"] = last_metrics(self._history.epochs, self._history.evaluations)

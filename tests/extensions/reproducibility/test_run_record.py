@@ -276,9 +276,10 @@ def test_a_loop_of_ones_own_that_is_killed_is_not_called_completed(tmp_path: Pat
 
 
 def leave_a_run_open(train_dir: Path) -> None:
-    tm = tiny_manager(RunRecord(), train_dir=train_dir)
+    tm = tiny_manager(RunRecord(), train_dir=train_dir, epochs=2)
     tm.open()
     tm.train()
+    tm.train_on_batch((torch.rand(4, 2), torch.tensor([0, 1, 0, 1])))
 
 
 def test_a_run_that_the_program_never_closes_is_stopped(tmp_path: Path, fork_server: ForkServer) -> None:
@@ -286,6 +287,14 @@ def test_a_run_that_the_program_never_closes_is_stopped(tmp_path: Path, fork_ser
 
     assert outcome_of(the_entry(tmp_path)) == "stopped: the run was left"
     assert the_entry(tmp_path)["calls"] == {"run": 1}
+
+
+def test_a_run_that_the_program_never_closes_records_what_was_trained(tmp_path: Path, fork_server: ForkServer) -> None:
+    fork_server.start(leave_a_run_open, tmp_path).wait()
+    entry = the_entry(tmp_path)
+
+    assert entry["progress"] == {"epochs": 2, "steps": 7, "updates": 7, "samples": 84}
+    assert list(entry["metrics"]) == ["loss", "valid/loss"]
 
 
 def test_what_is_left_is_written_as_the_manager_is_collected(tmp_path: Path) -> None:
