@@ -26,6 +26,7 @@ torch are imported when they are first used. The folders and files; each imports
     testing       a toy problem for tests of your own
     extensions    everything that is not the algorithm
     tools         functions to be called before or after a training
+    learner       a learner from files
     demo          the program that `make demo` runs
     commands      the commands of `train-manager`
     cli           the command line `train-manager`
