@@ -98,7 +98,7 @@ def test_the_stages_that_run_are_those_of_the_map_in_its_order(ran: tuple[Opened
 
 
 def test_each_stage_owns_the_fixtures_that_the_map_gives_it(ran: tuple[Opened, Recorder]) -> None:
-    not_asked_for = {"last_batch", "example_index", "data_seconds"}  # lazy
+    not_asked_for = {"last_batch", "example_index", "data_seconds", "loss_parts"}  # lazy
 
     assert ran[1].born == {path: fixtures - not_asked_for for path, fixtures in parsed(MAP).items()}
 

@@ -59,7 +59,9 @@ class Kinds(Extension):
         self.seen: set[str] = set()
         self.wrong: dict[str, Any] = {}
 
-    def post_train_step_batch(self, last_batch: Any, example_index: Any, data_seconds: Any) -> None: ...
+    def post_train_step_batch(
+        self, last_batch: Any, example_index: Any, data_seconds: Any, loss_parts: Any
+    ) -> None: ...
 
     def post_stage(self, stage: Scope, fixtures: types.Fixtures, train_manager: Any, extensible: Any) -> None:
         alive = {**fixtures, "stage": stage, "fixtures": fixtures}

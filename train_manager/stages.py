@@ -26,7 +26,8 @@ with staged("run"):                              # model, phase_name, epoch_num,
                         with staged("save_checkpoint"):           # checkpoint_saved
                             a hook may save a checkpoint, and then modifies checkpoint_saved
                     with staged("train_step_batch"):  # batch, batch_num, datasource_name, update_begins, update_ends,
-                                                      # losses; lazy: last_batch, example_index, data_seconds
+                                                      # losses; lazy: last_batch, example_index, data_seconds,
+                                                      # loss_parts
                         inputs, targets = unpack_batch(...)               # of train_step_batch
                         true_batch_size = get_true_batch_size(...)        # of train_step_batch
                         global_batch_size = true_batch_size               # of train_step_batch

@@ -130,6 +130,7 @@ FIXTURES: Final = {
     "update_begins": FixtureType("bool", "whether this batch is the first of the optimizer's step"),
     "update_ends": FixtureType("bool", "whether the optimizer steps after this batch"),
     "losses": FixtureType("Losses", "the loss terms by name: `add_loss`, `report_loss`, `WeightedLosses`"),
+    "loss_parts": FixtureType("dict[str, Loss]", "the same with weights and graphs; kept only if a hook asks"),
     "last_batch": FixtureType("bool", "whether the batch is the last of its epoch; looks one batch ahead"),
     "data_seconds": FixtureType("float", "the seconds of waiting for the batch; measured only if a hook asks"),
     "example_index": FixtureType("Any", "the index of each example, if the data has one"),

@@ -108,6 +108,7 @@ FIXTURES_OF_A_BATCH = frozenset(
         "inputs",
         "last_batch",
         "loss",
+        "loss_parts",
         "losses",
         "model",
         "prediction",

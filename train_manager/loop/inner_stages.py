@@ -10,7 +10,7 @@ from typing import cast
 from torch import Tensor
 from torch.optim import Optimizer
 
-from train_manager.core.decorators import overridable
+from train_manager.core.decorators import fixture, overridable
 from train_manager.core.outcome import SkipStage
 from train_manager.loop.closed_stages import ClosedStages
 from train_manager.loop.interface import Model
@@ -110,6 +110,9 @@ class InnerStages(ClosedStages[Model]):
         # (activation checkpoints). Terms that these add must not count a second time, so `own` rests.
         own = step.own = OwnLosses(self._losses_of(step), is_resting=lambda: not open_stages.keys().isdisjoint(INNER))
         self._collector.losses = own
+        region = self._setup.region
+        if region is not None and region.keeps_parts:
+            self._losses_of(step).parts = {}
         try:
             yield
         finally:
@@ -121,6 +124,11 @@ class InnerStages(ClosedStages[Model]):
         # The cell has an owner once a hook has asked for the fixture; the hook may then have modified it.
         has_owner = self._store.cells["losses"].owner is not None
         return cast(Losses, self._store.cells["losses"].value) if has_owner else step.losses
+
+    @fixture("train_step_batch")
+    def loss_parts(self) -> dict[str, Tensor]:
+        """The loss terms by name, weighted and with their graphs; kept only where a hook or provider names it."""
+        return self._losses_of(self._progress.step).required_parts()
 
     def _train_model_forward(self) -> None:
         step = self._progress.step

@@ -148,9 +148,9 @@ HELD: Final = (
 FOR_AUTHORS: Final = frozenset(
     (
         *("add_finding", "call_by_name", "closure", "decide", "probe", "replace_parameters", "stop_from_outside"),
-        *("batch_num", "data_seconds", "datasource_name", "example_index", "last_batch", "losses_by_optimizer"),
-        *("brought_by", "entered_by", "first_step", "objective", "paused_extensions", "progress", "ranks"),
-        *("resumed_stages", "step_limit", "train_dir_number"),
+        *("batch_num", "data_seconds", "datasource_name", "example_index", "last_batch", "loss_parts"),
+        *("brought_by", "entered_by", "first_step", "losses_by_optimizer", "objective", "paused_extensions"),
+        *("progress", "ranks", "resumed_stages", "step_limit", "train_dir_number"),
     )
 )
 """Names that only authors of extensions need: ``dir`` leaves them out; docs/reference/api/for_authors.md has them."""

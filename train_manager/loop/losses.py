@@ -41,9 +41,12 @@ class Losses(dict[str, Tensor]):
     Attributes:
         added: the sum of the terms that ``add_loss`` has added; None if there is none.
         of_forward: the names of the terms that were collected in a forward pass.
+        parts: the terms as they are in the loss: multiplied by their weights, and with their graphs. None if nothing
+            asks for the fixture ``loss_parts``, so that no graph is kept.
     """
 
     added: Tensor | None = None
+    parts: dict[str, Tensor] | None = None
     of_forward: frozenset[str] = frozenset()  # frozen: a default of the class must not change for all objects
     _collector: Collector | None = None  # while a `with` block is open
 
@@ -60,18 +63,41 @@ class Losses(dict[str, Tensor]):
         """Forget the terms of the last forward pass, as another forward pass of the same batch begins."""
         for name in self.of_forward:
             self.pop(name, None)
+            if self.parts is not None:
+                self.parts.pop(name, None)
         self.added, self.of_forward = None, frozenset()
 
     def add(self, name: str, value: Tensor) -> None:
         """Add a scalar to the loss, and keep it under a name."""
         self.added = value if self.added is None else self.added + value
         self.collect(name, value)
+        self.keep_part(name, value)
 
     def collect(self, name: str, value: Tensor) -> None:
         """Keep a scalar under a name; if a term of the forward pass has this name, add the scalar to it."""
         # A term that train_batch has added itself (OwnLosses) may have the name too: it is replaced.
         self[name] = self[name] + value if name in self.of_forward else value
         self.of_forward |= {name}
+
+    def keep_part(self, name: str, value: Tensor, weight: float | Tensor | None = None) -> None:
+        """Keep a scalar with its graph, times its weight in the loss, if the parts are asked for and it has a graph."""
+        if self.parts is not None and value.requires_grad:
+            part = value if weight is None else weight * value
+            self.parts[name] = self.parts[name] + part if name in self.parts else part
+
+    def required_parts(self) -> dict[str, Tensor]:
+        """Return the parts.
+
+        Raises:
+            InputError: nothing has asked for them before the forward pass, so they were not kept.
+        """
+        if self.parts is None:
+            raise InputError(
+                "loss_parts was not kept: no hook or provider of a training batch names it",
+                name="loss_parts",
+                cure="name it as a parameter: def pre_train_backward(self, loss_parts): ...",
+            )
+        return self.parts
 
     def total(self, loss: Tensor | None) -> Tensor:
         """Return the loss to train on: the loss of the loss function, plus all that was added.
@@ -100,6 +126,7 @@ class Collecting(Protocol):
 
     def add(self, name: str, value: Tensor) -> None: ...
     def collect(self, name: str, value: Tensor) -> None: ...
+    def keep_part(self, name: str, value: Tensor, weight: float | Tensor | None = None) -> None: ...
 
 
 @final
@@ -165,19 +192,22 @@ def add_loss(value: Tensor, name: str | None = None) -> None:
     losses.add("added" if name is None else name, _mean(value, "add_loss"))
 
 
-def report_loss(value: Tensor, name: str) -> None:
+def report_loss(value: Tensor, name: str, weight: float | Tensor | None = None) -> None:
     """Name a loss term that the loss function has in its sum already, so that the term gets a curve.
 
     Args:
         value: a tensor; if it is not a scalar, its mean is reported.
         name: the name of its curve.
+        weight: the factor of the term in the sum, for the fixture ``loss_parts``; None for 1. The curve is without it.
 
     Raises:
         InputError: ``value`` is not a tensor of floating point numbers.
     """
     losses = _current_losses()
     if losses is not None:
-        losses.collect(name, _mean(value, "report_loss").detach())
+        mean = _mean(value, "report_loss")
+        losses.collect(name, mean.detach())
+        losses.keep_part(name, mean, weight)
 
 
 @recorded
@@ -197,7 +227,7 @@ class WeightedLosses(nn.Module):
 
     If the targets are a dict that lacks a head, the loss of this head is called with its prediction alone: a penalty on
     a hidden layer, for example. Targets that are not a dict are those of every head. In a run, the fixture
-    ``losses`` has the loss of each head by name, without its weight.
+    ``losses`` has the loss of each head by name, without its weight, and ``loss_parts`` with it.
 
     Args:
         losses: name of the head -> its loss function, of weight 1, or a pair of a function and its weight.
@@ -240,7 +270,7 @@ class WeightedLosses(nn.Module):
                 term = function(prediction[name], targets[name])
             else:
                 term = function(prediction[name])
-            report_loss(term, name)
+            report_loss(term, name, self.weights[name])
             weighted.append(self.weights[name] * term)
         return functools.reduce(operator.add, weighted)  # sum() would add the first term to 0: one kernel more on a GPU
 

@@ -84,12 +84,18 @@ class OwnLosses:
         """Keep a scalar for the next update, and give it a curve; without a graph (``no_grad``) it has a curve only."""
         if value.requires_grad and not self._is_resting():
             self.waiting[name] = self.waiting[name] + value if name in self.waiting else value
+            self.keep_part(name, value)
         self.collect(name, value)
 
     def collect(self, name: str, value: Tensor) -> None:
         """Give a scalar a curve."""
         if name not in self._losses.of_forward and not self._is_resting():
             self._losses[name] = self._step_means.add(name, value)
+
+    def keep_part(self, name: str, value: Tensor, weight: float | Tensor | None = None) -> None:
+        """Keep a scalar with its graph, times its weight in the loss, if the parts are asked for and it has a graph."""
+        if not self._is_resting():
+            self._losses.keep_part(name, value, weight)
 
     def take(self, loss: Tensor) -> Tensor:
         """Return the sum of a loss and of all that waits."""

@@ -1,0 +1,195 @@
+"""The fixture ``loss_parts``: the terms of the loss, weighted and with their graphs."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import SGD
+
+from tests.training import At, Values
+from train_manager import Extension, InputError, TrainManager, WeightedLosses, add_loss
+from train_manager.loop.losses import Losses, report_loss
+from train_manager.testing import tiny_manager
+
+X, Y = torch.ones(4, 1), torch.zeros(4, 1)
+
+
+class Heads(nn.Module):
+    """Returns its weight, which is 2, for two heads, and adds the square of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        add_loss(self.weight.square(), "penalty")
+        return {"near": self.weight * inputs, "far": self.weight * inputs}
+
+
+def weighted_losses() -> WeightedLosses:
+    return WeightedLosses({"near": (F.mse_loss, 0.5), "far": (F.l1_loss, 10.0)})
+
+
+def trained(*extensions: Any, kind: type[TrainManager] = TrainManager, loss: Any = None, steps: int = 1) -> Any:
+    """Train for some batches: mse is 4, l1 is 2, the penalty is 4."""
+    torch.manual_seed(0)
+    optimizer = lambda parameters: SGD(parameters, lr=0.01)  # noqa: E731
+    loss = loss or weighted_losses()
+    tm = kind(model=Heads(), loss=loss, optimizer=optimizer, train_data=[(X, Y)] * steps, extensions=[*extensions])
+    tm.train()
+    return tm
+
+
+def values(parts: dict[str, Tensor]) -> dict[str, float]:
+    return {name: part.item() for name, part in parts.items()}
+
+
+class Parts(Extension):
+    """Keeps the values of the parts at each backward pass, and the gradient of each."""
+
+    def __init__(self) -> None:
+        self.values: list[dict[str, float]] = []
+        self.gradients: dict[str, float] = {}
+        self.alive: list[weakref.ref[Tensor]] = []
+
+    def pre_train_backward(self, model: Heads, loss_parts: dict[str, Tensor]) -> None:
+        self.values.append(values(loss_parts))
+        self.alive += [weakref.ref(part) for part in loss_parts.values()]
+        for name, part in loss_parts.items():
+            (gradient,) = torch.autograd.grad(part, model.weight, retain_graph=True)
+            self.gradients[name] = gradient.item()
+
+
+def test_the_parts_are_weighted_and_sum_up_to_the_loss() -> None:
+    loss = Values("post_train_step_batch", "loss")
+
+    trained(parts := Parts(), loss)
+
+    assert parts.values == [{"penalty": 4.0, "near": 2.0, "far": 20.0}]
+    assert [value.item() for value in loss.seen] == [26.0]
+
+
+def test_the_parts_have_their_graphs() -> None:
+    trained(parts := Parts())
+
+    assert parts.gradients == {"penalty": 4.0, "near": 2.0, "far": 10.0}
+
+
+def test_the_losses_by_name_keep_their_values_without_weight_and_graph() -> None:
+    losses = Values("post_train_step_batch", "losses")
+
+    trained(Parts(), losses)
+
+    assert values(losses.seen[0]) == {"penalty": 4.0, "near": 4.0, "far": 2.0}
+    assert not losses.seen[0]["far"].requires_grad
+
+
+def test_a_weight_that_changes_within_a_training_is_the_weight_of_its_batches() -> None:
+    loss = weighted_losses()
+    change = At("post_train_step_batch", lambda: loss.weights.update(near=0.0))
+
+    trained(parts := Parts(), change, loss=loss, steps=2)
+
+    assert [batch["near"] for batch in parts.values] == [2.0, 0.0]
+
+
+def test_a_reported_loss_has_the_weight_that_it_is_given() -> None:
+    def loss(prediction: dict[str, Tensor], targets: Tensor) -> Tensor:
+        near, far = F.mse_loss(prediction["near"], targets), F.l1_loss(prediction["far"], targets)
+        report_loss(near, "near")
+        report_loss(far, "far", weight=3.0)
+        return near + 3.0 * far
+
+    trained(parts := Parts(), loss=loss)
+
+    assert parts.values == [{"penalty": 4.0, "near": 4.0, "far": 6.0}]
+
+
+def test_a_term_without_a_graph_is_no_part() -> None:
+    def loss(prediction: dict[str, Tensor], targets: Tensor) -> Tensor:
+        report_loss(torch.tensor(7.0), "constant")
+        return F.mse_loss(prediction["near"], targets)
+
+    trained(parts := Parts(), loss=loss)
+
+    assert parts.values == [{"penalty": 4.0}]
+
+
+def test_a_hook_after_the_step_may_ask_too() -> None:
+    sums = Values("post_train_step_batch", "loss_parts")
+
+    trained(sums, steps=2)
+
+    assert [sorted(parts) for parts in sums.seen] == [["far", "near", "penalty"]] * 2
+
+
+def test_a_training_with_parts_has_the_same_weights() -> None:
+    assert torch.equal(trained(Parts(), steps=5).model.weight, trained(steps=5).model.weight)
+
+
+def test_no_part_outlives_its_batch() -> None:
+    trained(parts := Parts(), steps=3)
+
+    assert [part() for part in parts.alive] == [None] * 9
+
+
+def test_parts_that_nothing_names_are_an_error() -> None:
+    with pytest.raises(InputError) as caught:
+        trained(At("post_train_step_batch", lambda fixtures: fixtures["loss_parts"]))
+
+    assert str(caught.value) == (
+        "loss_parts was not kept: no hook or provider of a training batch names it\n"
+        "  name it as a parameter: def pre_train_backward(self, loss_parts): ..."
+    )
+
+
+def test_a_hook_that_pauses_keeps_no_parts() -> None:
+    tm = trained(Parts(), At("post_train_step_batch", lambda fixtures: fixtures["loss_parts"]))
+
+    with pytest.raises(InputError, match="loss_parts was not kept"), tm.phase("later", without=["parts"]):
+        tm.train_epochs(1)
+
+
+def test_only_the_parts_of_the_last_of_two_forward_passes_count() -> None:
+    class Twice(TrainManager):
+        def train_batch(self) -> None:
+            self.forward()
+            self.update(self.forward())
+
+    trained(parts := Parts(), kind=Twice)
+
+    assert parts.values == [{"penalty": 4.0, "near": 2.0, "far": 20.0}]
+
+
+def test_what_an_own_train_batch_adds_is_a_part() -> None:
+    class Adds(TrainManager):
+        def train_batch(self) -> None:
+            loss = self.forward()
+            add_loss(3.0 * self.model.weight, "beside")
+            self.update(loss)
+
+    trained(parts := Parts(), kind=Adds)
+
+    assert parts.values == [{"penalty": 4.0, "near": 2.0, "far": 20.0, "beside": 6.0}]
+
+
+def test_several_terms_of_one_name_are_one_part() -> None:
+    losses = Losses()
+    losses.parts = {}
+    with losses:
+        add_loss(torch.tensor(1.0, requires_grad=True), "balance")
+        add_loss(torch.tensor(2.0, requires_grad=True), "balance")
+
+    assert values(losses.parts) == {"balance": 3.0}
+
+
+def test_the_stages_open_for_the_parts_and_explain_says_so() -> None:
+    tm = tiny_manager()
+    tm.add_extension(post_train_step_batch=lambda loss_parts: None)
+
+    assert "opened for the fixture 'loss_parts'" in tm.explain(all=True)
