@@ -39,6 +39,11 @@ class Description:
     tree: dict[str, Any] = field(default_factory=dict)
     order: Mapping[Place, int] = field(default_factory=dict)
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the file, from which the paths in it lead; for a dict the current one."""
+        return Path() if self.source == A_DICT else Path(self.source).parent
+
     @classmethod
     def read(cls, given: object, what: str) -> Description:
         """Read a TOML file, or copy a dict.
@@ -87,6 +92,9 @@ class Mistakes:
 
     def __init__(self) -> None:
         self._found: list[_Mistake] = []
+
+    def __len__(self) -> int:
+        return len(self._found)
 
     def add(
         self,

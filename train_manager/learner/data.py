@@ -1,0 +1,263 @@
+"""The datasets of a file: columns, splits, labelled shares, features and augmentations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, final
+
+from torch import Tensor
+
+from train_manager.data.interleaved import Interleaved
+from train_manager.data.rows import as_column
+from train_manager.learner.augment import Augment, read_augment
+from train_manager.learner.column_batches import ColumnBatches
+from train_manager.learner.description import Description, Mistakes
+from train_manager.learner.places import Place
+from train_manager.learner.features import Feature, read_features
+from train_manager.learner.keys import COUNT, NAMES, SHARE, TABLE, TABLES, WHOLE, Key, as_names, read_keys, read_tables
+from train_manager.learner.showing import told
+from train_manager.learner.splits import TooFewRows, split_rows
+from train_manager.learner.words import FUNCTION, Entry, read_entry
+
+KEYS: Final = {
+    "inputs": Key(NAMES, "the input columns", required=True),
+    "targets": Key(NAMES, "the columns with the truth"),
+    "split": Key(TABLE, "the share of each part; train is one of them, and their sum is 1", required=True),
+    "labelled": Key(SHARE, "the share of the training rows whose targets may be read"),
+    "features": Key(TABLES, "what is made of the inputs once, before the training"),
+    "augment": Key(TABLES, "how the inputs of each training batch are changed"),
+    "batch_size": Key(COUNT, "the rows of a batch; 32 if it is left out"),
+    "seed": Key(WHOLE, "determines the split and the orders; 0 if it is left out"),
+}
+"""The keys of a dataset, beside ``use`` and its arguments."""
+
+TOP: Final = {"dataset": Key(TABLE, "the datasets by name", required=True)}
+
+
+class Plan(NamedTuple):
+    """A dataset as its table says, before its function was called."""
+
+    name: str
+    entry: Entry
+    inputs: list[str]
+    targets: list[str]
+    split: dict[str, float]
+    labelled: float
+    features: list[Feature]
+    augment: dict[str, list[dict[str, Any]]]  # by column
+    batch_size: int
+    seed: int
+
+
+@final
+class Dataset:
+    """The columns of a dataset, with its features, and the rows of its parts.
+
+    Args:
+        plan: the table.
+        columns: all columns, as the function has returned them.
+        rows: the numbers of the rows of each part.
+        labelled: the numbers of the training rows whose targets may be read.
+    """
+
+    def __init__(self, plan: Plan, columns: dict[str, Tensor], rows: dict[str, Tensor], labelled: Tensor) -> None:
+        self.plan, self.rows, self.labelled = plan, rows, labelled
+        inputs = {name: columns[name] for name in plan.inputs}
+        for feature in plan.features:
+            inputs[feature.column] = feature.applied(inputs[feature.column], rows["train"])
+        self.inputs, self.targets = inputs, {name: columns[name] for name in plan.targets}
+
+
+@final
+class Datasets:
+    """The data of a learner; made by ``create_dataloader``.
+
+    Attributes:
+        train_data: the labelled batches of all datasets; Interleaved, if there are several.
+        eval_data: batches of the other parts: ``"test"``; of several datasets ``"digits test"``.
+        augment: the extension that changes training batches; None if no dataset has ``augment``.
+        description: the tables, as they were read.
+    """
+
+    def __init__(self, description: Description, datasets: list[Dataset]) -> None:
+        self.description, self._datasets = description, datasets
+        inputs = {name for dataset in datasets for name in dataset.inputs}
+        targets = {name for dataset in datasets for name in dataset.targets}
+        self._as_dicts = (len(inputs) > 1, len(targets) > 1)
+        self.input_names, self.target_names = sorted(inputs), sorted(targets)
+        self.train_data = _joined({d.plan.name: self._batches(d, d.labelled, shuffle=True) for d in datasets})
+        self.eval_data = {
+            name if len(datasets) == 1 else f"{d.plan.name} {name}": self._batches(d, rows)
+            for d in datasets
+            for name, rows in d.rows.items()
+            if name != "train"
+        }
+        augment = [table for column in self.input_names for table in _changes_of(column, datasets)]
+        self.augment = Augment(augment, self.input_names) if augment else None
+
+    def unlabelled(self, batch_size: int | None = None) -> ColumnBatches | Interleaved:
+        """Return batches of all training rows, without targets.
+
+        Args:
+            batch_size: the rows of a batch; None for that of the dataset.
+        """
+        return _joined(
+            {
+                d.plan.name: self._batches(d, d.rows["train"], shuffle=True, targets={}, batch_size=batch_size)
+                for d in self._datasets
+            }
+        )
+
+    def _batches(
+        self,
+        dataset: Dataset,
+        rows: Tensor,
+        *,
+        shuffle: bool = False,
+        targets: dict[str, Tensor] | None = None,
+        batch_size: int | None = None,
+    ) -> ColumnBatches:
+        plan, given = dataset.plan, dataset.targets if targets is None else targets
+        options: dict[str, Any] = {"batch_size": batch_size or plan.batch_size, "shuffle": shuffle, "seed": plan.seed}
+        return ColumnBatches(dataset.inputs, given, rows, **options, as_dicts=self._as_dicts)
+
+
+def _changes_of(column: str, datasets: list[Dataset]) -> list[dict[str, Any]]:
+    """Return the tables of ``augment`` of a column; those of its datasets are the same."""
+    return next((d.plan.augment.get(column, []) for d in datasets if column in d.inputs), [])
+
+
+def _joined(sets: dict[str, ColumnBatches]) -> ColumnBatches | Interleaved:
+    return next(iter(sets.values())) if len(sets) == 1 else Interleaved(sets)
+
+
+def create_dataloader(dataset_file: str | Path | Mapping[str, Any]) -> Datasets:
+    """Make the data that a file describes.
+
+    >>> from train_manager import recorded
+    >>> @recorded
+    ... def points(number: int):
+    ...     x = torch.rand(number, 2)
+    ...     return {"point": x, "label": (x.sum(1) > 1).long()}
+    >>> data = create_dataloader({"dataset": {"points": {
+    ...     "use": "points", "number": 40, "inputs": "point", "targets": "label",
+    ...     "split": {"train": 0.75, "test": 0.25}}}})
+    >>> len(data.train_data), list(data.eval_data)
+    (1, ['test'])
+
+    Args:
+        dataset_file: the path of a TOML file, or what such a file says as a dict.
+
+    Raises:
+        InputError: all mistakes in the file, with their lines.
+    """
+    description, mistakes = Description.read(dataset_file, "the dataset file"), Mistakes()
+    top = read_keys(description, (), description.tree, TOP, mistakes)
+    tables = read_tables(description, ("dataset",), top.get("dataset", {}), mistakes)
+    plans = [_read_plan(description, name, table, mistakes) for name, table in tables]
+    _check_augment(description, [plan for plan in plans if plan is not None], mistakes)
+    mistakes.raise_all()
+    made = [_made(description, plan, mistakes) for plan in plans if plan is not None]
+    mistakes.raise_all()
+    return Datasets(description, [dataset for dataset in made if dataset is not None])
+
+
+def _read_plan(description: Description, name: str, table: Mapping[str, Any], mistakes: Mistakes) -> Plan | None:
+    path = ("dataset", name)
+    entry = read_entry(description, path, table, FUNCTION, mistakes, keys=KEYS)
+    found = read_keys(description, path, table, KEYS, mistakes, has_arguments=True)
+    _check_split(description, (*path, "split"), found.get("split", {}), mistakes)
+    inputs = as_names(found.get("inputs", []))
+    features = read_features(description, (*path, "features"), found.get("features", []), inputs, mistakes)
+    read_augment(description, (*path, "augment"), found.get("augment", []), inputs, mistakes)
+    if entry is None or len(mistakes):
+        return None
+    targets, labelled = as_names(found.get("targets", [])), float(found.get("labelled", 1.0))
+    options = found.get("batch_size", 32), found.get("seed", 0)
+    augment = {column: [t for t in found.get("augment", []) if t.get("of", inputs[0]) == column] for column in inputs}
+    return Plan(name, entry, inputs, targets, found["split"], labelled, features, augment, *options)
+
+
+def _check_augment(description: Description, plans: list[Plan], mistakes: Mistakes) -> None:
+    """Refuse datasets that change the same column differently: a model has one form of it."""
+    first: dict[str, Plan] = {}
+    for plan in plans:
+        for column, tables in plan.augment.items():
+            other = first.setdefault(column, plan)
+            if _without_of(tables) != _without_of(other.augment[column]):
+                what = f"changes {column} otherwise than dataset.{other.name} does"
+                mistakes.add(description, ("dataset", plan.name, "augment"), what, cure="write the same list in both")
+
+
+def _without_of(tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in table.items() if key != "of"} for table in tables]
+
+
+def _check_split(description: Description, path: Place, split: Mapping[str, Any], mistakes: Mistakes) -> None:
+    unfit = [name for name, share in split.items() if not SHARE.fits(share)]
+    for name in unfit:
+        mistakes.add(description, (*path, name), f"must be {SHARE.words}, but is {told(split[name])}")
+    if split and "train" not in split:
+        mistakes.add(description, path, "lacks train, the share of the rows that are trained on")
+    elif split and not unfit and abs(sum(split.values()) - 1) > 1e-6:
+        mistakes.add(description, path, f"has the sum {sum(split.values()):g}, but must have 1")
+
+
+# ---- after the functions were called ---------------------------------------------------------------------------------
+
+
+def _made(description: Description, plan: Plan, mistakes: Mistakes) -> Dataset | None:
+    columns = _columns(description, plan, mistakes)
+    if columns is None:
+        return None
+    labels = _labels(columns, plan.targets)
+    path = ("dataset", plan.name)
+    try:
+        rows = split_rows(labels, len(next(iter(columns.values()))), plan.split, plan.seed)
+    except TooFewRows as error:
+        mistakes.add(description, (*path, "split"), f"cannot be made: {error}")
+        return None
+    labelled, train = rows["train"], rows["train"]
+    if plan.labelled < 1:
+        shares = {"the labelled part": plan.labelled, "the rest": 1 - plan.labelled}
+        try:
+            chosen = split_rows(None if labels is None else labels[train], len(train), shares, plan.seed)
+        except TooFewRows as error:
+            mistakes.add(description, (*path, "labelled"), f"cannot be chosen: {error}")
+            return None
+        labelled = train[chosen["the labelled part"]]
+    return Dataset(plan, columns, rows, labelled)
+
+
+def _columns(description: Description, plan: Plan, mistakes: Mistakes) -> dict[str, Tensor] | None:
+    """Return the columns that are inputs or targets, as the function of the dataset returns them."""
+    path, before = ("dataset", plan.name), len(mistakes)
+    given = plan.entry.thing(**plan.entry.arguments)
+    if not isinstance(given, Mapping) or not given:
+        what = f"{plan.entry.word} must return a dict of columns, but returned {type(given).__name__}"
+        mistakes.add(description, (*path, "use"), what)
+        return None
+    columns = {}
+    for key, names in (("inputs", plan.inputs), ("targets", plan.targets)):
+        for name in names:
+            if name not in given:
+                what = f"{name!r:.60} is not a column of {plan.entry.word}"
+                mistakes.add(description, (*path, key), what, nearest_of=map(str, given), name=name)
+            elif not isinstance(column := as_column(given[name]), Tensor):
+                mistakes.add(description, (*path, key), f"{name!r:.60} has texts or objects, but must have numbers")
+            else:
+                columns[name] = column
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        mistakes.add(description, (*path, "use"), f"{plan.entry.word} returned columns of different lengths: {shown}")
+    return columns if len(mistakes) == before else None
+
+
+def _labels(columns: Mapping[str, Tensor], targets: list[str]) -> Tensor | None:
+    """Return the targets whose shares all parts have: the first column of whole numbers."""
+    for name in targets:
+        if not columns[name].is_floating_point() and columns[name].dim() == 1:
+            return columns[name]
+    return None

@@ -1,0 +1,40 @@
+"""The predictions of an evaluation, with what they were compared to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor
+
+Metric = Callable[[Tensor, Tensor], Any]
+"""A function of predictions and truth that returns a number, or one for each example."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """What an evaluation has found, with all that it takes to do it again for another form of the model.
+
+    Attributes:
+        predictions: a row for each example.
+        truth: the targets of the same examples.
+        inputs: of the same examples, as the model is called with: a tensor, or a dict of tensors.
+        metrics: the numbers of the evaluation, by name.
+        functions: what computed them from predictions and truth.
+        weights: the weights that predicted: "EMA" for their moving average, or "trained".
+    """
+
+    predictions: Tensor
+    truth: Tensor
+    inputs: Any
+    metrics: Mapping[str, float]
+    functions: Sequence[Metric] = field(default_factory=tuple)
+    weights: Literal["EMA", "trained"] = "trained"
+
+
+def measured(functions: Sequence[Metric], predictions: Tensor, truth: Tensor) -> dict[str, float]:
+    """Return the metrics by the names of the functions."""
+    return {function.__name__: float(torch.as_tensor(function(predictions, truth)).double().mean()) for function in functions}

@@ -1,0 +1,187 @@
+"""The learner: a training that files describe, in the four stages of its life."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.optim import AdamW, Optimizer
+
+from train_manager.core.extensible import Extensible
+from train_manager.core.extension import Extension
+from train_manager.data.randomness import preserve_random_state
+from train_manager.extensions import Checkpoints, FreezeModules, default_extensions
+from train_manager.learner.data import Datasets
+from train_manager.learner.description import Mistakes
+from train_manager.learner.encoder import Encoder
+from train_manager.learner.model import FileModel
+from train_manager.learner.objectives import Objectives
+from train_manager.learner.options import INITIALIZERS, Options, Phase, read_options
+from train_manager.learner.tasks import loss_of_task
+from train_manager.loop.results import TrainResult
+from train_manager.manager import TrainManager
+from train_manager.telling.errors import InputError, StageError
+
+LEARNERS: Final[weakref.WeakKeyDictionary[nn.Module, Learner]] = weakref.WeakKeyDictionary()
+"""The learner of each model, by which ``eval_model`` and ``deploy_model`` find it."""
+
+
+class Learner(Extensible):
+    """A training that files describe; made by ``create_learner``.
+
+    Its stages are ``data``, ``model``, ``training`` and ``evaluation``; the run of ``tm`` is open from the first
+    training call to ``close``.
+
+    Attributes:
+        tm: the TrainManager, with everything that it has.
+        options: what the options say.
+    """
+
+    def __init__(self, data: Datasets, model: FileModel, optimizer: Optimizer, options: Options) -> None:
+        super().__init__()
+        self.options, self._data = options, data
+        with self.staged("data", {"data": data}):
+            self._check_fit(data, model)
+        with self.staged("model", {"model": model}):
+            _initialize(model, options)
+        self.tm = TrainManager(
+            model=model,
+            loss=Objectives(model.description["objective"]),
+            optimizer=optimizer,
+            train_data=data.train_data,
+            eval_data=data.eval_data,
+            eval_at=(),
+            seed=options.seed,
+            device=options.device,
+            train_dir=options.train_dir,
+            extensions=_extensions(data, options),
+        )
+        self._is_open = self._is_closed = False
+        LEARNERS[model] = self
+
+    def ss_learn(self) -> None:
+        """Train the self-supervised phases, without a label."""
+        with self._training():
+            for phase in self.options.phases:
+                self._train_phase(phase)
+
+    def train_epoch(self) -> TrainResult:
+        """Train one epoch on the labelled data.
+
+        A program that was killed and starts again makes the same calls: an epoch that a checkpoint has is not trained
+        again.
+        """
+        with self._training():
+            return self.tm.train_epochs(1)
+
+    def close(self) -> None:
+        """End the run; a learner that is closed does not train again."""
+        self.tm.close()
+        self._is_closed = True
+
+    @contextmanager
+    def evaluating(self) -> Iterator[TrainManager]:
+        """Hold the stage ``evaluation`` open, and give the TrainManager, whose extensions such as EMA take part."""
+        with self.staged("evaluation"):
+            yield self.tm
+
+    def __repr__(self) -> str:
+        return f"Learner({self.tm!r})"
+
+    # ---- training --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _training(self) -> Iterator[None]:
+        """Hold the stage ``training`` open; the first call opens the run, which stays open until ``close``."""
+        if self._is_closed:
+            what = "the learner is closed, so its run has ended"
+            raise StageError(what, name="train_epoch", cure="make another: create_learner(...); it resumes in train_dir")
+        if not self._is_open:
+            self.tm.open()
+            self._is_open = True
+        with self.staged("training"):
+            yield
+
+    def _train_phase(self, phase: Phase) -> None:
+        task = phase.task.made(Encoder(self.tm.model, phase.at), self._data.augment).to(self.tm.device or "cpu")
+        resting = [name for name in ("freeze", "augment") if name in self.tm.extensions]
+        with self.tm.phase(
+            f"{phase.task.word} at {phase.at}",
+            model=task,
+            loss=loss_of_task,
+            optimizer=_optimizer(phase),
+            train_data=self._data.unlabelled(phase.batch_size),
+            eval_data=None,
+            epochs=phase.epochs,
+            without=resting,
+        ):
+            self.tm.train()
+
+    def _check_fit(self, data: Datasets, model: FileModel) -> None:
+        """Compare the columns of the data with the inputs and objectives of the model."""
+        mistakes, tables = Mistakes(), data.description
+        for name in data.input_names:
+            if name not in model.input_names:
+                mistakes.add(tables, ("dataset",), f"give the input {name!r}, which the model does not have")
+        for name in model.input_names:
+            if name not in data.input_names:
+                mistakes.add(tables, ("dataset",), f"do not give the input {name!r} of the model")
+        mistakes.raise_all()
+
+
+def create_learner(
+    dataloader: Datasets,
+    model: FileModel,
+    optimizer: Optimizer,
+    options: str | Path | Mapping[str, Any] | None = None,
+) -> Learner:
+    """Make the learner of data and a model that files describe.
+
+    Args:
+        dataloader: the result of ``create_dataloader``.
+        model: the result of ``load_model``.
+        optimizer: an optimizer of PyTorch with the parameters of the model.
+        options: the path of a TOML file, or what such a file says as a dict.
+
+    Raises:
+        InputError: all mistakes in the options, or the data do not fit the model.
+    """
+    return Learner(dataloader, model, optimizer, read_options(options or {}, model.names))
+
+
+def _extensions(data: Datasets, options: Options) -> dict[str, Extension]:
+    found = default_extensions(files=options.train_dir is not None)
+    if "checkpoints" in found:
+        found["checkpoints"] = Checkpoints(resume=True)
+    if data.augment is not None:
+        found["augment"] = data.augment
+    if options.freeze:
+        found["freeze"] = FreezeModules(options.freeze)
+    return found | options.extensions
+
+
+def _optimizer(phase: Phase) -> Callable[[Any], Optimizer]:
+    if phase.optimizer is None:
+        return partial(AdamW, lr=1e-3)
+    return partial(phase.optimizer.thing, **phase.optimizer.arguments)
+
+
+def _initialize(model: FileModel, options: Options) -> None:
+    """Draw the weights anew, by the seed; biases become 0, and the vectors of norms stay."""
+    if options.initialize is None:
+        return
+    with preserve_random_state():
+        if options.seed is not None:
+            torch.manual_seed(options.seed)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.dim() > 1:
+                    INITIALIZERS[options.initialize](parameter)
+                elif name.endswith("bias"):
+                    parameter.zero_()

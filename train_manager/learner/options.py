@@ -1,0 +1,127 @@
+"""The options of a learner: a file or a dict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from torch import nn
+
+from train_manager.core.extension import Extension
+from train_manager.learner.description import Description, Mistakes
+from train_manager.learner.keys import COUNT, NAMES, TABLE, TABLES, TEXT, WHOLE, Key, as_names, read_keys, read_tables
+from train_manager.learner.tasks import Task
+from train_manager.learner.words import EXTENSION, OPTIMIZER, Entry, Filled, Kind, read_entry
+
+INITIALIZERS: Final[dict[str, Callable[..., Any]]] = {
+    "xavier_uniform": nn.init.xavier_uniform_,
+    "xavier_normal": nn.init.xavier_normal_,
+    "kaiming_uniform": nn.init.kaiming_uniform_,
+    "kaiming_normal": nn.init.kaiming_normal_,
+    "orthogonal": nn.init.orthogonal_,
+}
+
+TASK: Final = Kind("tasks", lambda thing: isinstance(thing, type) and issubclass(thing, Task) and thing is not Task)
+
+KEYS: Final = {
+    "seed": Key(WHOLE, "determines all random numbers of the training"),
+    "train_dir": Key(TEXT, "the folder of checkpoints, metrics and records; a second start resumes there"),
+    "device": Key(TEXT, "where the training runs, as `cuda`"),
+    "initialize": Key(TEXT, f"how weights are drawn anew: {', '.join(INITIALIZERS)}"),
+    "freeze": Key(NAMES, "modules that only self-supervised phases train"),
+    "self_supervised": Key(TABLES, "the phases, one after the other"),
+    "extension": Key(TABLE, "extensions by name, each with `use` and its arguments"),
+}
+"""The keys of a learner's options."""
+
+PHASE_KEYS: Final = {
+    "at": Key(TEXT, "the module that learns", required=True),
+    "epochs": Key(COUNT, "the epochs of the phase", required=True),
+    "batch_size": Key(COUNT, "the rows of a batch; that of the dataset, if it is left out"),
+    "optimizer": Key(TABLE, "with `use` and its arguments; AdamW with a learning rate of 0.001, if it is left out"),
+}
+"""The keys of a phase, beside ``use`` and its arguments."""
+
+
+class Phase(NamedTuple):
+    """A self-supervised phase."""
+
+    task: Entry
+    at: str
+    epochs: int
+    batch_size: int | None
+    optimizer: Entry | None
+
+
+class Options(NamedTuple):
+    """What the options of a learner say."""
+
+    seed: int | None = None
+    train_dir: str | None = None
+    device: str | None = None
+    initialize: str | None = None
+    freeze: list[str] = []  # noqa: RUF012  # it is not changed
+    phases: list[Phase] = []  # noqa: RUF012
+    extensions: dict[str, Extension] = {}  # noqa: RUF012
+
+
+def read_options(given: str | Path | Mapping[str, Any], modules: list[str]) -> Options:
+    """Read the options of a learner.
+
+    Args:
+        given: the path of a TOML file, or what such a file says as a dict.
+        modules: the modules of the model.
+
+    Raises:
+        InputError: all mistakes in it.
+    """
+    description, mistakes = Description.read(given, "the options of the learner"), Mistakes()
+    found = read_keys(description, (), description.tree, KEYS, mistakes)
+    _check_word(description, "initialize", found.get("initialize"), INITIALIZERS, mistakes)
+    freeze = as_names(found.get("freeze", []))
+    for name in freeze:
+        _check_module(description, ("freeze",), name, modules, mistakes)
+    phases = [
+        _read_phase(description, index, table, modules, mistakes)
+        for index, table in enumerate(found.get("self_supervised", []))
+    ]
+    tables = read_tables(description, ("extension",), found.get("extension", {}), mistakes)
+    entries = {name: read_entry(description, ("extension", name), table, EXTENSION, mistakes) for name, table in tables}
+    mistakes.raise_all()
+    extensions = {name: entry.made() for name, entry in entries.items() if entry is not None}
+    plain = [found.get(name) for name in ("seed", "train_dir", "device", "initialize")]
+    return Options(*plain, freeze, [phase for phase in phases if phase is not None], extensions)
+
+
+def _read_phase(
+    description: Description, index: int, table: Mapping[str, Any], modules: list[str], mistakes: Mistakes
+) -> Phase | None:
+    path = ("self_supervised", index)
+    found = read_keys(description, path, table, PHASE_KEYS, mistakes, has_arguments=True)
+    task = read_entry(description, path, table, TASK, mistakes, keys=PHASE_KEYS, filled=Filled(following=TASK_GIVEN))
+    _check_module(description, (*path, "at"), found.get("at"), modules, mistakes)
+    optimizer = None
+    if "optimizer" in found:
+        place, filled = (*path, "optimizer"), Filled(following=("params",))
+        optimizer = read_entry(description, place, found["optimizer"], OPTIMIZER, mistakes, filled=filled)
+    if task is None or "at" not in found or "epochs" not in found:
+        return None
+    return Phase(task, found["at"], found["epochs"], found.get("batch_size"), optimizer)
+
+
+TASK_GIVEN: Final = ("encoder", "augment")
+
+
+def _check_module(
+    description: Description, path: tuple[str | int, ...], name: Any, modules: list[str], mistakes: Mistakes
+) -> None:
+    if name is not None and name not in modules:
+        mistakes.add(description, path, f"{name!r:.60} is not a module of the model", nearest_of=modules, name=name)
+
+
+def _check_word(
+    description: Description, key: str, word: str | None, words: Mapping[str, Any], mistakes: Mistakes
+) -> None:
+    if word is not None and word not in words:
+        mistakes.add(description, (key,), f"{word!r:.60} is not known", nearest_of=words, name=word)

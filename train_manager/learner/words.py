@@ -1,0 +1,210 @@
+"""The words of a file: an entry ``use = "word"`` names a class or a function, and has its arguments beside it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from inspect import Parameter
+from typing import Any, Final, NamedTuple
+
+from torch import nn
+from torch.optim import Optimizer
+
+from train_manager.core.extension import Extension
+from train_manager.learner.argument_types import misfit
+from train_manager.learner.description import Description, Mistakes
+from train_manager.learner.places import Place
+from train_manager.learner.showing import told
+from train_manager.rebuilding.recorded import signature_of
+from train_manager.rebuilding.registry import is_recorded, named, words
+from train_manager.telling.errors import InputError
+
+
+
+
+class Kind(NamedTuple):
+    """What an entry may name.
+
+    Attributes:
+        name: in the plural, for messages.
+        fits: whether a class or a function is of this kind.
+    """
+
+    name: str
+    fits: Callable[[Any], bool]
+
+
+def is_module(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, nn.Module) and not _is_loss_class(thing)
+
+
+def _is_loss_class(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, nn.modules.loss._Loss)
+
+
+def is_function(thing: Any) -> bool:
+    return inspect.isfunction(thing) and is_recorded(thing)
+
+
+def _is_loss(thing: Any) -> bool:
+    is_of_torch = not isinstance(thing, type) and getattr(thing, "__module__", "") == "torch.nn.functional"
+    return _is_loss_class(thing) or is_function(thing) or (is_of_torch and "target" in parameters_of(thing))
+
+
+MODULE: Final = Kind("modules", is_module)
+LOSS: Final = Kind("losses", _is_loss)
+FUNCTION: Final = Kind("functions of the program that are @recorded", is_function)
+EXTENSION: Final = Kind("extensions", lambda thing: isinstance(thing, type) and issubclass(thing, Extension))
+OPTIMIZER: Final = Kind("optimizers", lambda thing: isinstance(thing, type) and issubclass(thing, Optimizer))
+
+
+class Entry(NamedTuple):
+    """A class or a function that a file names, and the arguments beside it.
+
+    Attributes:
+        description: the file.
+        path: the place in it.
+        thing: the class or the function.
+        arguments: by name.
+    """
+
+    description: Description
+    path: Place
+    thing: Any
+    arguments: dict[str, Any]
+
+    @property
+    def word(self) -> str:
+        """The name of the class or the function."""
+        return str(self.thing.__name__)
+
+    def made(self, *given: Any, **more: Any) -> Any:
+        """Call the class or the function with its arguments.
+
+        Raises:
+            InputError: it refuses them.
+        """
+        try:
+            return self.thing(*given, **more, **self.arguments)
+        except Exception as error:
+            what = f"{self.description.at(*self.path)}: {self.word} refuses its arguments: {error}"
+            raise InputError(what, name=self.word) from error
+
+
+class Filled(NamedTuple):
+    """The arguments that a file need not have.
+
+    Attributes:
+        leading: how many of the first parameters of a function are given data, and must not be in the file.
+        one_more: whether the next parameter without a default is given data, if the file does not have it.
+        following: names that may be left out, since they follow from the rest of the file.
+    """
+
+    leading: int = 0
+    one_more: bool = False
+    following: Collection[str] = ()
+
+
+def read_entry(
+    description: Description,
+    path: Place,
+    table: Any,
+    kind: Kind,
+    mistakes: Mistakes,
+    *,
+    keys: Collection[str] = (),
+    filled: Filled = Filled(),  # noqa: B008  # a NamedTuple does not change
+) -> Entry | None:
+    """Return the entry of a table; None if there is a mistake in it.
+
+    Args:
+        keys: the keys of the table that are not arguments, beside ``use``.
+    """
+    if not isinstance(table, Mapping):
+        mistakes.add(description, path, f"must be a table with use = \"...\", but is {told(table)}")
+        return None
+    if "use" not in table:
+        what = "lacks use = \"...\", the name of one of the " + kind.name
+        mistakes.add(description, path, what, nearest_of=_words_of(kind))
+        return None
+    thing = find_word(description, (*path, "use"), table["use"], kind, mistakes)
+    if thing is None:
+        return None
+    arguments = {key: value for key, value in table.items() if key != "use" and key not in keys}
+    if not _check(description, path, thing, arguments, filled, mistakes, keys):
+        return None
+    return Entry(description, path, thing, arguments)
+
+
+def find_word(description: Description, path: Place, word: Any, kind: Kind, mistakes: Mistakes) -> Any | None:
+    """Return the class or the function that a word means; None if it is a mistake."""
+    if not isinstance(word, str):
+        mistakes.add(description, path, f"must be a word in quotes, but is {told(word)}")
+        return None
+    found = named(word.rpartition(":")[2])
+    if ":" in word:
+        found = {name: thing for name, thing in found.items() if name == word}
+    fitting = {name: thing for name, thing in found.items() if kind.fits(thing)}
+    if len({id(thing) for thing in fitting.values()}) == 1:
+        return next(iter(fitting.values()))
+    if fitting:
+        mistakes.add(description, path, f"is the name of {' and of '.join(fitting)}", cure="write one of these")
+    elif found:
+        mistakes.add(description, path, f"names {', '.join(found)}, which is not one of the {kind.name}")
+    else:
+        cure = f"for one of your own, write @recorded above it and import its module first"
+        what = f"is {told(word)}, which is not known"
+        mistakes.add(description, path, what, nearest_of=_words_of(kind), name=word, cure=cure)
+    return None
+
+
+@cache
+def _known_words(kind: Kind, number: int) -> list[str]:
+    """Return the words of a kind; ``number`` is that of all words, since a program may register more."""
+    return sorted(word for word in words() if any(kind.fits(thing) for thing in named(word).values()))
+
+
+def _words_of(kind: Kind) -> list[str]:
+    return _known_words(kind, len(words()))
+
+
+def parameters_of(thing: Any) -> Mapping[str, Parameter]:
+    signature = signature_of(thing)
+    return {} if signature is None else signature.parameters
+
+
+def _check(
+    description: Description,
+    path: Place,
+    thing: Any,
+    arguments: Mapping[str, Any],
+    filled: Filled,
+    mistakes: Mistakes,
+    keys: Collection[str],
+) -> bool:
+    """Compare the arguments of an entry with the signature of what it names."""
+    parameters = parameters_of(thing)
+    leading = [] if isinstance(thing, type) else list(parameters)[: filled.leading]
+    open_names = {name: p for name, p in parameters.items() if name not in leading}
+    takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
+    before = len(mistakes)
+    for name, value in arguments.items():
+        if name in open_names:
+            what = misfit(value, thing, open_names[name])
+            if what:
+                mistakes.add(description, (*path, name), what)
+        elif name in leading or not takes_any:
+            what = f"is not an argument of {thing.__name__}"
+            mistakes.add(description, (*path, name), what, nearest_of=[*open_names, *keys])
+    lacking = [name for name, parameter in open_names.items() if _is_required(parameter) and name not in arguments]
+    is_given = filled.one_more and not isinstance(thing, type)
+    for name in lacking[is_given:]:
+        if name not in filled.following:
+            mistakes.add(description, path, f"lacks {name}, which {thing.__name__} needs")
+    return len(mistakes) == before
+
+
+def _is_required(parameter: Parameter) -> bool:
+    is_rest = parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return parameter.default is Parameter.empty and not is_rest
