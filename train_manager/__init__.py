@@ -27,6 +27,7 @@ torch are imported when they are first used. The folders and files; each imports
     extensions    everything that is not the algorithm
     tools         functions to be called before or after a training
     learner       a learner from files
+    jumpml        the learner under the names of the article that it comes from
     demo          the program that `make demo` runs
     commands      the commands of `train-manager`
     cli           the command line `train-manager`

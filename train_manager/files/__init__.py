@@ -11,5 +11,6 @@ Its files in reading order; each imports only those above it:
     train_dirs    the folder for the files of extensions, and its replacement in a repeated run
     lock          one writer in a train_dir at a time
     moves         folders that are moved out of the way, to a name that is free
+    new_folder    folders that are there as a whole or not at all
     background    writing in a thread while the run continues
 """

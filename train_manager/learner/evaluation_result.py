@@ -9,6 +9,8 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
+from train_manager.telling.errors import InputError
+
 Metric = Callable[[Tensor, Tensor], Any]
 """A function of predictions and truth that returns a number, or one for each example."""
 
@@ -36,5 +38,22 @@ class EvaluationResult:
 
 
 def measured(functions: Sequence[Metric], predictions: Tensor, truth: Tensor) -> dict[str, float]:
-    """Return the metrics by the names of the functions."""
-    return {function.__name__: float(torch.as_tensor(function(predictions, truth)).double().mean()) for function in functions}
+    """Return the metrics by the names of the functions; a number for each example counts by its mean.
+
+    Raises:
+        InputError: a function returns neither a number nor numbers.
+    """
+    return {metric_name(function): _number(function, function(predictions, truth)) for function in functions}
+
+
+def metric_name(function: Metric) -> str:
+    """Return the name of a metric: that of its function, or of its class."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _number(function: Metric, value: Any) -> float:
+    try:
+        return float(torch.as_tensor(value).double().mean())
+    except (TypeError, ValueError, RuntimeError) as error:
+        what = f"{metric_name(function)} must return a number, but returned a {type(value).__name__}"
+        raise InputError(what, name=metric_name(function), cure="return a float or a tensor") from error

@@ -1,0 +1,212 @@
+"""A folder with a trained model in several forms, and a report that compares them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor, nn
+
+from train_manager.data.randomness import preserve_random_state
+from train_manager.diagnosis.batch_leaves import leaves_of, put_together
+from train_manager.files.new_folder import new_folder, require_new
+from train_manager.learner.evaluation_result import EvaluationResult
+from train_manager.learner.report_card import Exported, report
+from train_manager.loop.model_calls import ModelCall
+from train_manager.telling.errors import InputError, did_you_mean, near
+from train_manager.tools.export_onnx import OnnxModel, export_onnx, largest_difference, require_onnx
+from train_manager.tools.extras import import_extra
+from train_manager.tools.factorize import factorize
+from train_manager.tools.quantize import quantize
+from train_manager.validation import require_number
+
+EXPORTS: Final = ("onnx", "int8", "int8_onnx", "low_rank", "low_rank_onnx")
+KEYS: Final = ("folder", "exports", "low_rank")
+BATCH: Final = 256  # examples that are predicted at once
+SHARE: Final = 0.5  # of the parameters that low rank leaves
+GIVE_PREDICT: Final = 'give what makes the predictions of the outputs: predict=lambda outputs: outputs["digit"]'
+
+
+def require_exports(config: Mapping[str, Any]) -> None:
+    """Refuse a config that ``deploy`` could not follow, before a training has taken hours.
+
+    >>> require_exports({"folder": "deployed/digits", "exports": ["onxx"]})
+    Traceback (most recent call last):
+    train_manager.InputError: exports has the unknown name 'onxx'
+      did you mean 'onnx'?
+
+    Raises:
+        InputError: a key or an export is unknown, the folder is missing or there already, or ``low_rank`` is not a
+            share.
+        ImportError: an export needs packages that are not installed; names all of them.
+    """
+    _require_known(config, KEYS, "deploy")
+    exports = config.get("exports", ())
+    if isinstance(exports, str) or not all(isinstance(name, str) for name in exports):
+        raise InputError(f"exports must be a list of names, but is {exports!r:.60}", name="exports")
+    _require_known(exports, EXPORTS, "exports")
+    folder = config.get("folder")
+    if not isinstance(folder, str | Path) or not str(folder):
+        what = f"deploy needs the path of a folder, but was given {folder!r:.60}"
+        raise InputError(what, name="folder", cure='give one that is not there yet: folder = "deployed/digits"')
+    require_new(Path(folder))
+    require_number(config.get("low_rank", SHARE), "low_rank", above=0.0, below=1.0)
+    _require_packages(exports)
+
+
+def deploy(
+    model: nn.Module,
+    result: EvaluationResult,
+    config: Mapping[str, Any],
+    *,
+    predict: Callable[[Any], Tensor] = lambda outputs: outputs,
+) -> list[Exported]:
+    """Write a trained model in several forms into a new folder, with a report that compares them.
+
+    >>> import tempfile
+    >>> model, inputs = nn.Linear(64, 10), torch.rand(8, 64)
+    >>> result = EvaluationResult(model(inputs).detach(), torch.zeros(8), inputs, metrics={"loss": 2.3})
+    >>> folder = Path(tempfile.mkdtemp()) / "digits"
+    >>> exported = deploy(model, result, {"folder": folder, "exports": ["low_rank"]})
+    >>> sorted(file.name for file in folder.iterdir())
+    ['low_rank.pt', 'model.pt', 'report.md']
+
+    The weights are always written, as ``model.pt``. The folder is there as a whole or not at all, also where the
+    process is killed. Convolutions are not made int8.
+
+    Args:
+        model: with the weights that the evaluation used; stays as it is.
+        result: of the evaluation. Each form predicts the same examples, and is measured by the same functions.
+        config: ``folder``, which must not be there; ``exports``, any of "onnx", "int8", "int8_onnx", "low_rank" and
+            "low_rank_onnx"; and ``low_rank``, the share of the parameters that is left, 0.5 if it is not given.
+        predict: what makes the predictions of the evaluation of the model's outputs.
+
+    Returns:
+        The model and its exports, in the order of ``exports``, as in the report.
+
+    Raises:
+        InputError, ImportError: as ``require_exports``, ``export_onnx``, ``quantize`` and ``factorize`` do.
+    """
+    require_exports(config)
+    exports = list(dict.fromkeys(config.get("exports", ())))
+    with preserve_random_state(), torch.no_grad(), new_folder(Path(config["folder"])) as folder:
+        plain = copy.deepcopy(model).cpu().eval()
+        forms: dict[str, nn.Module] = {"model": plain}
+        if any(name.startswith("int8") for name in exports):
+            forms["int8"] = quantize(plain)
+        if any(name.startswith("low_rank") for name in exports):
+            forms["low_rank"] = factorize(plain, config.get("low_rank", SHARE))
+        compare = _Comparison(plain, result, predict)
+        exported = [compare.model(_write(plain, folder / "model.pt", result.inputs))]
+        for name in exports:
+            form, file = _form_of(name)
+            exported.append(compare.export(forms[form], _write(forms[form], folder / file, result.inputs)))
+        text = report(Path(config["folder"]).name, result, exported)
+        (folder / "report.md").write_text(text, encoding="utf-8")
+    return exported
+
+
+@final
+class _Comparison:
+    """Measures forms of a model against it, on the examples of an evaluation."""
+
+    def __init__(self, plain: nn.Module, result: EvaluationResult, predict: Callable[[Any], Tensor]) -> None:
+        self.result, self.predict = result, predict
+        self.call = ModelCall(plain)
+        self.expected = self._outputs(plain)
+
+    def model(self, file: Path) -> Exported:
+        """Return the measures of the model itself, which must predict as in the evaluation."""
+        predicted, predictions = self._predicted(self.expected), self.result.predictions.cpu()
+        if predicted.shape != predictions.shape:
+            what = f"the model predicts {_shape(predicted)}, but its evaluation has {_shape(predictions)}"
+            raise InputError(what, name="predict", cure=GIVE_PREDICT)
+        metrics = {**self.result.metrics, **self._metrics(predicted)}
+        return self._exported(file, largest_difference([predictions], [predicted]), metrics)
+
+    def export(self, form: nn.Module, file: Path) -> Exported:
+        """Return the measures of another form of the model, or of an ONNX file."""
+        outputs = self._outputs(OnnxModel(file) if file.suffix == ".onnx" else form)
+        difference = largest_difference(_tensors(self.expected), _tensors(outputs))
+        return self._exported(file, difference, self._metrics(self._predicted(outputs)))
+
+    def _exported(self, file: Path, difference: float, metrics: dict[str, float]) -> Exported:
+        return Exported(file.name, file.stat().st_size, difference, metrics)
+
+    def _metrics(self, predicted: Tensor) -> dict[str, float]:
+        truth = self.result.truth.cpu()
+        return {metric_name(function): _number(function(predicted, truth)) for function in self.result.functions}
+
+    def _predicted(self, outputs: Sequence[Any]) -> Tensor:
+        predicted = [self.predict(one) for one in outputs]
+        if not all(isinstance(one, Tensor) for one in predicted):
+            what = f"deploy needs predictions that are a tensor, but the model returns a {type(predicted[0]).__name__}"
+            raise InputError(what, name="predict", cure=GIVE_PREDICT)
+        return torch.cat(predicted)
+
+    def _outputs(self, form: nn.Module | OnnxModel) -> list[Any]:
+        batches = _batches(self.result.inputs)
+        return [form(batch) if isinstance(form, OnnxModel) else self.call(form, batch) for batch in batches]
+
+
+def metric_name(function: Callable[..., Any]) -> str:
+    """Return the name of a metric: that of its function, or of its class."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _number(value: Any) -> float:
+    return float(torch.as_tensor(value).double().mean())  # a metric may give a number for each example
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [leaf for _, leaf in leaves_of(value)]
+
+
+def _shape(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape))
+
+
+def _batches(inputs: Any) -> Iterator[Any]:
+    leaves = {path: leaf.cpu() for path, leaf in leaves_of(inputs)}
+    for start in range(0, len(next(iter(leaves.values()))), BATCH):
+        yield put_together(inputs, {path: leaf[start : start + BATCH] for path, leaf in leaves.items()})
+
+
+def _form_of(export: str) -> tuple[str, str]:
+    """Return the form of the model that an export writes, and its file."""
+    form = export.removesuffix("onnx").removesuffix("_") or "model"
+    return form, f"{form}.onnx" if export.endswith("onnx") else f"{form}.pt"
+
+
+def _write(form: nn.Module, file: Path, inputs: Any) -> Path:
+    if file.suffix == ".onnx":
+        export_onnx(form, inputs, file)
+    else:
+        torch.save(form.state_dict(), file)
+    return file
+
+
+def _require_known(names: Mapping[str, Any] | Sequence[str], known: Sequence[str], of: str) -> None:
+    wrong = next((name for name in names if name not in known), None)
+    if wrong is not None:
+        cure = did_you_mean(near(wrong, known)) or f"the names are {', '.join(known)}"
+        raise InputError(f"{of} has the unknown name {wrong!r}", name=wrong, cure=cure)
+
+
+def _require_packages(exports: Sequence[str]) -> None:
+    needed: dict[str, Callable[[], object]] = {
+        "onnx": lambda: require_onnx("deploy"),
+        "int8": lambda: import_extra("torchao.quantization", "quantize", "deploy"),
+    }
+    missing = []
+    for part, require in needed.items():
+        if any(part in name.split("_") for name in exports):
+            try:
+                require()
+            except ImportError as error:
+                missing.append(str(error))
+    if missing:
+        raise ImportError("\n".join(missing))
