@@ -34,7 +34,7 @@ def misfit(value: Any, thing: Any, parameter: Parameter) -> str:
 
 def _hints_of(thing: Any) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(thing.__init__ if isinstance(thing, type) else thing)
+        return typing.get_type_hints(vars(thing).get("__init__", thing) if isinstance(thing, type) else thing)
     except Exception:  # names of the program that are imported for type checkers alone
         return {}
 
@@ -56,9 +56,14 @@ def _fits(value: Any, annotation: Any) -> bool:
         return _fits_tuple(value, args)
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return isinstance(value, Mapping)
-    if origin is not None and isinstance(origin, type) and issubclass(list, origin) and issubclass(origin, Sequence | list):
+    if (
+        origin is not None
+        and isinstance(origin, type)
+        and issubclass(list, origin)
+        and issubclass(origin, Sequence | list)
+    ):
         return isinstance(value, list) and all(_fits(each, args[0]) for each in value)
-    return True  # what the annotation means is not known here: the call itself finds out
+    return True
 
 
 def _fits_tuple(value: Any, args: tuple[Any, ...]) -> bool:

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, final
 
-from torch import Tensor
-
 from train_manager.core.decorators import modifies
 from train_manager.core.extension import Extension
 from train_manager.learner.description import Description, Mistakes
-from train_manager.learner.places import Place
 from train_manager.learner.features import read_column
-from train_manager.learner.words import FUNCTION, Entry, Filled, read_entry
+from train_manager.learner.places import Place
+from train_manager.learner.words import FUNCTION, Filled, read_entry
 from train_manager.rebuilding.recorded import recorded
 
 

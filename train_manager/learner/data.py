@@ -13,9 +13,9 @@ from train_manager.data.rows import as_column
 from train_manager.learner.augment import Augment, read_augment
 from train_manager.learner.column_batches import ColumnBatches
 from train_manager.learner.description import Description, Mistakes
-from train_manager.learner.places import Place
 from train_manager.learner.features import Feature, read_features
 from train_manager.learner.keys import COUNT, NAMES, SHARE, TABLE, TABLES, WHOLE, Key, as_names, read_keys, read_tables
+from train_manager.learner.places import Place
 from train_manager.learner.showing import told
 from train_manager.learner.splits import TooFewRows, split_rows
 from train_manager.learner.words import FUNCTION, Entry, read_entry
@@ -235,23 +235,27 @@ def _columns(description: Description, plan: Plan, mistakes: Mistakes) -> dict[s
     path, before = ("dataset", plan.name), len(mistakes)
     given = plan.entry.thing(**plan.entry.arguments)
     if not isinstance(given, Mapping) or not given:
-        what = f"{plan.entry.word} must return a dict of columns, but returned {type(given).__name__}"
+        what = f"is {plan.entry.word}, which must return a dict of columns, but returned a {type(given).__name__}"
         mistakes.add(description, (*path, "use"), what)
         return None
     columns = {}
     for key, names in (("inputs", plan.inputs), ("targets", plan.targets)):
         for name in names:
             if name not in given:
-                what = f"{name!r:.60} is not a column of {plan.entry.word}"
+                what = f"names {name!r:.60}, which is not a column of {plan.entry.word}"
                 mistakes.add(description, (*path, key), what, nearest_of=map(str, given), name=name)
             elif not isinstance(column := as_column(given[name]), Tensor):
-                mistakes.add(description, (*path, key), f"{name!r:.60} has texts or objects, but must have numbers")
+                mistakes.add(
+                    description, (*path, key), f"names {name!r:.60}, which has texts or objects, but must have numbers"
+                )
             else:
                 columns[name] = column
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        mistakes.add(description, (*path, "use"), f"{plan.entry.word} returned columns of different lengths: {shown}")
+        mistakes.add(
+            description, (*path, "use"), f"is {plan.entry.word}, which returned columns of different lengths: {shown}"
+        )
     return columns if len(mistakes) == before else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -13,10 +14,15 @@ from torch import Tensor, nn
 from train_manager.data.randomness import preserve_random_state
 from train_manager.diagnosis.batch_leaves import leaves_of, put_together
 from train_manager.files.new_folder import new_folder, require_new
-from train_manager.learner.evaluation_result import EvaluationResult
+from train_manager.learner.description import Description
+from train_manager.learner.evaluation import Evaluation
+from train_manager.learner.evaluation_result import EvaluationResult, measured
+from train_manager.learner.learner import LEARNERS
+from train_manager.learner.model import FileModel
 from train_manager.learner.report_card import Exported, report
 from train_manager.loop.model_calls import ModelCall
 from train_manager.telling.errors import InputError, did_you_mean, near
+from train_manager.telling.showing import short
 from train_manager.tools.export_onnx import OnnxModel, export_onnx, largest_difference, require_onnx
 from train_manager.tools.extras import import_extra
 from train_manager.tools.factorize import factorize
@@ -138,7 +144,7 @@ class _Comparison:
 
     def _metrics(self, predicted: Tensor) -> dict[str, float]:
         truth = self.result.truth.cpu()
-        return {metric_name(function): _number(function(predicted, truth)) for function in self.result.functions}
+        return measured(self.result.functions, predicted, truth)
 
     def _predicted(self, outputs: Sequence[Any]) -> Tensor:
         predicted = [self.predict(one) for one in outputs]
@@ -150,15 +156,6 @@ class _Comparison:
     def _outputs(self, form: nn.Module | OnnxModel) -> list[Any]:
         batches = _batches(self.result.inputs)
         return [form(batch) if isinstance(form, OnnxModel) else self.call(form, batch) for batch in batches]
-
-
-def metric_name(function: Callable[..., Any]) -> str:
-    """Return the name of a metric: that of its function, or of its class."""
-    return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _number(value: Any) -> float:
-    return float(torch.as_tensor(value).double().mean())  # a metric may give a number for each example
 
 
 def _tensors(value: Any) -> list[Tensor]:
@@ -210,3 +207,26 @@ def _require_packages(exports: Sequence[str]) -> None:
                 missing.append(str(error))
     if missing:
         raise ImportError("\n".join(missing))
+
+
+def deploy_model(evaluation: Evaluation, model: FileModel, config: str | Path | Mapping[str, Any]) -> list[Exported]:
+    """Hand a trained model over: a new folder with its report and exports; the run of its learner ends.
+
+    Args:
+        evaluation: the result of ``eval_model``; its first part is what the exports are measured on.
+        model: the model that was evaluated.
+        config: the path of a TOML file, or a dict, as ``deploy`` takes it.
+
+    Raises:
+        InputError, ImportError: as ``deploy`` does, or there is no evaluation.
+    """
+    if not isinstance(evaluation, Evaluation) or not evaluation:
+        what = f"deploy_model needs an evaluation, but was given {short(evaluation)}"
+        raise InputError(what, name="evaluation", cure="evaluate it first: eval_model(dataloader, model, metrics)")
+    result = next(iter(evaluation.values()))
+    learner = LEARNERS.get(model)
+    with nullcontext() if learner is None else learner.weights_of_evaluation():
+        exported = deploy(model, result, Description.read(config, "the deployment").tree, predict=result.predict)
+    if learner is not None:
+        learner.close()
+    return exported

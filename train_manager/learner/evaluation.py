@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from train_manager.learner.data import Datasets
 from train_manager.extensions import EMA
-from train_manager.learner.column_batches import ColumnBatches
+from train_manager.learner.data import Datasets
 from train_manager.learner.evaluation_result import EvaluationResult, Metric, measured
-from train_manager.learner.objectives import Objectives, truth_of, value_of
 from train_manager.learner.learner import LEARNERS
+from train_manager.learner.model import FileModel
+from train_manager.learner.objectives import truth_of
 from train_manager.manager import TrainManager
-from train_manager.telling.errors import InputError
 
 
 class Evaluation(dict[str, EvaluationResult]):
@@ -29,7 +28,7 @@ class Evaluation(dict[str, EvaluationResult]):
         return "\n".join(rows)
 
 
-def eval_model(dataloader: Datasets, model: nn.Module, metrics: Iterable[Metric]) -> Evaluation:
+def eval_model(dataloader: Datasets, model: FileModel, metrics: Iterable[Metric]) -> Evaluation:
     """Evaluate a model on all parts of the data that are not trained on, by functions of predictions and truth.
 
     Each function is called once with all predictions of a part, and all of its truth, so that a metric is not a mean
@@ -46,23 +45,27 @@ def eval_model(dataloader: Datasets, model: nn.Module, metrics: Iterable[Metric]
     functions = list(metrics)
     learner = LEARNERS.get(model)
     with nullcontext(TrainManager(model=model)) if learner is None else learner.evaluating() as tm:
+        has_average = any(isinstance(extension, EMA) for extension in tm.extensions.values())
+        weights: Literal["EMA", "trained"] = "EMA" if has_average else "trained"
         found = Evaluation()
         for name, data in dataloader.eval_data.items():
-            predicted = tm.predict(data)
-            for label, prediction, truth in _pairs(model, predicted, data):
-                metrics_of = measured(functions, prediction, truth)
-                weights = "EMA" if any(isinstance(e, EMA) for e in tm.extensions.values()) else "trained"
-                result = EvaluationResult(prediction, truth, data.all()["inputs"], metrics_of, functions, weights)
-                found[f"{name} {label}".strip()] = result
+            predicted, batch = tm.predict(data), data.all()
+            for objective, module, truth in _truths(model, batch.get("targets")):
+                prediction = predicted if module is None else predicted.get(module)
+                if prediction is not None:
+                    numbers = measured(functions, prediction, truth)
+                    result = EvaluationResult(prediction, truth, batch["inputs"], numbers, functions, weights, module)
+                    found[f"{name} {objective}".strip()] = result
     return found
 
 
-def _pairs(model: nn.Module, predicted: Any, data: ColumnBatches) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yield each prediction that the data have the truth for, with the name of its objective if there are several."""
-    targets = data.all().get("targets")
-    terms = {name: term for name, term in Objectives(model.description["objective"]).terms.items() if term.takes_targets}
+def _truths(model: FileModel, targets: Any) -> Iterator[tuple[str, str | None, Tensor]]:
+    """Yield name, module and truth of each objective that the data have the truth for.
+
+    The name is empty if there is one such objective; the module is None if there is one output.
+    """
+    terms = {name: term for name, term in model.objectives.items() if term.takes_targets}
     for name, term in terms.items():
         truth = truth_of(term, targets)
-        prediction = value_of(predicted, term.modules[0])
-        if truth is not None and prediction is not None:
-            yield (name if len(terms) > 1 else ""), prediction, truth
+        if truth is not None:
+            yield (name if len(terms) > 1 else ""), (term.modules[0] if model.has_several_outputs else None), truth

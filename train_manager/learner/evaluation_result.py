@@ -27,6 +27,7 @@ class EvaluationResult:
         metrics: the numbers of the evaluation, by name.
         functions: what computed them from predictions and truth.
         weights: the weights that predicted: "EMA" for their moving average, or "trained".
+        module: the name of the module whose output was predicted; None for the only output.
     """
 
     predictions: Tensor
@@ -35,6 +36,11 @@ class EvaluationResult:
     metrics: Mapping[str, float]
     functions: Sequence[Metric] = field(default_factory=tuple)
     weights: Literal["EMA", "trained"] = "trained"
+    module: str | None = None
+
+    def predict(self, outputs: Any) -> Any:
+        """Return the prediction that outputs of the model have."""
+        return outputs if self.module is None else outputs[self.module]
 
 
 def measured(functions: Sequence[Metric], predictions: Tensor, truth: Tensor) -> dict[str, float]:

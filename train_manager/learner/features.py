@@ -11,18 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.checkpoints.weights_file import read_weights
+from train_manager.learner import transforms  # noqa: F401  # registers its words
 from train_manager.learner.description import Description, Mistakes
 from train_manager.learner.places import Place
-from train_manager.learner import transforms  # noqa: F401  # registers its words
+from train_manager.learner.showing import told
 from train_manager.learner.words import Entry, Filled, Kind, is_function, is_module, read_entry
-
-
 
 EXAMPLES: Final = 256  # that a pretrained module is given at once
 
 
 def _is_feature(thing: Any) -> bool:
-    has_fit = isinstance(thing, type) and hasattr(thing, "fit") and callable(getattr(thing, "__call__", None))
+    has_fit = isinstance(thing, type) and hasattr(thing, "fit")
     return is_function(thing) or is_module(thing) or has_fit
 
 
@@ -70,7 +69,9 @@ class Feature:
         return None if self.weights is None else hashlib.sha256(self.weights.read_bytes()).hexdigest()
 
 
-def read_features(description: Description, path: Place, given: Any, inputs: list[str], mistakes: Mistakes) -> list[Feature]:
+def read_features(
+    description: Description, path: Place, given: Any, inputs: list[str], mistakes: Mistakes
+) -> list[Feature]:
     """Read the list ``features`` of a dataset with these input columns."""
     found = []
     for index, table in enumerate(given):
@@ -89,22 +90,22 @@ def read_column(description: Description, path: Place, table: Any, inputs: list[
     if given is None and len(inputs) == 1:
         return inputs[0]
     if given is None:
-        mistakes.add(description, path, f"lacks of = \"...\", one of the inputs {' and '.join(inputs)}")
+        mistakes.add(description, path, f'lacks of = "...", one of the inputs {" and ".join(inputs)}')
     elif given not in inputs:
-        mistakes.add(description, (*path, "of"), f"{given!r:.60} is not one of the inputs", nearest_of=inputs, name=str(given))
+        mistakes.add(
+            description, (*path, "of"), f"{given!r:.60} is not one of the inputs", nearest_of=inputs, name=str(given)
+        )
     return given if given in inputs else None
 
 
 def _read_weights_file(
     description: Description, path: Place, table: Mapping[str, Any], entry: Entry, mistakes: Mistakes
 ) -> Path | None:
-    given = table.get("weights")
+    given: Any = table.get("weights")
     if given is None and is_module(entry.thing):
-        mistakes.add(description, path, f"lacks weights = \"...\", the file with the weights of {entry.word}")
+        mistakes.add(description, path, f'lacks weights = "...", the file with the weights of {entry.word}')
     elif given is not None and not is_module(entry.thing):
-        mistakes.add(description, (*path, "weights"), f"{entry.word} is not a module, which has weights")
-    elif given is not None and not (description.folder / given).is_file():
-        mistakes.add(description, (*path, "weights"), f"there is no file {given!r:.100}")
-    elif given is not None:
-        return description.folder / given
-    return None
+        mistakes.add(description, (*path, "weights"), f"is given, but {entry.word} is not a module")
+    elif given is not None and not (isinstance(given, str) and (description.folder / given).is_file()):
+        mistakes.add(description, (*path, "weights"), f"is {told(given)}, which is not a file")
+    return None if given is None else description.folder / str(given)

@@ -31,7 +31,9 @@ def _is_whole(value: Any) -> bool:
 
 
 def _are_names(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and value != [] and all(isinstance(n, str) for n in value))
+    return isinstance(value, str) or (
+        isinstance(value, list) and value != [] and all(isinstance(n, str) for n in value)
+    )
 
 
 def _are_tables(value: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from torch.optim import AdamW, Optimizer
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
 from train_manager.data.randomness import preserve_random_state
-from train_manager.extensions import Checkpoints, FreezeModules, default_extensions
+from train_manager.extensions import EMA, Checkpoints, FreezeModules, default_extensions
 from train_manager.learner.data import Datasets
 from train_manager.learner.description import Mistakes
 from train_manager.learner.encoder import Encoder
@@ -26,7 +26,7 @@ from train_manager.learner.options import INITIALIZERS, Options, Phase, read_opt
 from train_manager.learner.tasks import loss_of_task
 from train_manager.loop.results import TrainResult
 from train_manager.manager import TrainManager
-from train_manager.telling.errors import InputError, StageError
+from train_manager.telling.errors import StageError
 
 LEARNERS: Final[weakref.WeakKeyDictionary[nn.Module, Learner]] = weakref.WeakKeyDictionary()
 """The learner of each model, by which ``eval_model`` and ``deploy_model`` find it."""
@@ -91,6 +91,13 @@ class Learner(Extensible):
         with self.staged("evaluation"):
             yield self.tm
 
+    @contextmanager
+    def weights_of_evaluation(self) -> Iterator[None]:
+        """Give the model the weights that evaluations use: the average, if there is one."""
+        ema = next((extension for extension in self.tm.extensions.values() if isinstance(extension, EMA)), None)
+        with nullcontext() if ema is None else ema.applied(self.tm.model):
+            yield
+
     def __repr__(self) -> str:
         return f"Learner({self.tm!r})"
 
@@ -101,7 +108,9 @@ class Learner(Extensible):
         """Hold the stage ``training`` open; the first call opens the run, which stays open until ``close``."""
         if self._is_closed:
             what = "the learner is closed, so its run has ended"
-            raise StageError(what, name="train_epoch", cure="make another: create_learner(...); it resumes in train_dir")
+            raise StageError(
+                what, name="train_epoch", cure="make another: create_learner(...); it resumes in train_dir"
+            )
         if not self._is_open:
             self.tm.open()
             self._is_open = True

@@ -54,8 +54,14 @@ class FileModel(nn.Module):
             self.add_module(node.name, _made(node, widths))
         self._inputs = net.inputs
         self._feeders = {name: node.feeders for name, node in net.nodes.items()}
+        self.objectives = terms
         at = [name for term in terms.values() for name in term.modules]
         self._asked = list(dict.fromkeys([*net.outputs, *at]))
+
+    @property
+    def has_several_outputs(self) -> bool:
+        """Whether the prediction is a dict."""
+        return len(self._asked) > 1
 
     def forward(self, inputs: Any) -> Any:
         """Return what the outputs give; of several, a dict by their names.
@@ -65,7 +71,7 @@ class FileModel(nn.Module):
                 is not there would feed is left out.
         """
         values = self.values_of(inputs, self._asked)
-        return next(iter(values.values())) if len(self._asked) == 1 else values
+        return next(iter(values.values())) if not self.has_several_outputs else values
 
     def values_of(self, inputs: Any, names: Collection[str]) -> dict[str, Tensor]:
         """Return what some modules give, by their names.
@@ -105,7 +111,9 @@ class FileModel(nn.Module):
             return {next(iter(self._inputs)): inputs}
         if isinstance(inputs, Mapping) and set(inputs) & set(self._inputs):
             return {name: inputs[name] for name in self._inputs if name in inputs}
-        given = f"a dict of {', '.join(map(str, inputs))}" if isinstance(inputs, Mapping) else f"a {type(inputs).__name__}"
+        given = (
+            f"a dict of {', '.join(map(str, inputs))}" if isinstance(inputs, Mapping) else f"a {type(inputs).__name__}"
+        )
         what = f"the model takes {' and '.join(self._inputs)}, but was given {given}"
         raise InputError(what, name="inputs", cure="give a dict of tensors by these names")
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from train_manager.learner import layers  # noqa: F401  # registers its words
 from train_manager.learner.description import Description, Mistakes
-from train_manager.learner.places import Place
 from train_manager.learner.keys import COUNT, NAMES, TABLE, TABLES, Form, Key, as_names, read_keys, read_tables
+from train_manager.learner.places import Place
 from train_manager.learner.showing import told
 from train_manager.learner.words import MODULE, Entry, Filled, read_entry
 
@@ -32,11 +32,19 @@ TOP: Final = {
 }
 """The keys of a model's file."""
 
-RESERVED: Final = ("description", "examples", "input_names", "leading_to", "names", "values_of")
+RESERVED: Final = (
+    "description",
+    "examples",
+    "has_several_outputs",
+    "objectives",
+    "input_names",
+    "leading_to",
+    "names",
+    "values_of",
+)
 """Attributes of a model from a file."""
 
 DTYPES: Final = {"float32": torch.float32, "int64": torch.int64}
-from train_manager.learner.showing import told
 
 
 _SHAPE: Final = Form(
@@ -99,7 +107,9 @@ def read_net(description: Description, mistakes: Mistakes) -> Net:
     outputs = as_names(top["outputs"]) if "outputs" in top else _last(nodes)
     for name in outputs:
         if name not in tables:
-            mistakes.add(description, ("outputs",), f"{name!r:.60} is not a module", nearest_of=tables, name=name)
+            mistakes.add(
+                description, ("outputs",), f"names {name!r:.60}, which is not a module", nearest_of=tables, name=name
+            )
     return Net(inputs, nodes, [name for name in outputs if name in nodes])
 
 
@@ -124,7 +134,7 @@ def _check_name(description: Description, name: str, inputs: Mapping[str, Input]
         mistakes.add(description, ("module", name), "must be a name that an attribute can have")
     elif name in inputs:
         mistakes.add(description, ("module", name), "has the name of an input")
-    elif hasattr(nn.Module, name) or name in RESERVED:
+    elif hasattr(nn.Module, name):
         mistakes.add(description, ("module", name), "has a name that every model has: give another")
 
 
@@ -139,19 +149,19 @@ def _read_node(
     feeders = as_names(found.get("from", []))
     for feeder in feeders:
         if feeder not in names:
-            what = f"{feeder!r:.60} is neither an input nor a module"
+            what = f"names {feeder!r:.60}, which is neither an input nor a module"
             mistakes.add(description, (*path, "from"), what, nearest_of=names, name=feeder)
     if is_list:
         places = [((*path, "layers", index), layer) for index, layer in enumerate(found.get("layers", []))]
     else:
         places = [(path, {key: value for key, value in table.items() if key != "from"})]
     filled = Filled(following=FOLLOWING)
-    layers = [read_entry(description, place, layer, MODULE, mistakes, filled=filled) for place, layer in places]
-    if is_list and not layers and len(mistakes) == before:
+    entries = [read_entry(description, place, layer, MODULE, mistakes, filled=filled) for place, layer in places]
+    if is_list and not entries and len(mistakes) == before:
         mistakes.add(description, (*path, "layers"), "is empty")
     if len(mistakes) > before:
         return None
-    return Node(name, feeders, [layer for layer in layers if layer is not None], is_list)
+    return Node(name, feeders, [entry for entry in entries if entry is not None], is_list)
 
 
 def _in_order(description: Description, nodes: dict[str, Node], mistakes: Mistakes) -> dict[str, Node]:

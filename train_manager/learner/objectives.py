@@ -92,7 +92,7 @@ class Objectives(nn.Module):
         if not parts:
             given = ", ".join(map(str, targets)) if isinstance(targets, Mapping) else "no targets"
             what = f"no objective can be computed: the batch has {given}"
-            raise InputError(what, name="objective", cure="name a column of this dataset: targets = \"...\"")
+            raise InputError(what, name="objective", cure='name a column of this dataset: targets = "..."')
         for name, part in parts.items():
             report_loss(part, name)
         weighted = [self.terms[name].weight * part for name, part in parts.items()]
@@ -144,18 +144,26 @@ def _read_term(
     at = [found["at"]] if "at" in found else found.get("between", [])
     if ("at" in table) == ("between" in table):
         mistakes.add(description, path, 'needs either at = "a module" or between = ["one", "another"]')
-    for module in at if modules is not None else []:
-        if module not in modules:
+    for module in at:
+        if modules is not None and module not in modules:
             key = "at" if "at" in found else "between"
-            mistakes.add(description, (*path, key), f"{module!r:.60} is not a module", nearest_of=modules, name=module)
+            mistakes.add(
+                description,
+                (*path, key),
+                f"names {module!r:.60}, which is not a module",
+                nearest_of=modules,
+                name=module,
+            )
     filled = Filled(leading=len(at), one_more=True)  # the results, and the truth
     entry = read_entry(description, path, table, LOSS, mistakes, keys=KEYS, filled=filled)
     if entry is None or len(mistakes) > before:
         return None
-    function = entry.thing(**entry.arguments) if isinstance(entry.thing, type) else partial(entry.thing, **entry.arguments)
+    function = (
+        entry.thing(**entry.arguments) if isinstance(entry.thing, type) else partial(entry.thing, **entry.arguments)
+    )
     takes_targets = len(_required(function)) > len(at)
     if "targets" in found and not takes_targets:
-        mistakes.add(description, (*path, "targets"), f"{entry.word} takes no targets")
+        mistakes.add(description, (*path, "targets"), f"is given, but {entry.word} takes no targets")
     return Term(function, at, float(found.get("weight", 1.0)), found.get("targets"), takes_targets)
 
 

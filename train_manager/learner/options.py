@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -54,16 +55,17 @@ class Phase(NamedTuple):
     optimizer: Entry | None
 
 
-class Options(NamedTuple):
+@dataclass(frozen=True)
+class Options:
     """What the options of a learner say."""
 
-    seed: int | None = None
-    train_dir: str | None = None
-    device: str | None = None
-    initialize: str | None = None
-    freeze: list[str] = []  # noqa: RUF012  # it is not changed
-    phases: list[Phase] = []  # noqa: RUF012
-    extensions: dict[str, Extension] = {}  # noqa: RUF012
+    seed: int | None
+    train_dir: str | None
+    device: str | None
+    initialize: str | None
+    freeze: list[str]
+    phases: list[Phase]
+    extensions: dict[str, Extension]
 
 
 def read_options(given: str | Path | Mapping[str, Any], modules: list[str]) -> Options:
@@ -90,8 +92,9 @@ def read_options(given: str | Path | Mapping[str, Any], modules: list[str]) -> O
     entries = {name: read_entry(description, ("extension", name), table, EXTENSION, mistakes) for name, table in tables}
     mistakes.raise_all()
     extensions = {name: entry.made() for name, entry in entries.items() if entry is not None}
-    plain = [found.get(name) for name in ("seed", "train_dir", "device", "initialize")]
-    return Options(*plain, freeze, [phase for phase in phases if phase is not None], extensions)
+    plain = {name: found.get(name) for name in ("seed", "train_dir", "device", "initialize")}
+    found_phases = [phase for phase in phases if phase is not None]
+    return Options(**plain, freeze=freeze, phases=found_phases, extensions=extensions)
 
 
 def _read_phase(
@@ -117,11 +120,13 @@ def _check_module(
     description: Description, path: tuple[str | int, ...], name: Any, modules: list[str], mistakes: Mistakes
 ) -> None:
     if name is not None and name not in modules:
-        mistakes.add(description, path, f"{name!r:.60} is not a module of the model", nearest_of=modules, name=name)
+        mistakes.add(
+            description, path, f"names {name!r:.60}, which is not a module of the model", nearest_of=modules, name=name
+        )
 
 
 def _check_word(
     description: Description, key: str, word: str | None, words: Mapping[str, Any], mistakes: Mistakes
 ) -> None:
     if word is not None and word not in words:
-        mistakes.add(description, (key,), f"{word!r:.60} is not known", nearest_of=words, name=word)
+        mistakes.add(description, (key,), f"is {word!r:.60}, which is not known", nearest_of=words, name=word)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.data.randomness import preserve_random_state
-from train_manager.learner.description import Description, Mistakes
+from train_manager.learner.description import Mistakes
 from train_manager.learner.nodes import FOLLOWING, Net, Node
 from train_manager.learner.words import Entry, parameters_of
 from train_manager.rebuilding.memory_limit import MemoryLimit
@@ -45,7 +45,11 @@ def widths_of(net: Net, largest: int, mistakes: Mistakes) -> dict[tuple[str, int
 
 
 def _try_node(
-    node: Node, fed: Sequence[Trial], limit: MemoryLimit, found: dict[tuple[str, int], dict[str, Any]], mistakes: Mistakes
+    node: Node,
+    fed: Sequence[Trial],
+    limit: MemoryLimit,
+    found: dict[tuple[str, int], dict[str, Any]],
+    mistakes: Mistakes,
 ) -> Trial | None:
     now, feeder = fed, " and ".join(node.feeders)
     for index, layer in enumerate(node.layers):

@@ -63,9 +63,7 @@ class SimCLR(Task):
         features: the width of the space in which the copies are compared.
     """
 
-    def __init__(
-        self, encoder: Encoder, augment: Augment | None, temperature: float = 0.5, features: int = 64
-    ) -> None:
+    def __init__(self, encoder: Encoder, augment: Augment | None, temperature: float = 0.5, features: int = 64) -> None:
         super().__init__(encoder, augment)
         self.temperature = temperature
         self.head = nn.Sequential(
@@ -101,7 +99,8 @@ class Masked(Task):
         is_hidden = torch.rand_like(inputs) < self.share
         filled = self.head(self.encoder(inputs.masked_fill(is_hidden, 0.0)).flatten(1))
         errors = (filled - inputs.flatten(1)).square() * is_hidden.flatten(1)
-        return errors.sum() / is_hidden.sum().clamp(min=1)
+        mean: Tensor = errors.sum() / is_hidden.sum().clamp(min=1)
+        return mean
 
 
 @recorded

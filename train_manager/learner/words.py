@@ -21,8 +21,6 @@ from train_manager.rebuilding.registry import is_recorded, named, words
 from train_manager.telling.errors import InputError
 
 
-
-
 class Kind(NamedTuple):
     """What an entry may name.
 
@@ -122,10 +120,10 @@ def read_entry(
         keys: the keys of the table that are not arguments, beside ``use``.
     """
     if not isinstance(table, Mapping):
-        mistakes.add(description, path, f"must be a table with use = \"...\", but is {told(table)}")
+        mistakes.add(description, path, f'must be a table with use = "...", but is {told(table)}')
         return None
     if "use" not in table:
-        what = "lacks use = \"...\", the name of one of the " + kind.name
+        what = 'lacks use = "...", the name of one of the ' + kind.name
         mistakes.add(description, path, what, nearest_of=_words_of(kind))
         return None
     thing = find_word(description, (*path, "use"), table["use"], kind, mistakes)
@@ -153,7 +151,7 @@ def find_word(description: Description, path: Place, word: Any, kind: Kind, mist
     elif found:
         mistakes.add(description, path, f"names {', '.join(found)}, which is not one of the {kind.name}")
     else:
-        cure = f"for one of your own, write @recorded above it and import its module first"
+        cure = "for one of your own, write @recorded above it and import its module first"
         what = f"is {told(word)}, which is not known"
         mistakes.add(description, path, what, nearest_of=_words_of(kind), name=word, cure=cure)
     return None
