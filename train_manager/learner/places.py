@@ -29,12 +29,14 @@ class UnreadableText(ValueError):
     Attributes:
         line: the line of the mistake.
         place: a key that is there twice, or nested too deep; empty if the text is not TOML.
+        open_since: the line of the bracket that is not closed until the end of the text; 0 if there is none.
     """
 
-    def __init__(self, what: str, line: int, place: Place = ()) -> None:
+    def __init__(self, what: str, line: int, place: Place = (), open_since: int = 0) -> None:
         super().__init__(what)
         self.line = line
         self.place = place
+        self.open_since = open_since
 
 
 def places(text: str) -> dict[Place, int]:
@@ -62,6 +64,7 @@ class _Scanner:
         self._text = text
         self._at = 0
         self._line = 1
+        self._brackets: list[int] = []  # the lines of those that are open
         self._headers: set[Place] = set()
         self._last: dict[Place, int] = {}  # of each array of tables, the index of its last table
 
@@ -109,20 +112,24 @@ class _Scanner:
             try:
                 return next(iter(tomllib.loads(f"{word} = 0"))) if "\\" in word else word[1:-1]
             except tomllib.TOMLDecodeError:
-                raise UnreadableText("is not TOML", self._line) from None
+                raise self._not_toml() from None
         return word[1:-1] if word[0] == "'" else word
 
     def _read_value(self, place: Place) -> None:
         if self._takes("["):
+            self._brackets.append(self._line)
             index = 0
             while not self._takes("]"):
                 self._read_value(self._note((*place, index)))
                 self._takes(",")
                 index += 1
+            self._brackets.pop()
         elif self._takes("{"):
+            self._brackets.append(self._line)
             while not self._takes("}"):
                 self._read_pair(place)
                 self._takes(",")
+            self._brackets.pop()
         else:
             self._pass(_PLAIN)
 
@@ -141,16 +148,22 @@ class _Scanner:
 
     def _expect(self, sign: str) -> None:
         if not self._takes(sign):
-            raise UnreadableText("is not TOML", self._line)
+            raise self._not_toml()
 
     def _pass(self, pattern: re.Pattern[str]) -> str:
         """Pass what matches here, and return it."""
         match = pattern.match(self._text, self._at)
         if match is None:
-            raise UnreadableText("is not TOML", self._line)
+            raise self._not_toml()
         self._at = match.end()
         self._line += match[0].count("\n")
         return match[0]
+
+    def _not_toml(self) -> UnreadableText:
+        is_at_end = self._at == len(self._text) - 1
+        return UnreadableText(
+            "is not TOML", self._line, open_since=self._brackets[0] if is_at_end and self._brackets else 0
+        )
 
     def _there_twice(self, place: Place) -> UnreadableText:
         return UnreadableText(f"is there twice, first in line {self.found[place]}", self._line, place)

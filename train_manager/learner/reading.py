@@ -52,7 +52,7 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
     except UnreadableText as error:
         if error.place:
             raise Unusable(Flaw(str(error), error.place, error.line)) from None
-        _loads(text)  # whose message says more
+        _loads(text, error.open_since)  # the message of tomllib says more
         raise Unusable(Flaw(str(error), line=error.line)) from None
     try:
         return copy_plain(_loads(text)), lines
@@ -111,21 +111,29 @@ def _not_a_file(path: Path) -> Flaw:
     return Flaw("does not exist", names=tuple(sorted(name for name in neighbours if name.endswith(".toml"))))
 
 
-def _loads(text: str) -> dict[str, Any]:
+def _loads(text: str, open_since: int = 0) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        message = str(error)
-        position = _POSITION.search(message)
-        lines = text.replace("\r\n", "\n").split("\n")
-        number = int(position[1] or len(lines)) if position else 0
-        what = _POSITION.sub("", message)
-        written = f"the line is {short(lines[number - 1].strip())}" if number else ""
-        raise Unusable(Flaw(f"is not TOML: {what[:1].lower()}{what[1:]}", line=number, cure=written)) from None
+        raise Unusable(_not_toml(text, str(error), open_since)) from None
     except ValueError:  # of Python, which reads no longer number
         raise Unusable(Flaw("has a number of more than 4300 digits")) from None
     except RecursionError:  # the program that reads the file is nested deep itself
         raise Unusable(Flaw("is nested too deep")) from None
+
+
+def _not_toml(text: str, message: str, open_since: int) -> Flaw:
+    """Return what ``tomllib`` says, with the line that it means."""
+    position = _POSITION.search(message)
+    lines = text.rstrip().split("\n")
+    number = min(int(position[1] or len(lines)), len(lines)) if position else 0
+    reason = _POSITION.sub("", message)
+    hints = [
+        f"the line is {short(lines[number - 1].strip())}" if number else "",
+        f"the bracket of line {open_since} is not closed" if open_since else "",
+    ]
+    what = f"is not TOML: {reason[:1].lower()}{reason[1:]}"
+    return Flaw(what, line=number, cure="; ".join(filter(None, hints)))
 
 
 class _Copier:

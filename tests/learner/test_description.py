@@ -1,0 +1,447 @@
+from __future__ import annotations
+
+import datetime
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rotation import share_of
+from train_manager import InputError
+from train_manager.learner import reading
+from train_manager.learner.description import (
+    SHOWN_MISTAKES,
+    Description,
+    Mistakes,
+    dotted,
+    read_all,
+    require_disjoint,
+)
+from train_manager.learner.reading import places_of
+
+DATA = """\
+[dataset.digits]
+use = "digits"
+inputs = "image"
+split = { train = 0.75, test = 0.25 }
+features = [{ use = "divide", by = 16.0 }]
+"""
+MODEL = """\
+[module.trunk]
+from = "image"
+layers = [
+    { use = "Conv2d", out_channels = 32, kernel_size = 3 },  # the first
+    { use = "ReLU" },
+]
+[objective.class]
+use = "cross_entropy"
+at = "trunk"
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two files in the folder in which the test runs."""
+    monkeypatch.chdir(tmp_path)
+    Path("data.toml").write_text(DATA)
+    Path("model.toml").write_text(MODEL)
+
+
+def message_of(given: object) -> str:
+    """Return the error of a file with this text, or of an argument that is not a text."""
+    if isinstance(given, str | bytes):
+        Path("it.toml").write_bytes(given if isinstance(given, bytes) else given.encode())
+        given = "it.toml"
+    with pytest.raises(InputError) as caught:
+        Description.read(given, "data_file")
+    return str(caught.value)
+
+
+# ---- what is read ----
+
+
+def test_a_file_is_read_with_its_lines() -> None:
+    read = Description.read("model.toml", "model_file")
+
+    assert read.source == "model.toml"
+    assert read.tree["module"]["trunk"]["layers"][1] == {"use": "ReLU"}
+    assert read.at("module", "trunk", "layers", 1) == "model.toml:5"
+
+
+def test_a_path_object_is_the_same_as_its_text() -> None:
+    assert Description.read(Path("data.toml"), "data_file").tree == Description.read("data.toml", "data_file").tree
+
+
+def test_a_key_that_is_not_there_is_at_the_table_around_it() -> None:
+    read = Description.read("model.toml", "model_file")
+
+    assert read.at("objective", "class", "weight") == "model.toml:7"
+    assert read.at("dataset") == "model.toml"
+
+
+def test_a_dict_is_copied() -> None:
+    image = [1, 8, 8]
+    given = {"inputs": {"image": image}, "since": datetime.date(2026, 1, 1), "shape": (3, 4)}
+    read = Description.read(given, "data")
+    image.append(5)
+
+    assert read.source == "the dict"
+    assert read.tree == {"inputs": {"image": [1, 8, 8]}, "since": datetime.date(2026, 1, 1), "shape": [3, 4]}
+    assert read.at("inputs", "image", 0) == "the dict: inputs.image[0]"
+
+
+def test_a_number_that_is_infinite_or_nan_is_read_as_toml_has_it() -> None:
+    assert repr(Description.read({"a": float("inf"), "b": float("nan")}, "data").tree) == "{'a': inf, 'b': nan}"
+    Path("it.toml").write_text("a = inf\nb = nan")
+
+    assert repr(Description.read("it.toml", "data_file").tree) == "{'a': inf, 'b': nan}"
+
+
+def test_a_file_of_a_windows_editor_is_read() -> None:
+    Path("it.toml").write_bytes(b"\xef\xbb\xbf" + DATA.replace("\n", "\r\n").encode())
+    read = Description.read("it.toml", "data_file")
+
+    assert (read.tree, read.at("dataset", "digits", "split")) == (
+        Description.read("data.toml", "data_file").tree,
+        "it.toml:4",
+    )
+
+
+def test_an_empty_file_is_an_empty_tree() -> None:
+    Path("it.toml").write_text("")
+
+    assert Description.read("it.toml", "data_file").tree == {}
+
+
+# ---- files that cannot be read ----
+
+
+def test_a_missing_file_is_named_with_those_that_are_there() -> None:
+    assert (
+        message_of(Path("data.tml"))
+        == """\
+data.tml has a mistake
+  data.tml  does not exist
+            did you mean 'data.toml'? known: data.toml, model.toml"""
+    )
+
+
+def test_a_missing_folder_is_named() -> None:
+    assert (
+        message_of(Path("configs/data.toml"))
+        == """\
+configs/data.toml has a mistake
+  configs/data.toml  is in a folder that does not exist"""
+    )
+
+
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
+    Path("folder").mkdir()
+
+    assert (
+        message_of(Path("folder"))
+        == """\
+folder has a mistake
+  folder  is a folder
+          give the path of a TOML file"""
+    )
+
+
+def test_a_device_is_not_read() -> None:
+    assert message_of(Path("/dev/zero")).splitlines()[1] == "  /dev/zero  is not a file"
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud800", "a" * 5000, ""])
+def test_a_path_that_the_system_refuses_is_an_input_error(path: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Description.read(path, "data_file")
+
+    assert "\0" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+    str(caught.value).encode()
+
+
+@pytest.mark.parametrize(
+    ("given", "is_"), [(3, "3"), (None, "None"), (["data.toml"], "['data.toml']"), (b"data.toml", "bytes")]
+)
+def test_an_argument_must_be_a_path_or_a_dict(given: object, is_: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Description.read(given, "data_file")
+
+    assert (
+        str(caught.value)
+        == f"""\
+data_file has a mistake
+  data_file  must be the path of a file or a dict, but is {is_}"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (
+            "a = 1\nlr 0.1\n",
+            "  it.toml:2  is not TOML: expected '=' after a key in a key/value pair\n             the line is 'lr 0.1'",
+        ),
+        ("[a]\nb = True", "  it.toml:2  is not TOML: invalid value\n             the line is 'b = True'"),
+        ("a = 1\na.b = 1", "  it.toml:2  is not TOML: cannot overwrite a value\n             the line is 'a.b = 1'"),
+        ("[x]\nlr = 1\nmomentum = 2\nlr = 3", "  it.toml:4  x.lr is there twice, first in line 2"),
+        ("\x1b[31m = 1", "  it.toml:1  is not TOML: invalid statement\n             the line is '\\x1b[31m = 1'"),
+        ("a = 1\nb = " + "[" * 100_000, f"  it.toml:2  b{'[0]' * 20} is nested deeper than 20 levels"),
+        ("a = " + "9" * 5000, "  it.toml  has a number of more than 4300 digits"),
+        ("a = 1\nb = [0, 0x" + "f" * 5000 + "]", "  it.toml:2  b[1] is a whole number of more than 64 bits"),
+        ("a = 1\nb = -9_223_372_036_854_775_809", "  it.toml:2  b is a whole number of more than 64 bits"),
+        (
+            " " * 1_000_001,
+            "  it.toml  is larger than 1 MB\n           give the name of a function that returns the data",
+        ),
+        (b"a = 1\nb = '\xff'", "  it.toml:2  is not UTF-8 text\n             save it in the encoding UTF-8"),
+        ("a = 1".encode("utf-16"), "  it.toml:1  is not UTF-8 text\n             save it in the encoding UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why_and_where(text: str | bytes, rows: str) -> None:
+    assert message_of(text) == f"it.toml has a mistake\n{rows}"
+
+
+def test_a_bracket_that_is_not_closed_is_named_by_its_line() -> None:
+    assert (
+        message_of(MODEL.replace('    { use = "ReLU" },\n]\n', '    { use = "ReLU" },\n'))
+        == """\
+it.toml has a mistake
+  it.toml:6  is not TOML: invalid value
+             the line is '[objective.class]'; the bracket of line 3 is not closed"""
+    )
+    assert message_of("a = [{ b = 1 }]\nc = [1,\n").splitlines()[1:] == [
+        "  it.toml:2  is not TOML: invalid value",
+        "             the line is 'c = [1,'; the bracket of line 2 is not closed",
+    ]
+
+
+def test_too_many_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_VALUES", 1000)
+    unfolds: list[Any] = []
+    for _ in range(15):
+        unfolds = [unfolds] * 10
+
+    assert message_of("a = [" + "1," * 1000 + "]") == "it.toml has a mistake\n  it.toml  has more than 1,000 values"
+    assert message_of({"a": unfolds}) == "the dict has a mistake\n  the dict  has more than 1,000 values"
+
+
+def test_numbers_of_64_bits_are_read() -> None:
+    Path("it.toml").write_text(f"a = {2**63 - 1}\nb = {-(2**63)}")
+
+    assert Description.read("it.toml", "data_file").tree == {"a": 2**63 - 1, "b": -(2**63)}
+
+
+# ---- dicts that cannot be used ----
+
+
+def test_all_values_of_a_dict_that_a_file_cannot_have_are_named() -> None:
+    assert (
+        message_of({"a": Path("x"), "b": [None, {3: 1}], "c": {"d e": 2**63}})
+        == """\
+the dict has 4 mistakes
+  the dict  a is an object of the class pathlib.PosixPath
+            a description has texts, numbers, true, false, dates, lists and dicts
+  the dict  b[0] is None
+            leave the key out
+  the dict  b[1] has the key 3, which is not a text
+  the dict  c.'d e' is a whole number of more than 64 bits"""
+    )
+
+
+def test_a_dict_in_itself_is_refused() -> None:
+    given: dict[str, Any] = {}
+    given["a"] = [given]
+
+    assert message_of(given) == f"the dict has a mistake\n  the dict  {'a[0].' * 10}a is nested deeper than 20 levels"
+
+
+# ---- mistakes ----
+
+
+def test_the_mistakes_of_two_files_are_raised_together_by_file_and_line() -> None:
+    data, model = read_all({"data_file": "data.toml", "model_file": "model.toml"})
+    mistakes = Mistakes()
+    mistakes.add(model, ("objective", "class", "at"), "is not a module", nearest_of=["trunck", "digit"], name="trunk")
+    mistakes.add(model, ("module", "trunk", "layers", 0, "kernel_size"), "must be odd", cure="add 1")
+    mistakes.add(data, ("dataset", "digits", "split"), "has a sum of 1.1")
+
+    with pytest.raises(InputError) as caught:
+        mistakes.raise_all()
+
+    assert (
+        str(caught.value)
+        == """\
+data.toml and model.toml have 3 mistakes
+  data.toml:4   dataset.digits.split has a sum of 1.1
+  model.toml:4  module.trunk.layers[0].kernel_size must be odd
+                add 1
+  model.toml:9  objective.class.at is not a module
+                did you mean 'trunck'? known: trunck, digit"""
+    )
+
+
+def test_mistakes_of_a_dict_are_in_its_order() -> None:
+    read = Description.read({"z": 1, "a": 2}, "data")
+    mistakes = Mistakes()
+    mistakes.add(read, ("a",), "is wrong")
+    mistakes.add(read, ("z",), "is wrong")
+    mistakes.add(read, (), "has no dataset")
+
+    with pytest.raises(InputError) as caught:
+        mistakes.raise_all()
+
+    assert str(caught.value).splitlines()[1:] == [
+        "  the dict  has no dataset",
+        "  the dict  z is wrong",
+        "  the dict  a is wrong",
+    ]
+
+
+def test_without_a_mistake_nothing_is_raised() -> None:
+    Mistakes().raise_all()
+
+
+def test_names_are_offered_up_to_a_number() -> None:
+    read = Description.read({"columm": 1}, "data")
+    mistakes = Mistakes()
+    mistakes.add(read, ("columm",), "is not a key", nearest_of=[f"column{number}" for number in range(15)])
+    mistakes.add(read, ("columm",), "is not a key", nearest_of=[])
+
+    with pytest.raises(InputError) as caught:
+        mistakes.raise_all()
+
+    known = ", ".join(f"column{number}" for number in range(12))
+    assert str(caught.value).splitlines()[2::2] == [
+        f"            did you mean 'column9'? known: {known}, ... (3 more)",
+        "            there is nothing to choose from",
+    ]
+
+
+def test_very_many_mistakes_are_counted() -> None:
+    read = Description.read({"a": 1}, "data")
+    mistakes = Mistakes()
+    for _ in range(SHOWN_MISTAKES + 7):
+        mistakes.add(read, ("a",), "is wrong")
+
+    with pytest.raises(InputError, match=r"^the dict has 107 mistakes\n(.*\n){100}  \.\.\. \(7 more\)$"):
+        mistakes.raise_all()
+
+
+def test_files_that_cannot_be_read_are_reported_together() -> None:
+    Path("model.toml").write_text("[module.trunk")
+
+    with pytest.raises(InputError) as caught:
+        read_all({"data_file": "date.toml", "model_file": "model.toml"})
+
+    assert (
+        str(caught.value)
+        == """\
+date.toml and model.toml have 2 mistakes
+  date.toml     does not exist
+                did you mean 'data.toml'? known: data.toml, model.toml
+  model.toml:1  is not TOML: expected ']' at the end of a table declaration
+                the line is '[module.trunk'"""
+    )
+
+
+def test_a_key_at_the_top_of_two_files_is_a_mistake() -> None:
+    Path("model.toml").write_text(MODEL + DATA.replace("digits]", "letters]"))
+
+    with pytest.raises(InputError) as caught:
+        read_all({"data_file": "data.toml", "model_file": "model.toml"})
+
+    assert (
+        str(caught.value)
+        == """\
+model.toml has a mistake
+  model.toml:10  dataset is in data.toml:1 too
+                 keep it in one of the two"""
+    )
+
+
+def test_files_with_keys_of_their_own_are_disjoint() -> None:
+    mistakes = Mistakes()
+    require_disjoint(read_all({"data_file": "data.toml", "model_file": "model.toml"}), mistakes)
+
+    mistakes.raise_all()
+
+
+def test_what_a_terminal_obeys_is_escaped_and_long_texts_are_cut() -> None:
+    Path("it\x1b.toml").write_text(f'"\\u001b[2J" = 1\n"{"k" * 500}" = 1\n')
+    read = Description.read("it\x1b.toml", "data_file")
+    mistakes = Mistakes()
+    for key in read.tree:
+        mistakes.add(read, (key,), "is \x1b[31m not a key\r", nearest_of=["\x1b]0;"], cure="\x07" + "x" * 500)
+
+    with pytest.raises(InputError) as caught:
+        mistakes.raise_all()
+
+    lines = str(caught.value).splitlines()
+    assert lines[0] == r"it\x1b.toml has 2 mistakes"
+    assert lines[1] == r"  it\x1b.toml:1  '\x1b[2J' is \x1b[31m not a key"
+    assert lines[2].strip() == r"known: \x1b]0;"
+    assert lines[3].strip() == r"\x07" + "x" * 296 + "..."
+    assert lines[4] == rf"  it\x1b.toml:2  {'k' * 57}... is \x1b[31m not a key"
+
+
+def test_a_path_is_written_as_in_toml() -> None:
+    assert dotted(("dataset", "a b", "features", 0, "by")) == "dataset.'a b'.features[0].by"
+
+
+# ---- damaged files ----
+
+PIECES = [
+    "[",
+    "]",
+    "{",
+    "}",
+    "=",
+    ".",
+    ",",
+    '"',
+    "'",
+    '"""',
+    "'''",
+    "#",
+    "\n",
+    "\\",
+    "\0",
+    "\x1b",
+    "é",
+    "[[",
+    "]]",
+    "1e",
+    "-",
+    "\r",
+]
+
+
+def mutated(text: str, draw: random.Random) -> bytes:
+    """Return a text after one to four changes."""
+    content = text.encode()
+    for _ in range(draw.randint(1, 4)):
+        start, end = sorted(draw.randrange(len(content) + 1) for _ in range(2))
+        end = min(end, start + draw.choice([0, 1, 5, 40]))
+        piece = draw.choice([b"", draw.choice(PIECES).encode(), draw.randbytes(2), content[start:end] * 2])
+        content = content[:start] + piece + content[end:]
+    return content
+
+
+@pytest.mark.slow
+def test_a_damaged_file_is_read_with_all_its_places_or_refused() -> None:
+    draw = random.Random(0)
+    refusals = []
+    for _ in range(share_of(3000)):
+        Path("it.toml").write_bytes(mutated(draw.choice([DATA, MODEL, DATA + MODEL]), draw))
+        try:
+            read = Description.read("it.toml", "data_file")
+        except InputError as error:
+            refusals.append(str(error))
+        else:
+            assert set(read.order) == set(places_of(read.tree))
+
+    assert "".join(refusals).replace("\n", "").isprintable()
+    assert share_of(300) < len(refusals) < share_of(2700)
