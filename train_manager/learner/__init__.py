@@ -53,7 +53,22 @@ else:
         "eval_model": "evaluation",
         "deploy_model": "deployment",
     }
+    # What checkpoints name.
+    _RECORDED = {
+        **dict.fromkeys(("divide", "noise", "shift", "Standardize"), "transforms"),
+        **dict.fromkeys(("Concatenate", "Sum"), "layers"),
+        **dict.fromkeys(("SimCLR", "Masked", "contrast", "loss_of_task"), "tasks"),
+        "Augment": "augment",
+        "Objectives": "objectives",
+        "FileModel": "model",
+        "Encoder": "encoder",
+    }
     __all__ = list(_FILES)
+
+    def import_one(name: str) -> None:
+        """Import a class or a function that a checkpoint names; do nothing with any other name."""
+        if name in _RECORDED:
+            importlib.import_module(f"{__name__}.{_RECORDED[name]}")
 
     def __getattr__(name: str) -> Any:
         if name not in _FILES:

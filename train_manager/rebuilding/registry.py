@@ -15,8 +15,9 @@ from typing import Any, Final
 from train_manager.telling.errors import CheckpointError, InputError, did_you_mean, near
 
 _REGISTERED: Final[dict[str, Any]] = {}
-# A folder of a higher layer, imported only when a file names one of its extensions.
+# Folders of higher layers, imported only when a file names something of theirs.
 _EXTENSIONS: Final = "train_manager.extensions"
+_SHIPPED: Final = (_EXTENSIONS, "train_manager.learner")
 _CURE: Final = "If you trust it, import the module that defines it, and write @recorded above it there"
 
 
@@ -57,8 +58,9 @@ def find(name: str, at: str = "") -> Any:
     Raises:
         CheckpointError: nothing is registered under it.
     """
-    if name not in _REGISTERED and name.partition(":")[0] == _EXTENSIONS:
-        importlib.import_module(_EXTENSIONS).import_one(name.partition(":")[2])
+    room, _, thing = name.partition(":")
+    if name not in _REGISTERED and room in _SHIPPED:
+        importlib.import_module(room).import_one(thing)
     known = _known()
     if name in known:
         return known[name]
