@@ -54,10 +54,11 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
             raise Unusable(Flaw(str(error), error.place, error.line)) from None
         _loads(text, error.open_since)  # the message of tomllib says more
         raise Unusable(Flaw(str(error), line=error.line)) from None
+    tree = _loads(text)
     try:
-        return copy_plain(_loads(text)), lines
+        return copy_plain(tree), lines
     except Unusable as error:
-        raise Unusable(*(flaw._replace(line=flaw.line or lines.get(flaw.place, 0)) for flaw in error.flaws)) from None
+        raise Unusable(*(flaw._replace(line=lines.get(flaw.place, 0)) for flaw in error.flaws)) from None
 
 
 def copy_plain(given: Mapping[Any, Any]) -> dict[str, Any]:
@@ -90,9 +91,8 @@ def _text_of(path: Path) -> str:
             raise Unusable(_not_a_file(path))
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character or half of a surrogate pair
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise Unusable(Flaw(f"cannot be read: {reason}")) from None
+    except OSError as error:
+        raise Unusable(Flaw(f"cannot be read: {error.strerror}")) from None
     if len(content) > LARGEST:
         raise Unusable(Flaw("is larger than 1 MB", cure="give the name of a function that returns the data"))
     try:
@@ -118,8 +118,6 @@ def _loads(text: str, open_since: int = 0) -> dict[str, Any]:
         raise Unusable(_not_toml(text, str(error), open_since)) from None
     except ValueError:  # of Python, which reads no longer number
         raise Unusable(Flaw("has a number of more than 4300 digits")) from None
-    except RecursionError:  # the program that reads the file is nested deep itself
-        raise Unusable(Flaw("is nested too deep")) from None
 
 
 def _not_toml(text: str, message: str, open_since: int) -> Flaw:
