@@ -16,8 +16,8 @@ from train_manager import learner
 from train_manager.learner.data import Datasets, create_dataloader
 from train_manager.learner.deployment import deploy_model
 from train_manager.learner.evaluation import eval_model
+from train_manager.learner.learner import made
 from train_manager.learner.model import FileModel, load_model
-from train_manager.learner.options import read_options
 
 createDataloader = create_dataloader  # noqa: N816  # the names of the article
 loadModel = load_model  # noqa: N816
@@ -39,4 +39,4 @@ def createLearner(  # noqa: N802
     learnerOptions: str | Path | Mapping[str, Any] | None = None,  # noqa: N803
 ) -> Learner:
     """Make a learner, as ``create_learner`` does."""
-    return Learner(dataloader, model, optimizer, read_options(learnerOptions or {}, model.names))
+    return made(Learner, dataloader, model, optimizer, learnerOptions)

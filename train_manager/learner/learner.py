@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import nn
@@ -63,7 +64,6 @@ class Learner(Extensible):
             extensions=_extensions(data, options),
         )
         self._is_open = self._is_closed = False
-        LEARNERS[model] = self
 
     def ss_learn(self) -> None:
         """Train the self-supervised phases, without a label."""
@@ -98,6 +98,13 @@ class Learner(Extensible):
         with nullcontext() if ema is None else ema.applied(self.tm.model):
             yield
 
+    def explain(self, about: str | Extension | None = None, *, all: bool = False, format: str = "text") -> str:
+        """Describe the four stages, and below them those of the run; with ``about`` or a format, those of the run."""
+        of_run = self.tm.explain(about, all=all, format=format)
+        if about is not None or format != "text":
+            return of_run
+        return f"{super().explain(all=True)}\n\nthe run, which is open in training and evaluation:\n{of_run}"
+
     def __repr__(self) -> str:
         return f"Learner({self.tm!r})"
 
@@ -114,7 +121,9 @@ class Learner(Extensible):
         if not self._is_open:
             self.tm.open()
             self._is_open = True
-        with self.staged("training"):
+        with self.staged("training"), warnings.catch_warnings():
+            # A program that resumes makes the calls again that its checkpoint has completed.
+            warnings.filterwarnings("ignore", r"train(_epochs)?\(1?\) has nothing to do")
             yield
 
     def _train_phase(self, phase: Phase) -> None:
@@ -141,7 +150,25 @@ class Learner(Extensible):
         for name in model.input_names:
             if name not in data.input_names:
                 mistakes.add(tables, ("dataset",), f"do not give the input {name!r} of the model")
+        _check_targets(data, model, mistakes)
         mistakes.raise_all()
+
+
+def _check_targets(data: Datasets, model: FileModel, mistakes: Mistakes) -> None:
+    """Require the column of each objective: an objective without its truth would be left out of every loss."""
+    names = data.target_names
+    for name, term in model.objectives.items():
+        path = ("objective", name)
+        if term.takes_targets and not names:
+            mistakes.add(model.source, path, "needs targets, but no dataset has any")
+        elif term.takes_targets and term.targets is None and len(names) > 1:
+            mistakes.add(model.source, path, f'lacks targets = "...", one of {", ".join(names)}')
+        elif term.takes_targets and term.targets is not None and term.targets not in names:
+            what = f"names {term.targets!r:.60}, which no dataset has among its targets"
+            mistakes.add(model.source, (*path, "targets"), what, nearest_of=names, name=term.targets)
+
+
+AnyLearner = TypeVar("AnyLearner", bound=Learner)
 
 
 def create_learner(
@@ -161,7 +188,20 @@ def create_learner(
     Raises:
         InputError: all mistakes in the options, or the data do not fit the model.
     """
-    return Learner(dataloader, model, optimizer, read_options(options or {}, model.names))
+    return made(Learner, dataloader, model, optimizer, options)
+
+
+def made(
+    kind: type[AnyLearner],
+    dataloader: Datasets,
+    model: FileModel,
+    optimizer: Optimizer,
+    options: str | Path | Mapping[str, Any] | None,
+) -> AnyLearner:
+    """Make a learner of a class, and remember it for the evaluation of its model."""
+    learner = kind(dataloader, model, optimizer, read_options(options or {}, model.names))
+    LEARNERS[model] = learner
+    return learner
 
 
 def _extensions(data: Datasets, options: Options) -> dict[str, Extension]:

@@ -49,7 +49,7 @@ class FileModel(nn.Module):
         read = Description.read(description, "the description of a model")
         net, widths, terms = _checked(read, largest, mistakes)
         mistakes.raise_all()
-        self.description = read.tree
+        self.description, self.source = read.tree, read
         for node in net.nodes.values():
             self.add_module(node.name, _made(node, widths))
         self._inputs = net.inputs
@@ -141,7 +141,9 @@ def load_model(model_file: str | Path | Mapping[str, Any], *, largest: int = LAR
     description, mistakes = Description.read(model_file, "the model file"), Mistakes()
     _checked(description, largest, mistakes)  # here, where the lines of the file are known
     mistakes.raise_all()
-    return FileModel(description.tree, largest)
+    model = FileModel(description.tree, largest)
+    model.source = description
+    return model
 
 
 def _checked(

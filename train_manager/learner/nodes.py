@@ -37,6 +37,7 @@ RESERVED: Final = (
     "examples",
     "has_several_outputs",
     "objectives",
+    "source",
     "input_names",
     "leading_to",
     "names",
