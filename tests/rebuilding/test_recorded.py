@@ -13,7 +13,7 @@ from functools import partial
 from io import StringIO
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -365,7 +365,7 @@ def test_a_module_with_the_name_of_a_token_is_written() -> None:
         {"value": Path("abc123def456")},
         {"abc123def456": "trunk"},
         {"abc123def456": {"trunk": 1}},
-        {"value": partial(scaled_loss, "abc123def456")},
+        {"value": partial(cast(Any, scaled_loss), "abc123def456")},
     ],
     ids=str,
 )
