@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from train_manager.extensions.optimization.accumulate import Accumulate as Accumulate
     from train_manager.extensions.optimization.clip_gradients import ClipGradients as ClipGradients
     from train_manager.extensions.optimization.constrain import Constrain as Constrain
+    from train_manager.extensions.optimization.distil import Distil as Distil
     from train_manager.extensions.optimization.ema import EMA as EMA
+    from train_manager.extensions.optimization.ewc import EWC as EWC
     from train_manager.extensions.optimization.freeze_modules import FreezeModules as FreezeModules
     from train_manager.extensions.optimization.lr_schedule import LRSchedule as LRSchedule
     from train_manager.extensions.optimization.mixed_precision import MixedPrecision as MixedPrecision
@@ -73,7 +75,9 @@ else:
         "Accumulate": "optimization.accumulate",
         "ClipGradients": "optimization.clip_gradients",
         "Constrain": "optimization.constrain",
+        "Distil": "optimization.distil",
         "EMA": "optimization.ema",
+        "EWC": "optimization.ewc",
         "FreezeModules": "optimization.freeze_modules",
         "LRSchedule": "optimization.lr_schedule",
         "MixedPrecision": "optimization.mixed_precision",

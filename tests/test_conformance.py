@@ -54,6 +54,12 @@ def undrawn() -> shipped.LossCurves:
     return curves
 
 
+def teacher() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+
+
 @functools.cache
 def without_changes() -> Path:
     """Return the folder of an empty repository: that of the library has a state that depends on the day."""
@@ -72,9 +78,11 @@ CASES = {
     "CodeRecord": Case(lambda: shipped.CodeRecord(folder=without_changes()), watches=True),
     "CutMix": Case(lambda: shipped.CutMix(num_classes=2)),
     "Distributed": Case(lambda: shipped.Distributed(), watches=True),
+    "Distil": Case(lambda: shipped.Distil(teacher())),
     "Deterministic": Case(lambda: shipped.Deterministic(), watches=True),
     "EarlyStopping": Case(lambda: shipped.EarlyStopping("valid/loss", patience=100), watches=True),
     "EMA": Case(lambda: shipped.EMA(decay=0.5, use_buffers=True)),
+    "EWC": Case(lambda: shipped.EWC(1.0, "first")),
     "Attribution": Case(lambda: shipped.Attribution(2), watches=True),
     "OutOfDistribution": Case(lambda: shipped.OutOfDistribution("valid"), watches=True),
     "Profile": Case(lambda: shipped.Profile(1, 2), watches=True),

@@ -5,7 +5,9 @@ Its extensions, one per file:
     Accumulate      one step of the optimizer for several batches
     ClipGradients   gradients that are at most as long as a limit
     Constrain       weights that a function keeps within bounds
+    Distil          a student that learns the answers of a teacher
     EMA             an average of the weights, for evaluation
+    EWC             a later task that is learned near the weights of an earlier one
     FreezeModules   parts of the model that are not trained
     LRSchedule      learning rates from a scheduler of torch
     MixedPrecision  the model and the loss in 16 bits

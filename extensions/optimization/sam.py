@@ -88,6 +88,7 @@ class SAM(Extension):
             computed anew, its gradients are not those of one batch, or the optimizer requires a closure.
     """
 
+    computes_loss_anew = True  # so EWC and Distil, which change the loss in a hook, refuse to train beside it
     priority = -5  # after Accumulate (-20) and MixedPrecision (-10), before ClipGradients (10)
 
     def __init__(self, rho: float = 0.05, *, optimizer: str | None = None) -> None:

@@ -275,6 +275,19 @@ class WeightedLosses(nn.Module):
         return functools.reduce(operator.add, weighted)  # sum() would add the first term to 0: one kernel more on a GPU
 
 
+def require_hooks_of_loss(train_manager: Any, asked_by: str) -> None:
+    """Refuse an extension that changes the loss beside one that computes the loss anew, without hooks, for its steps.
+
+    Raises:
+        InputError: there is such an extension, and it does not pause.
+    """
+    for name, extension in train_manager.extensions.items():
+        if getattr(extension, "computes_loss_anew", False) and name not in train_manager.paused_extensions:
+            kind = type(extension).__name__
+            what = f"{kind} computes the loss anew without hooks, so its steps would lack what {asked_by} adds to it"
+            raise InputError(what, name=name, asked_by=asked_by, cure=f"leave out {kind} or {asked_by}")
+
+
 def _function_and_weight(name: str, entry: Any) -> tuple[Callable[..., Tensor], float]:
     function, weight = entry if isinstance(entry, tuple) and len(entry) == 2 else (entry, 1.0)
     is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
