@@ -26,7 +26,7 @@ import train_manager.extensions as shipped
 from tests.host_reads import HostReads
 from tests.resuming import END, assert_resumes, comparable, differences, states_of
 from tests.rotation import in_turn
-from train_manager import Extension, InMemory, TrainManager, always, priority, scheduled, schedules
+from train_manager import Extension, InMemory, TrainManager, always, priority, report_loss, scheduled, schedules
 from train_manager.core.methods import method_names
 from train_manager.model.constraints import max_norm
 from train_manager.testing import tiny_manager
@@ -74,6 +74,7 @@ CASES = {
     "Checkpoints": Case(lambda: shipped.Checkpoints(schedules.every(1)), watches=True),
     "Checkpoints in the background": Case(lambda: shipped.Checkpoints(in_background=True), watches=True),
     "ClipGradients": Case(lambda: shipped.ClipGradients(max_norm=0.1)),
+    "CombineGradients": Case(lambda: shipped.CombineGradients(lambda matrix: matrix.mean(0))),
     "Constrain": Case(lambda: shipped.Constrain(max_norm, "1", limit=0.5)),
     "CodeRecord": Case(lambda: shipped.CodeRecord(folder=without_changes()), watches=True),
     "CutMix": Case(lambda: shipped.CutMix(num_classes=2)),
@@ -175,6 +176,14 @@ def numbered(batches: list[tuple[Tensor, Tensor]]) -> InMemory:
     return InMemory(*map(torch.cat, zip(*batches, strict=True)), batch_size=16)
 
 
+def loss_of_two_parts(prediction: Tensor, targets: Tensor) -> Tensor:
+    """Return the usual loss, of which each part is a half."""
+    loss = nn.functional.cross_entropy(prediction, targets)
+    report_loss(loss, "first", weight=0.5)
+    report_loss(loss, "second", weight=0.5)
+    return loss
+
+
 def manager(
     folder: Path | None, *extensions: Extension, kind: type[TrainManager] = TrainManager, **options: Any
 ) -> TrainManager:
@@ -190,10 +199,12 @@ def manager(
     given |= options
     if any(isinstance(one, shipped.HardExamples) for one in extensions):
         given["train_data"] = numbered(given["train_data"])
+    if any(isinstance(one, shipped.CombineGradients) for one in extensions):
+        given["loss"] = loss_of_two_parts
     if kind is TrainManager:
         return tiny_manager(*extensions, **given)
     plain = tiny_manager(**given)
-    return kind(loss=plain.loss, optimizer=plain.optimizer, extensions=list(extensions), **given)
+    return kind(**{"loss": plain.loss, "optimizer": plain.optimizer, "extensions": list(extensions), **given})
 
 
 def numbers(tm: TrainManager) -> dict[str, Tensor]:

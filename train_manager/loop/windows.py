@@ -63,7 +63,7 @@ class Window:
         """
         if self.is_modified or self.backwards != 1:
             what = f"the loss of optimizer {name!r} must be computed anew, but its gradients are not those of one loss"
-            cure = "leave out Accumulate, float16 and hooks that modify the loss"
+            cure = "leave out Accumulate, CombineGradients, float16 and hooks that modify the loss"
         elif loss_again is None:
             what = f"the loss of optimizer {name!r} must be computed anew, but it was given as a tensor"
             cure = "give a function: self.update(lambda: loss_of(model(inputs), targets))"

@@ -299,7 +299,7 @@ def test_a_closure_is_refused_in_float16() -> None:
         tiny_manager(MixedPrecision(torch.float16), optimizer=torch.optim.LBFGS).train()
     assert str(caught.value) == (
         "the loss of optimizer 'optimizer' must be computed anew, but its gradients are not those of one loss\n"
-        "  leave out Accumulate, float16 and hooks that modify the loss"
+        "  leave out Accumulate, CombineGradients, float16 and hooks that modify the loss"
     )
 
 

@@ -61,7 +61,7 @@ def test_sam_is_refused_where_the_gradients_are_not_those_of_the_batch(options: 
         gan_manager(*extensions_for(**options)).train()
     assert str(caught.value) == (
         f"the loss of optimizer {options['sam'][0]!r} must be computed anew, but its gradients are not those of one "
-        "loss\n  leave out Accumulate, float16 and hooks that modify the loss"
+        "loss\n  leave out Accumulate, CombineGradients, float16 and hooks that modify the loss"
     )
 
 

@@ -227,7 +227,7 @@ def test_a_backward_loss_that_is_not_the_loss_is_refused(other: Extension) -> No
         tiny_manager(SAM(), other).train()
     assert str(caught.value) == (
         "the loss of optimizer 'optimizer' must be computed anew, but its gradients are not those of one loss\n"
-        "  leave out Accumulate, float16 and hooks that modify the loss"
+        "  leave out Accumulate, CombineGradients, float16 and hooks that modify the loss"
     )
 
 
