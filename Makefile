@@ -10,7 +10,7 @@ PY   := $(VENV)/bin/python
 PINS := $(VENV)/constraints.txt
 OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 
-.PHONY: demo test check sinks sweeps pages real-models docs bench bench-peers chaos playground clean
+.PHONY: demo test check sinks sweeps exports pages real-models docs bench bench-peers chaos playground clean
 
 # If it is killed:  make demo RESUME=1
 demo: $(OK)
@@ -39,6 +39,13 @@ sweeps: $(OK)
 	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) optuna hydra-core || \
 	    $(PY) -m pip install -q -c $(PINS) optuna hydra-core
 	@$(RUN_TESTS) tests/docs/test_forms.py tests/examples/test_hyper_parameters.py tests/rebuilding/test_recorded.py $(ARGS)
+
+# torchao and the packages of ONNX make smaller models and files of them, which are read back; they are installed first.
+exports: $(OK)
+	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[onnx,quantize]' || \
+	    $(PY) -m pip install -q -c $(PINS) -e '.[onnx,quantize]'
+	@$(RUN_TESTS) tests/tools/test_quantize.py tests/tools/test_export_onnx.py tests/learner/test_deployment.py \
+	    tests/examples/test_smaller_models.py $(ARGS)
 
 # The buttons of the report page are pressed in the Chromium that the machine has, and axe-core looks at it.
 pages: $(OK)

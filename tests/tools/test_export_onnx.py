@@ -20,8 +20,8 @@ from train_manager.tools.factorize import factorize
 from train_manager.tools.quantize import quantize
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-needs_onnx = pytest.mark.skipif(None in map(find_spec, PACKAGES), reason="make deploy installs it")
-needs_torchao = pytest.mark.skipif(find_spec("torchao") is None, reason="make deploy installs it")
+needs_onnx = pytest.mark.skipif(None in map(find_spec, PACKAGES), reason="make exports installs it")
+needs_torchao = pytest.mark.skipif(find_spec("torchao") is None, reason="make exports installs it")
 
 CLOSE = {"rtol": 0.0, "atol": 2e-5}
 
@@ -152,7 +152,7 @@ def test_a_model_that_the_file_would_not_answer_like_is_refused(tmp_path: Path) 
         export_onnx(Remembering(), torch.ones(2, 3), tmp_path / "model.onnx")
 
     assert str(error.value) == (
-        "Remembering as an ONNX file answers by 1 otherwise at a batch of 1\n"
+        "Remembering as an ONNX file answers by 1 otherwise at a batch of 5\n"
         "  compute shapes from the inputs, as in x.flatten(1), or leave ONNX out"
     )
     assert [*tmp_path.iterdir()] == []

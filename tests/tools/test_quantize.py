@@ -14,7 +14,7 @@ from torch import nn
 from train_manager import InputError
 from train_manager.tools.quantize import quantize
 
-needs_torchao = pytest.mark.skipif(find_spec("torchao") is None, reason="make deploy installs it")
+needs_torchao = pytest.mark.skipif(find_spec("torchao") is None, reason="make exports installs it")
 
 
 def network() -> nn.Module:

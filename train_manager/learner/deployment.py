@@ -51,7 +51,7 @@ def require_exports(config: Mapping[str, Any]) -> None:
     """
     _require_known(config, KEYS, "deploy")
     exports = config.get("exports", ())
-    if isinstance(exports, str) or not all(isinstance(name, str) for name in exports):
+    if not isinstance(exports, list | tuple) or not all(isinstance(name, str) for name in exports):
         raise InputError(f"exports must be a list of names, but is {exports!r:.60}", name="exports")
     _require_known(exports, EXPORTS, "exports")
     folder = config.get("folder")

@@ -130,6 +130,9 @@ def _parts_of(layer: Layer) -> Parts:
 def _ranks(parts: Mapping[str, Parts], count: int, share: float) -> dict[str, int]:
     """Return the rank of each layer, with which a share of all parameters is left.
 
+    The same share of each layer, in its place, cost 20 to 80 points of accuracy on the networks of
+    ``examples/smaller_models.py`` before further training, and this choice 0 to 37.
+
     Raises:
         InputError: the model has too many other parameters.
     """
