@@ -1,8 +1,7 @@
-"""The example ``examples/smaller_models.py``: int8 weights and low rank beside the whole network, with fewer epochs."""
+"""The example ``examples/smaller_models.py``: int8 weights and low rank beside the whole network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
@@ -11,15 +10,6 @@ from examples import smaller_models as example
 
 pytest.importorskip("sklearn")
 needs_torchao = pytest.mark.skipif(find_spec("torchao") is None, reason="make exports installs it")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_epochs() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(example, "EPOCHS", 6)
-        patch.setattr(example, "SEEDS", 1)
-        patch.setattr(example, "MORE", (1,))
-        yield
 
 
 @needs_torchao
@@ -51,3 +41,21 @@ def test_a_row_has_the_means_over_the_seeds_and_the_worst_of_them() -> None:
     found = [example.Compared(0.25, 98.0, 97.5), example.Compared(0.35, 96.0, 96.5)]
 
     assert example.row("int8", found).split() == ["int8", "0.30", "97.00", "97.00", "+0.00", "-0.50"]
+
+
+@needs_torchao
+@pytest.mark.slow
+def test_the_program_prints_a_row_for_each_network_and_way(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"EPOCHS": 1, "SEEDS": 1, "MORE": (1,)}.items():
+        monkeypatch.setattr(example, name, value)
+    example.main()
+
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert [row[:28].strip() for row in rows] == [
+        "int8, Linear layers",
+        "low rank + 1, Linear layers",
+        "int8, convolutions",
+        "low rank + 1, convolutions",
+    ]
