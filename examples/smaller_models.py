@@ -80,7 +80,8 @@ def trained(model: nn.Module, examples: Examples, epochs: int, seed: int) -> nn.
 def accuracy(model: nn.Module, examples: Examples) -> float:
     """Return the share of test digits that a network knows, in percent."""
     images, labels = examples
-    return 100 * (model.eval()(images).argmax(dim=1) == labels).double().mean().item()
+    right = model.eval()(images).argmax(dim=1) == labels
+    return 100 * float(right.double().mean())
 
 
 def size(model: nn.Module) -> int:

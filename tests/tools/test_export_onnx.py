@@ -23,7 +23,9 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 needs_onnx = pytest.mark.skipif(None in map(find_spec, PACKAGES), reason="make exports installs it")
 needs_torchao = pytest.mark.skipif(find_spec("torchao") is None, reason="make exports installs it")
 
-CLOSE = {"rtol": 0.0, "atol": 2e-5}
+
+def assert_close(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=2e-5)
 
 
 class Classifier(nn.Module):
@@ -39,7 +41,7 @@ class Classifier(nn.Module):
         return self.head(self.hidden(features).relu())  # type: ignore[no-any-return]
 
 
-def classifier() -> nn.Module:
+def classifier() -> Any:
     torch.manual_seed(0)
     model = Classifier()
     model(torch.randn(64, 1, 8, 8))  # in train mode, so that the norm has statistics
@@ -57,7 +59,7 @@ def test_the_one_file_predicts_as_the_model_at_any_batch_size(
     export_onnx(made, torch.randn(3, 1, 8, 8), tmp_path / "model.onnx")
 
     with torch.no_grad():
-        torch.testing.assert_close(OnnxModel(tmp_path / "model.onnx")(inputs), made(inputs), **CLOSE)
+        assert_close(OnnxModel(tmp_path / "model.onnx")(inputs), made(inputs))
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
@@ -104,7 +106,7 @@ def test_inputs_and_outputs_keep_their_names(tmp_path: Path, kind: type) -> None
 
     assert isinstance(found, dict)
     with torch.no_grad():
-        torch.testing.assert_close(found, model(**pairs), **CLOSE)
+        assert_close(found, model(**pairs))
 
 
 @needs_onnx
@@ -113,13 +115,13 @@ def test_a_model_of_words_is_exported(tmp_path: Path) -> None:
     export_onnx(model, words, tmp_path / "model.onnx")
 
     with torch.no_grad():
-        torch.testing.assert_close(OnnxModel(tmp_path / "model.onnx")(words), model(words), **CLOSE)
+        assert_close(OnnxModel(tmp_path / "model.onnx")(words), model(words))
 
 
 @needs_onnx
 def test_the_model_and_the_random_state_stay_as_they_were(tmp_path: Path) -> None:
     model = classifier()
-    model.trunk.eval()  # type: ignore[union-attr,operator]
+    model.trunk.eval()
     before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     modes = [module.training for module in model.modules()]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from train_manager import InputError
 from train_manager.tools.factorize import factorize, load_factorized
 
 
-def network() -> nn.Module:
+def network() -> Any:
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(4, 16, 3, stride=2, padding=1),
@@ -61,26 +62,26 @@ def test_the_outputs_of_a_linear_layer_change_by_at_most_the_largest_dropped_val
         (nn.Linear(24, 24), (3, 24)),
     ],
 )
-def test_a_weight_that_has_the_rank_is_split_without_an_error(layer: nn.Module, shape: tuple[int, ...]) -> None:
+def test_a_weight_that_has_the_rank_is_split_without_an_error(layer: Any, shape: tuple[int, ...]) -> None:
     with torch.no_grad():
-        matrix = layer.weight.flatten(1)  # type: ignore[operator,union-attr]
+        matrix = layer.weight.flatten(1)
         low = torch.randn(len(matrix), 2) @ torch.randn(2, matrix.shape[1])
-        layer.weight.copy_(low.view_as(layer.weight))  # type: ignore[operator,union-attr,arg-type]
+        layer.weight.copy_(low.view_as(layer.weight))
         inputs = torch.randn(shape)
 
-        made = factorize(layer, rank=2)
+        made: Any = factorize(layer, rank=2)
 
         assert count(made) < count(layer)
         torch.testing.assert_close(made(inputs), layer(inputs), rtol=1e-4, atol=1e-4)
 
 
 def test_values_are_dropped_where_they_say_least_of_their_layer() -> None:
-    model = nn.Sequential(nn.Linear(40, 40), nn.Linear(40, 40))
+    model: Any = nn.Sequential(nn.Linear(40, 40), nn.Linear(40, 40))
     with torch.no_grad():
         model[0].weight.copy_(torch.diag(torch.tensor([9.0] * 4 + [0.1] * 36)))
         model[1].weight.copy_(torch.eye(40) * 0.01)  # small, but all its values say as much
 
-    made = factorize(model, 0.7)
+    made: Any = factorize(model, 0.7)
 
     assert isinstance(made[0], nn.Sequential)
     assert isinstance(made[1], nn.Linear)
@@ -91,7 +92,7 @@ def test_the_model_and_the_random_state_stay_as_they_were() -> None:
     model[3].train()
     before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
 
-    made = factorize(model)
+    made: Any = factorize(model)
 
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert [module.training for module in model.modules()] == [False] * 4 + [True] + [False] * 2
@@ -100,10 +101,10 @@ def test_the_model_and_the_random_state_stay_as_they_were() -> None:
 
 
 def test_modes_dtypes_and_frozen_parameters_are_those_of_the_layer() -> None:
-    model = nn.Sequential(nn.Linear(32, 32).eval(), nn.Linear(32, 32)).to(torch.bfloat16)
+    model: Any = nn.Sequential(nn.Linear(32, 32).eval(), nn.Linear(32, 32)).to(torch.bfloat16)
     model[0].requires_grad_(False)
 
-    made = factorize(model)
+    made: Any = factorize(model)
 
     assert [made[0][0].training, made[1][0].training] == [False, True]
     assert {parameter.dtype for parameter in made.parameters()} == {torch.bfloat16}
@@ -121,7 +122,7 @@ class Tied(nn.Module):
 
 
 def test_a_weight_that_two_modules_share_stays() -> None:
-    made = factorize(Tied(), rank=4)
+    made: Any = factorize(Tied(), rank=4)
 
     assert made.head.weight is made.words.weight
     assert isinstance(made.body, nn.Sequential)
@@ -129,7 +130,7 @@ def test_a_weight_that_two_modules_share_stays() -> None:
 
 def test_a_layer_that_stands_at_two_places_stays() -> None:
     layer = nn.Linear(32, 32)
-    made = factorize(nn.Sequential(layer, nn.Linear(32, 32), layer), rank=4)
+    made: Any = factorize(nn.Sequential(layer, nn.Linear(32, 32), layer), rank=4)
 
     assert made[0] is made[2]
     assert [type(one) for one in made] == [nn.Linear, nn.Sequential, nn.Linear]
@@ -137,17 +138,19 @@ def test_a_layer_that_stands_at_two_places_stays() -> None:
 
 def test_layers_whose_weights_a_module_of_pytorch_reads_stay() -> None:
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 2, 64, batch_first=True), 1)
-    made = factorize(nn.Sequential(encoder, nn.Linear(32, 32)), rank=4).eval()
+    made: Any = factorize(nn.Sequential(encoder, nn.Linear(32, 32)), rank=4).eval()
 
     assert made(torch.ones(1, 3, 32)).shape == (1, 3, 32)  # in eval mode the encoder reads weights past its layers
     assert isinstance(made[1], nn.Sequential)
 
 
 def test_a_layer_with_a_hook_stays() -> None:
-    model = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))
+    model: Any = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))
     model[0].register_forward_hook(lambda *args: None)
 
-    assert isinstance(factorize(model, rank=4)[0], nn.Linear)
+    made: Any = factorize(model, rank=4)
+
+    assert isinstance(made[0], nn.Linear)
 
 
 def test_its_weights_are_loaded_into_a_model_with_others() -> None:
@@ -157,7 +160,8 @@ def test_its_weights_are_loaded_into_a_model_with_others() -> None:
     loaded = load_factorized(new, made.state_dict())
 
     assert torch.equal(loaded(inputs), made(inputs))
-    assert load_factorized(nn.Linear(32, 32), factorize(nn.Linear(32, 32)).state_dict())[0].bias is None
+    alone: Any = load_factorized(nn.Linear(32, 32), factorize(nn.Linear(32, 32)).state_dict())
+    assert alone[0].bias is None
 
 
 def test_a_model_without_a_layer_to_split_is_refused() -> None:
@@ -172,7 +176,7 @@ def test_a_model_without_a_layer_to_split_is_refused() -> None:
 
 
 def test_a_share_that_cannot_be_reached_is_refused_with_the_least_that_can() -> None:
-    model = nn.Sequential(nn.Embedding(100, 10), nn.Linear(10, 10, bias=False))
+    model: Any = nn.Sequential(nn.Embedding(100, 10), nn.Linear(10, 10, bias=False))
     with pytest.raises(InputError) as error:
         factorize(model, 0.5)
 
