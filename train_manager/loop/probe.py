@@ -6,11 +6,14 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
+from torch import Tensor
+
 from train_manager.core.beside import beside_the_hooks
 from train_manager.core.store import Store
 from train_manager.data.batch import unpack
 from train_manager.data.shares import ALONE
-from train_manager.loop.outputs import count_rows, require_batch_size, require_unpacked
+from train_manager.loop.losses import Losses
+from train_manager.loop.outputs import count_rows, require_batch_size, require_scalar_loss, require_unpacked
 from train_manager.loop.own_losses import OwnLosses
 
 ANEW: Final = (
@@ -60,12 +63,13 @@ def calling_the_model_itself(train_manager: Any) -> Iterator[None]:
         train_manager.called_model = called
 
 
-def probe_batch(store: Store, kind: str, batch: Any) -> Any:
-    """Return the prediction for a batch in place of the one that is open.
+@contextmanager
+def another_batch(store: Store, kind: str, batch: Any) -> Iterator[None]:
+    """Put another batch, unpacked, in place of the one that is open for a ``with`` block, in the run's precision.
 
     Args:
-        store: the state of the manager that trains on the open batch, or evaluates it.
-        kind: "train" or "eval".
+        store: the state of the manager that trains on the open batch, evaluates it or predicts.
+        kind: "train", "eval" or "predict".
         batch: the batch, on the device of the model.
     """
     chosen, fixtures = store.value("train_manager")._chosen, store.value("fixtures")
@@ -78,4 +82,19 @@ def probe_batch(store: Store, kind: str, batch: Any) -> Any:
         sizes = ("true_batch_size", "global_batch_size") if kind == "train" else ("true_batch_size",)
         fixtures.define_all(dict.fromkeys(sizes, size))
         with fixtures.get("autocast", nullcontext)():
-            return chosen.train_model_forward() if kind == "train" else chosen.eval_model_forward()
+            yield
+
+
+def probe_batch(store: Store, kind: str, batch: Any) -> Any:
+    """Return the prediction for a batch in place of the one that is open."""
+    chosen = store.value("train_manager")._chosen
+    with another_batch(store, kind, batch):
+        return chosen.train_model_forward() if kind == "train" else chosen.eval_model_forward()
+
+
+def probe_loss(store: Store, kind: str, batch: Any) -> Tensor:
+    """Return the loss of an evaluation for a batch in place of the one that is open, with terms that the model adds."""
+    chosen = store.value("train_manager")._chosen
+    with another_batch(store, kind, batch), Losses() as losses:
+        store.value("fixtures").define_all({"prediction": chosen.eval_model_forward()})
+        return require_scalar_loss(losses.total(chosen.eval_loss_forward()))
