@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from train_manager.extensions.evaluation.hard_examples import HardExamples as HardExamples
     from train_manager.extensions.evaluation.metrics import Metrics as Metrics
     from train_manager.extensions.evaluation.out_of_distribution import OutOfDistribution as OutOfDistribution
+    from train_manager.extensions.evaluation.test_time_training import TestTimeTraining as TestTimeTraining
     from train_manager.extensions.logging.avg import Avg as Avg
     from train_manager.extensions.logging.log import Log as Log
     from train_manager.extensions.logging.metric_store import MetricStore as MetricStore
@@ -92,6 +93,7 @@ else:
         "HardExamples": "evaluation.hard_examples",
         "Metrics": "evaluation.metrics",
         "OutOfDistribution": "evaluation.out_of_distribution",
+        "TestTimeTraining": "evaluation.test_time_training",
         "Attribution": "evaluation.attribution",
         "Avg": "logging.avg",
         "Log": "logging.log",

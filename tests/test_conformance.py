@@ -73,6 +73,7 @@ CASES = {
     "Avg": Case(lambda: shipped.Avg("loss", weight="true_batch_size"), watches=True),
     "Checkpoints": Case(lambda: shipped.Checkpoints(schedules.every(1)), watches=True),
     "Checkpoints in the background": Case(lambda: shipped.Checkpoints(in_background=True), watches=True),
+    "TestTimeTraining": Case(lambda: shipped.TestTimeTraining(lr=0.1), watches=True, reads=True),  # torch's Adam does
     "ClipGradients": Case(lambda: shipped.ClipGradients(max_norm=0.1)),
     "CombineGradients": Case(lambda: shipped.CombineGradients(lambda matrix: matrix.mean(0))),
     "Constrain": Case(lambda: shipped.Constrain(max_norm, "1", limit=0.5)),
@@ -350,7 +351,8 @@ def test_it_survives_an_error_in_the_middle(case: Case, tmp_path: Path, point: s
 
 @every
 def test_removed_before_the_first_run_it_has_no_effect(case: Case, tmp_path: Path) -> None:
-    tm, plain = manager(tmp_path, case.make()), manager(tmp_path)
+    tm = manager(tmp_path, case.make())
+    plain = manager(tmp_path, train_data=tm.train_data, steps_per_epoch=tm.steps_per_epoch)
     tm.remove_extension(next(iter(tm.extensions)))
     for one in (tm, plain):
         one.train_epochs(2)

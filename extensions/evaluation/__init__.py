@@ -8,4 +8,5 @@ Its extensions, one per file:
     HardExamples       the loss of each training example over all epochs
     Metrics            numbers beside the loss, in training and evaluation
     OutOfDistribution  how well a classifier notices foreign examples
+    TestTimeTraining   a model that adapts to each evaluation set without its labels
 """
