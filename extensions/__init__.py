@@ -4,6 +4,7 @@ An extension is imported when its name is first read, so this module needs neith
 
     optimization     how gradients and weights are treated
     augmentation     batches that are changed before they are trained on
+    data             which data are trained on next
     evaluation       measurements of an evaluation, and decisions that follow from them
     logging          lines, bars and files of metrics that a run shows while it is open
     visualization    pictures of a training
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     __all__: list[str]
     from train_manager.extensions.augmentation.cutmix import CutMix as CutMix
     from train_manager.extensions.augmentation.mixup import Mixup as Mixup
+    from train_manager.extensions.data.curriculum import Curriculum as Curriculum
     from train_manager.extensions.debugging.batch_leak_check import BatchLeakCheck as BatchLeakCheck
     from train_manager.extensions.debugging.non_finite_finder import NonFiniteFinder as NonFiniteFinder
     from train_manager.extensions.debugging.profile import Profile as Profile
@@ -88,6 +90,7 @@ else:
         "WarmUp": "optimization.warm_up",
         "CutMix": "augmentation.cutmix",
         "Mixup": "augmentation.mixup",
+        "Curriculum": "data.curriculum",
         "EarlyStopping": "evaluation.early_stopping",
         "EvalTotals": "evaluation.eval_totals",
         "HardExamples": "evaluation.hard_examples",

@@ -27,6 +27,7 @@ from tests.host_reads import HostReads
 from tests.resuming import END, assert_resumes, comparable, differences, states_of
 from tests.rotation import in_turn
 from train_manager import Extension, InMemory, TrainManager, always, priority, report_loss, scheduled, schedules
+from train_manager import Extension, InMemory, Interleaved, TrainManager, always, priority, scheduled, schedules
 from train_manager.core.methods import method_names
 from train_manager.model.constraints import max_norm
 from train_manager.testing import tiny_manager
@@ -74,6 +75,7 @@ CASES = {
     "Checkpoints": Case(lambda: shipped.Checkpoints(schedules.every(1)), watches=True),
     "Checkpoints in the background": Case(lambda: shipped.Checkpoints(in_background=True), watches=True),
     "TestTimeTraining": Case(lambda: shipped.TestTimeTraining(lr=0.1), watches=True, reads=True),  # torch's Adam does
+    "Curriculum": Case(lambda: shipped.Curriculum({"a": some_batches()[0], "b": some_batches()[1]})),
     "ClipGradients": Case(lambda: shipped.ClipGradients(max_norm=0.1)),
     "CombineGradients": Case(lambda: shipped.CombineGradients(lambda matrix: matrix.mean(0))),
     "Constrain": Case(lambda: shipped.Constrain(max_norm, "1", limit=0.5)),
@@ -202,6 +204,11 @@ def manager(
         given["train_data"] = numbered(given["train_data"])
     if any(isinstance(one, shipped.CombineGradients) for one in extensions):
         given["loss"] = loss_of_two_parts
+    for one in extensions:
+        if isinstance(one, shipped.Curriculum):  # which chooses what is trained on
+            sets = dict(zip("ab", (given["train_data"][:1], given["train_data"][1:2]), strict=True))
+            given["train_data"] = Interleaved(sets, choose=one.choose)
+            given["steps_per_epoch"] = 3
     if kind is TrainManager:
         return tiny_manager(*extensions, **given)
     plain = tiny_manager(**given)
