@@ -26,8 +26,17 @@ import train_manager.extensions as shipped
 from tests.host_reads import HostReads
 from tests.resuming import END, assert_resumes, comparable, differences, states_of
 from tests.rotation import in_turn
-from train_manager import Extension, InMemory, TrainManager, always, priority, report_loss, scheduled, schedules
-from train_manager import Extension, InMemory, Interleaved, TrainManager, always, priority, scheduled, schedules
+from train_manager import (
+    Extension,
+    InMemory,
+    Interleaved,
+    TrainManager,
+    always,
+    priority,
+    report_loss,
+    scheduled,
+    schedules,
+)
 from train_manager.core.methods import method_names
 from train_manager.model.constraints import max_norm
 from train_manager.testing import tiny_manager
