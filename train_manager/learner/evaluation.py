@@ -13,7 +13,7 @@ from train_manager.learner.data import Datasets
 from train_manager.learner.evaluation_result import EvaluationResult, Metric, measured
 from train_manager.learner.learner import LEARNERS
 from train_manager.learner.model import FileModel
-from train_manager.learner.objectives import truth_of
+from train_manager.learner.objectives import truth_of, value_of
 from train_manager.manager import TrainManager
 
 
@@ -32,7 +32,7 @@ def eval_model(dataloader: Datasets, model: FileModel, metrics: Iterable[Metric]
     """Evaluate a model on all parts of the data that are not trained on, by functions of predictions and truth.
 
     Each function is called once with all predictions of a part, and all of its truth, so that a metric is not a mean
-    over batches. Extensions of the model's learner take part: with ``EMA`` the averaged weights are evaluated.
+    over batches; of an objective between two modules with all results of both. Extensions of the model's learner take part: with ``EMA`` the averaged weights are evaluated.
 
     Args:
         dataloader: the result of ``create_dataloader``.
@@ -50,22 +50,23 @@ def eval_model(dataloader: Datasets, model: FileModel, metrics: Iterable[Metric]
         found = Evaluation()
         for name, data in dataloader.eval_data.items():
             predicted, batch = tm.predict(data), data.all()
-            for objective, module, truth in _truths(model, batch.get("targets")):
-                prediction = predicted if module is None else predicted.get(module)
-                if prediction is not None:
-                    numbers = measured(functions, prediction, truth)
-                    result = EvaluationResult(prediction, truth, batch["inputs"], numbers, functions, weights, module)
-                    found[f"{name} {objective}".strip()] = result
+            for objective, module, prediction, truth in _pairs(model, predicted, batch.get("targets")):
+                numbers = measured(functions, prediction, truth)
+                result = EvaluationResult(prediction, truth, batch["inputs"], numbers, functions, weights, module)
+                found[f"{name} {objective}".strip()] = result
     return found
 
 
-def _truths(model: FileModel, targets: Any) -> Iterator[tuple[str, str | None, Tensor]]:
-    """Yield name, module and truth of each objective that the data have the truth for.
+def _pairs(model: FileModel, predicted: Any, targets: Any) -> Iterator[tuple[str, str | None, Tensor, Tensor]]:
+    """Yield name, module, prediction and truth of each objective that the data have both for.
 
-    The name is empty if there is one such objective; the module is None if there is one output.
+    Between two modules the result of the second is the truth. The name is empty if there is one objective; the module
+    is None if there is one output.
     """
-    terms = {name: term for name, term in model.objectives.items() if term.takes_targets}
+    terms = {name: term for name, term in model.objectives.items() if term.takes_targets or len(term.modules) > 1}
     for name, term in terms.items():
-        truth = truth_of(term, targets)
-        if truth is not None:
-            yield (name if len(terms) > 1 else ""), (term.modules[0] if model.has_several_outputs else None), truth
+        values = [value_of(predicted, module) for module in term.modules]
+        truth = truth_of(term, targets) if len(values) == 1 else values[1]
+        if values[0] is not None and truth is not None:
+            module = term.modules[0] if model.has_several_outputs else None
+            yield (name if len(terms) > 1 else ""), module, values[0], truth
