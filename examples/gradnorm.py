@@ -30,11 +30,11 @@ class TwoTasks(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.trunk = nn.Sequential(nn.Linear(64, 16), nn.ReLU())
+        self.trunk = nn.Linear(64, 16)
         self.digit, self.slant = nn.Linear(16, 10), nn.Linear(16, 1)
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        features = self.trunk(images)
+        features = self.trunk(images).relu()
         return {"digit": self.digit(features), "slant": self.slant(features).squeeze(1)}
 
 
@@ -54,7 +54,7 @@ class GradNorm(Extension):
     def pre_train_backward(
         self, model: TwoTasks, loss_parts: Mapping[str, Tensor], losses: Mapping[str, Tensor]
     ) -> None:
-        weights, shared = self.loss.weights, model.trunk[0].weight
+        weights, shared = self.loss.weights, model.trunk.weight
         # The norm of a part is that of its loss times its weight.
         norms = torch.stack([gradient_norm(loss_parts[name], shared) / weights[name] for name in weights])
         now = torch.stack([losses[name] for name in weights])
@@ -84,11 +84,13 @@ class GradNorm(Extension):
 def gradient_norm(loss: Tensor, weight: Tensor) -> Tensor:
     """Return how strongly a loss pulls a weight."""
     (gradient,) = torch.autograd.grad(loss, weight, retain_graph=True)
-    return gradient.norm()
+    norm: Tensor = torch.linalg.vector_norm(gradient)
+    return norm
 
 
 def slant_loss(prediction: Tensor, targets: Tensor) -> Tensor:
-    return SCALE * F.mse_loss(prediction, targets)
+    loss: Tensor = SCALE * F.mse_loss(prediction, targets)
+    return loss
 
 
 def digits() -> tuple[Tensor, dict[str, Tensor]]:
@@ -109,7 +111,8 @@ def right_digits(prediction: Mapping[str, Tensor], targets: Mapping[str, Tensor]
 def manager(*, is_balanced: bool = True) -> TrainManager:
     """Return a training with GradNorm, or one in which both weights stay 1."""
     images, targets = digits()
-    rows = [(image, {name: values[row] for name, values in targets.items()}) for row, image in enumerate(images)]
+    # A list is a data set to torch, but not to type checkers.
+    rows: Any = [(image, {name: values[row] for name, values in targets.items()}) for row, image in enumerate(images)]
     loss = WeightedLosses({"digit": F.cross_entropy, "slant": slant_loss})
     return TrainManager(
         model=TwoTasks(),

@@ -12,6 +12,7 @@ warning says.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,11 +33,11 @@ class TwoTasks(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.trunk = nn.Sequential(nn.Linear(64, 16), nn.ReLU())
+        self.trunk = nn.Linear(64, 16)
         self.digit, self.slant = nn.Linear(16, 10), nn.Linear(16, 1)
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        features = self.trunk(images)
+        features = self.trunk(images).relu()
         return {"digit": self.digit(features), "slant": self.slant(features).squeeze(1)}
 
 
@@ -85,7 +86,8 @@ def right_digits(prediction: Mapping[str, Tensor], targets: Mapping[str, Tensor]
 def manager(loss: nn.Module | None = None) -> TrainManager:
     """Return a training with this loss; without one, with the plain sum."""
     images, targets = digits()
-    rows = [(image, {name: values[row] for name, values in targets.items()}) for row, image in enumerate(images)]
+    # A list is a data set to torch, but not to type checkers.
+    rows: Any = [(image, {name: values[row] for name, values in targets.items()}) for row, image in enumerate(images)]
     return TrainManager(
         model=TwoTasks(),
         loss=loss or plain_loss,

@@ -22,12 +22,12 @@ class TrunkGradients(Extension):
         if self.parts:
             return
         for part in loss_parts.values():
-            (gradient,) = torch.autograd.grad(part, model.trunk[0].weight, retain_graph=True)
+            (gradient,) = torch.autograd.grad(part, model.trunk.weight, retain_graph=True)
             self.parts.append(gradient)
 
     def post_train_backward(self, model: Any) -> None:
         if self.whole is None:
-            self.whole = model.trunk[0].weight.grad.clone()
+            self.whole = model.trunk.weight.grad.clone()
 
 
 def trunk_gradients(make: Callable[[], TrainManager]) -> TrunkGradients:
