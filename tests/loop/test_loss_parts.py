@@ -148,6 +148,15 @@ def test_parts_that_nothing_names_are_an_error() -> None:
     )
 
 
+def test_an_own_train_batch_keeps_no_parts_by_itself() -> None:
+    class Own(TrainManager):
+        def train_batch(self) -> None:
+            self.update(self.forward())
+
+    with pytest.raises(InputError, match="loss_parts was not kept"):
+        trained(At("post_train_step_batch", lambda fixtures: fixtures["loss_parts"]), kind=Own)
+
+
 def test_a_hook_that_pauses_keeps_no_parts() -> None:
     tm = trained(Parts(), At("post_train_step_batch", lambda fixtures: fixtures["loss_parts"]))
 
