@@ -12,6 +12,7 @@ Its files in reading order; each imports only those above it:
     transforms   functions of a column that a file may name
     layers       modules that join what several others give, for files
     splits       the rows of a dataset, split with the same shares of each label
+    contrast     whether two results of an example are found among those of others
     column_batches  batches of the rows of columns
     features     what is made of the inputs once, before the training
     augment      how the inputs of each training batch are changed
@@ -57,7 +58,8 @@ else:
     _RECORDED = {
         **dict.fromkeys(("divide", "noise", "shift", "Standardize"), "transforms"),
         **dict.fromkeys(("Concatenate", "Sum"), "layers"),
-        **dict.fromkeys(("SimCLR", "Masked", "contrast", "loss_of_task"), "tasks"),
+        **dict.fromkeys(("SimCLR", "Masked", "loss_of_task"), "tasks"),
+        "contrast": "contrast",
         "Augment": "augment",
         "Objectives": "objectives",
         "FileModel": "model",

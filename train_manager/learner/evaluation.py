@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from train_manager.extensions import EMA
@@ -32,7 +33,8 @@ def eval_model(dataloader: Datasets, model: FileModel, metrics: Iterable[Metric]
     """Evaluate a model on all parts of the data that are not trained on, by functions of predictions and truth.
 
     Each function is called once with all predictions of a part, and all of its truth, so that a metric is not a mean
-    over batches; of an objective between two modules with all results of both. Extensions of the model's learner take part: with ``EMA`` the averaged weights are evaluated.
+    over batches; of an objective between two modules with all results of both. Extensions of the model's learner take
+    part: with ``EMA`` the averaged weights are evaluated.
 
     Args:
         dataloader: the result of ``create_dataloader``.
@@ -49,12 +51,19 @@ def eval_model(dataloader: Datasets, model: FileModel, metrics: Iterable[Metric]
         weights: Literal["EMA", "trained"] = "EMA" if has_average else "trained"
         found = Evaluation()
         for name, data in dataloader.eval_data.items():
-            predicted, batch = tm.predict(data), data.all()
+            predicted, batch = _joined(tm.predict(data)), data.all()
             for objective, module, prediction, truth in _pairs(model, predicted, batch.get("targets")):
                 numbers = measured(functions, prediction, truth)
                 result = EvaluationResult(prediction, truth, batch["inputs"], numbers, functions, weights, module)
                 found[f"{name} {objective}".strip()] = result
     return found
+
+
+def _joined(predicted: Any) -> Any:
+    """Return the results of all batches by module; a model with one output gives one tensor already."""
+    if isinstance(predicted, Tensor):
+        return predicted
+    return {name: torch.cat([batch[name] for batch in predicted]) for name in predicted[0]}
 
 
 def _pairs(model: FileModel, predicted: Any, targets: Any) -> Iterator[tuple[str, str | None, Tensor, Tensor]]:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, final
 
 from torch import Tensor, nn
 
+from train_manager.learner import contrast  # noqa: F401  # registers its word
 from train_manager.learner.description import Description, Mistakes
 from train_manager.learner.keys import NUMBER, TABLE, TEXT, Form, Key, read_keys, read_tables
 from train_manager.learner.words import LOSS, Filled, read_entry
@@ -94,7 +95,7 @@ class Objectives(nn.Module):
             what = f"no objective can be computed: the batch has {given}"
             raise InputError(what, name="objective", cure='name a column of this dataset: targets = "..."')
         for name, part in parts.items():
-            report_loss(part, name)
+            report_loss(part, name, weight=self.terms[name].weight)
         weighted = [self.terms[name].weight * part for name, part in parts.items()]
         return sum(weighted[1:], weighted[0])
 
