@@ -193,8 +193,21 @@ def test_a_share_that_is_none_is_refused(share: float) -> None:
         factorize(network(), share)
 
 
-def test_layers_of_zeros_are_split() -> None:
-    layer = nn.Linear(32, 32)
-    nn.init.zeros_(layer.weight)
+def test_a_layer_of_zeros_gives_its_parameters_first() -> None:
+    model: Any = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))
+    nn.init.zeros_(model[1].weight)
+    made: Any = factorize(model, 0.56)
 
-    assert torch.equal(factorize(layer)(torch.ones(1, 32)), layer(torch.ones(1, 32)))
+    assert count(made[1]) == 32 + 32 + 32  # a rank of 1, and the bias
+    assert isinstance(made[0], nn.Linear)
+
+
+class Doubled(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return 2 * super().forward(input)
+
+
+def test_a_subclass_which_may_compute_otherwise_stays() -> None:
+    made: Any = factorize(nn.Sequential(Doubled(32, 32), nn.Linear(32, 32)), rank=4)
+
+    assert [type(one) for one in made] == [Doubled, nn.Sequential]
