@@ -15,7 +15,7 @@ from train_manager.learner.evaluation_result import EvaluationResult
 # How each file is read, for the report.
 READ: Final = {
     "model.pt": 'model.load_state_dict(torch.load("model.pt", weights_only=True))',
-    "int8.pt": 'quantize(model).load_state_dict(torch.load("int8.pt", weights_only=True), assign=True)',
+    "int8.pt": '(small := quantize(model)).load_state_dict(torch.load("int8.pt", weights_only=True), assign=True)',
     "low_rank.pt": 'load_factorized(model, torch.load("low_rank.pt", weights_only=True))',
     "model.onnx": 'OnnxModel("model.onnx")(inputs)',
     "int8.onnx": 'OnnxModel("int8.onnx")(inputs)',
