@@ -131,3 +131,12 @@ def test_nothing_is_counted_or_evaluated() -> None:
 
     assert evals.seen == []
     assert (tm.epoch_num, tm.step_num, tm.samples_seen) == (0, 0, 0)
+
+
+def test_each_call_may_have_data_of_another_structure() -> None:
+    tm = tiny_manager()
+    with tm.run():
+        one = tm.predict([(torch.ones(2, 2), torch.zeros(2))])
+        other = tm.predict([torch.ones(2, 2)])
+
+    assert one.equal(other)

@@ -1090,6 +1090,8 @@ class TrainManager(InnerStages[Model]):
 
     @skippable("predict")
     def _predict(self, data: Iterable[Any]) -> Any:
+        # Each call has data of its own, whose batches may be made of other parts than those of the call before.
+        self._progress.run.structures.pop("data", None)
         with self._evaluating(), self.staged("predict") as stage:
             batches = eval_batches(data, "data", self.epoch_num, is_within=self._progress.feed.is_within(data))
             predictions = [self._predict_step_batch(self._setup.on_device(batch)) for batch in batches]

@@ -16,6 +16,7 @@ Its files in reading order; each imports only those above it:
     column_batches  batches of the rows of columns
     features     what is made of the inputs once, before the training
     augment      how the inputs of each training batch are changed
+    lessons      how a teacher chooses the dataset of each batch
     data         the datasets of a file
     nodes        the modules of a file, and which of them feed which
     shapes       the shapes of what modules give, before memory is taken

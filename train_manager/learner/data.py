@@ -15,6 +15,7 @@ from train_manager.learner.column_batches import ColumnBatches
 from train_manager.learner.description import Description, Mistakes
 from train_manager.learner.features import Feature, read_features
 from train_manager.learner.keys import COUNT, NAMES, SHARE, TABLE, TABLES, WHOLE, Key, as_names, read_keys, read_tables
+from train_manager.learner.lessons import Lessons, read_lessons
 from train_manager.learner.places import Place
 from train_manager.learner.showing import told
 from train_manager.learner.splits import TooFewRows, split_rows
@@ -32,7 +33,11 @@ KEYS: Final = {
 }
 """The keys of a dataset, beside ``use`` and its arguments."""
 
-TOP: Final = {"dataset": Key(TABLE, "the datasets by name", required=True)}
+TOP: Final = {
+    "dataset": Key(TABLE, "the datasets by name", required=True),
+    "curriculum": Key(TABLE, "how the extension `Curriculum` chooses the dataset of each batch"),
+}
+"""The keys of a data file."""
 
 
 class Plan(NamedTuple):
@@ -77,16 +82,21 @@ class Datasets:
         train_data: the labelled batches of all datasets; Interleaved, if there are several.
         eval_data: batches of the other parts: ``"test"``; of several datasets ``"digits test"``.
         augment: the extension that changes training batches; None if no dataset has ``augment``.
+        curriculum: the extension that chooses the dataset of each batch; None without ``curriculum``.
+        steps_per_epoch: the steps that an epoch has with a curriculum; None without.
         description: the tables, as they were read.
     """
 
-    def __init__(self, description: Description, datasets: list[Dataset]) -> None:
+    def __init__(self, description: Description, datasets: list[Dataset], lessons: Lessons | None = None) -> None:
         self.description, self._datasets = description, datasets
         inputs = {name for dataset in datasets for name in dataset.inputs}
         targets = {name for dataset in datasets for name in dataset.targets}
         self._as_dicts = (len(inputs) > 1, len(targets) > 1)
         self.input_names, self.target_names = sorted(inputs), sorted(targets)
+        self.curriculum, self.steps_per_epoch = None, None
         self.train_data = _joined({d.plan.name: self._batches(d, d.labelled, shuffle=True) for d in datasets})
+        if lessons is not None:
+            self._begin(lessons)
         self.eval_data = {
             name if len(datasets) == 1 else f"{d.plan.name} {name}": self._batches(d, rows)
             for d in datasets
@@ -95,6 +105,20 @@ class Datasets:
         }
         augment = [table for column in self.input_names for table in _changes_of(column, datasets)]
         self.augment = Augment(augment, self.input_names) if augment else None
+
+    def __repr__(self) -> str:
+        return f"Datasets({', '.join(d.plan.name for d in self._datasets)}: {self.train_data!r})"
+
+    def _begin(self, lessons: Lessons) -> None:
+        """Let a teacher choose the dataset of each batch, by probes that are not trained on."""
+        probes, sets = {}, {}
+        for d in self._datasets:
+            probe, rest = d.labelled[: lessons.probe], d.labelled[lessons.probe :]
+            probes[d.plan.name] = self._batches(d, probe).all()
+            sets[d.plan.name] = self._batches(d, rest, shuffle=True)
+        self.curriculum = lessons.entry.made(probes)
+        self.steps_per_epoch = lessons.steps_per_epoch
+        self.train_data = Interleaved(sets, choose=self.curriculum.choose)
 
     def unlabelled(self, batch_size: int | None = None) -> ColumnBatches | Interleaved:
         """Return batches of all training rows, without targets.
@@ -160,7 +184,13 @@ def create_dataloader(dataset_file: str | Path | Mapping[str, Any]) -> Datasets:
     mistakes.raise_all()
     made = [_made(description, plan, mistakes) for plan in plans if plan is not None]
     mistakes.raise_all()
-    return Datasets(description, [dataset for dataset in made if dataset is not None])
+    datasets = [dataset for dataset in made if dataset is not None]
+    lessons = None
+    if "curriculum" in top:
+        fewest = min(len(dataset.labelled) for dataset in datasets)
+        lessons = read_lessons(description, top["curriculum"], len(datasets), fewest, mistakes)
+        mistakes.raise_all()
+    return Datasets(description, datasets, lessons)
 
 
 def _read_plan(description: Description, name: str, table: Mapping[str, Any], mistakes: Mistakes) -> Plan | None:

@@ -58,6 +58,7 @@ class Learner(Extensible):
             train_data=data.train_data,
             eval_data=data.eval_data,
             eval_at=(),
+            steps_per_epoch=data.steps_per_epoch,
             seed=options.seed,
             device=options.device,
             train_dir=options.train_dir,
@@ -128,7 +129,7 @@ class Learner(Extensible):
 
     def _train_phase(self, phase: Phase) -> None:
         task = phase.task.made(Encoder(self.tm.model, phase.at), self._data.augment).to(self.tm.device or "cpu")
-        resting = [name for name in ("freeze", "augment") if name in self.tm.extensions]
+        resting = [name for name in ("freeze", "augment", "curriculum") if name in self.tm.extensions]
         with self.tm.phase(
             f"{phase.task.word} at {phase.at}",
             model=task,
@@ -137,6 +138,7 @@ class Learner(Extensible):
             train_data=self._data.unlabelled(phase.batch_size),
             eval_data=None,
             epochs=phase.epochs,
+            steps_per_epoch=None,
             without=resting,
         ):
             self.tm.train()
@@ -210,6 +212,8 @@ def _extensions(data: Datasets, options: Options) -> dict[str, Extension]:
         found["checkpoints"] = Checkpoints(resume=True)
     if data.augment is not None:
         found["augment"] = data.augment
+    if data.curriculum is not None:
+        found["curriculum"] = data.curriculum
     if options.freeze:
         found["freeze"] = FreezeModules(options.freeze)
     return found | options.extensions
@@ -217,7 +221,7 @@ def _extensions(data: Datasets, options: Options) -> dict[str, Extension]:
 
 def _optimizer(phase: Phase) -> Callable[[Any], Optimizer]:
     if phase.optimizer is None:
-        return partial(AdamW, lr=1e-3)
+        return partial(AdamW, lr=3e-3)
     return partial(phase.optimizer.thing, **phase.optimizer.arguments)
 
 

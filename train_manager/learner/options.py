@@ -40,7 +40,7 @@ PHASE_KEYS: Final = {
     "at": Key(TEXT, "the module that learns", required=True),
     "epochs": Key(COUNT, "the epochs of the phase", required=True),
     "batch_size": Key(COUNT, "the rows of a batch; that of the dataset, if it is left out"),
-    "optimizer": Key(TABLE, "with `use` and its arguments; AdamW with a learning rate of 0.001, if it is left out"),
+    "optimizer": Key(TABLE, "with `use` and its arguments; AdamW with a learning rate of 0.003, if it is left out"),
 }
 """The keys of a phase, beside ``use`` and its arguments."""
 
