@@ -159,6 +159,7 @@ def _joined(sets: dict[str, ColumnBatches]) -> ColumnBatches | Interleaved:
 def create_dataloader(dataset_file: str | Path | Mapping[str, Any]) -> Datasets:
     """Make the data that a file describes.
 
+    >>> import torch
     >>> from train_manager import recorded
     >>> @recorded
     ... def points(number: int):
