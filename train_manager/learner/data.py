@@ -10,6 +10,7 @@ from torch import Tensor
 
 from train_manager.data.interleaved import Interleaved
 from train_manager.data.rows import as_column
+from train_manager.extensions import Curriculum
 from train_manager.learner.augment import Augment, read_augment
 from train_manager.learner.column_batches import ColumnBatches
 from train_manager.learner.description import Description, Mistakes
@@ -93,7 +94,8 @@ class Datasets:
         targets = {name for dataset in datasets for name in dataset.targets}
         self._as_dicts = (len(inputs) > 1, len(targets) > 1)
         self.input_names, self.target_names = sorted(inputs), sorted(targets)
-        self.curriculum, self.steps_per_epoch = None, None
+        self.curriculum: Curriculum | None = None
+        self.steps_per_epoch: int | None = None
         self.train_data = _joined({d.plan.name: self._batches(d, d.labelled, shuffle=True) for d in datasets})
         if lessons is not None:
             self._begin(lessons)
@@ -116,9 +118,9 @@ class Datasets:
             probe, rest = d.labelled[: lessons.probe], d.labelled[lessons.probe :]
             probes[d.plan.name] = self._batches(d, probe).all()
             sets[d.plan.name] = self._batches(d, rest, shuffle=True)
-        self.curriculum = lessons.entry.made(probes)
-        self.steps_per_epoch = lessons.steps_per_epoch
-        self.train_data = Interleaved(sets, choose=self.curriculum.choose)
+        teacher: Curriculum = lessons.entry.made(probes)
+        self.curriculum, self.steps_per_epoch = teacher, lessons.steps_per_epoch
+        self.train_data = Interleaved(sets, choose=teacher.choose)
 
     def unlabelled(self, batch_size: int | None = None) -> ColumnBatches | Interleaved:
         """Return batches of all training rows, without targets.
