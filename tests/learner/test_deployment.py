@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from train_manager import InputError
-from train_manager.learner.deployment import EXPORTS, deploy, require_exports
+from train_manager.learner.deployment import deploy
 from train_manager.learner.evaluation_result import EvaluationResult
+from train_manager.learner.exports import EXPORTS, require_exports
 from train_manager.tools.export_onnx import OnnxModel
 from train_manager.tools.factorize import load_factorized
 from train_manager.tools.quantize import quantize

@@ -24,6 +24,7 @@ Its files in reading order; each imports only those above it:
     model        the model of a file
     encoder      the part of a model that leads to one module
     tasks        what a module can learn from inputs without labels
+    exports      what a deployment exports
     options      the options of a learner
     learner      the training, in the four stages of its life
     evaluation_result  the predictions of an evaluation, with what they were compared to

@@ -13,54 +13,23 @@ from torch import Tensor, nn
 
 from train_manager.data.randomness import preserve_random_state
 from train_manager.diagnosis.batch_leaves import leaves_of, put_together
-from train_manager.files.new_folder import new_folder, require_new
+from train_manager.files.new_folder import new_folder
 from train_manager.learner.description import Description
 from train_manager.learner.evaluation import Evaluation
 from train_manager.learner.evaluation_result import EvaluationResult, measured
+from train_manager.learner.exports import SHARE, require_exports
 from train_manager.learner.learner import LEARNERS
 from train_manager.learner.model import FileModel
 from train_manager.learner.report_card import Exported, report
 from train_manager.loop.model_calls import ModelCall
-from train_manager.telling.errors import InputError, did_you_mean, near
+from train_manager.telling.errors import InputError
 from train_manager.telling.showing import short
-from train_manager.tools.export_onnx import OnnxModel, export_onnx, largest_difference, require_onnx
-from train_manager.tools.extras import import_extra
+from train_manager.tools.export_onnx import OnnxModel, export_onnx, largest_difference
 from train_manager.tools.factorize import factorize
 from train_manager.tools.quantize import quantize
-from train_manager.validation import require_number
 
-EXPORTS: Final = ("onnx", "int8", "int8_onnx", "low_rank", "low_rank_onnx")
-KEYS: Final = ("folder", "exports", "low_rank")
 BATCH: Final = 256  # examples that are predicted at once
-SHARE: Final = 0.5  # of the parameters that low rank leaves
 GIVE_PREDICT: Final = 'give what makes the predictions of the outputs: predict=lambda outputs: outputs["digit"]'
-
-
-def require_exports(config: Mapping[str, Any]) -> None:
-    """Refuse a config that ``deploy`` could not follow, before a training has taken hours.
-
-    >>> require_exports({"folder": "deployed/digits", "exports": ["onxx"]})
-    Traceback (most recent call last):
-    train_manager.InputError: exports has the unknown name 'onxx'
-      did you mean 'onnx'?
-
-    Raises:
-        InputError: a key or an export is unknown, the folder is missing or there already, or ``low_rank`` is not a
-            share.
-        ImportError: an export needs packages that are not installed; names all of them.
-    """
-    _require_known(config, KEYS, "deploy")
-    exports = config.get("exports", ())
-    if not isinstance(exports, list | tuple) or not all(isinstance(name, str) for name in exports):
-        raise InputError(f"exports must be a list of names, but is {exports!r:.60}", name="exports")
-    _require_known(exports, EXPORTS, "exports")
-    folder = config.get("folder")
-    if not isinstance(folder, str | Path) or not str(folder):
-        what = f"deploy needs the path of a folder, but was given {folder!r:.60}"
-        raise InputError(what, name="folder", cure='give one that is not there yet: folder = "deployed/digits"')
-    require_new(Path(folder))
-    require_number(config.get("low_rank", SHARE), "low_rank", above=0.0, below=1.0)
-    _require_packages(exports)
 
 
 def deploy(
@@ -186,36 +155,16 @@ def _write(form: nn.Module, file: Path, inputs: Any) -> Path:
     return file
 
 
-def _require_known(names: Mapping[str, Any] | Sequence[str], known: Sequence[str], of: str) -> None:
-    wrong = next((name for name in names if name not in known), None)
-    if wrong is not None:
-        cure = did_you_mean(near(wrong, known)) or f"the names are {', '.join(known)}"
-        raise InputError(f"{of} has the unknown name {wrong!r}", name=wrong, cure=cure)
-
-
-def _require_packages(exports: Sequence[str]) -> None:
-    needed: dict[str, Callable[[], object]] = {
-        "onnx": lambda: require_onnx("deploy"),
-        "int8": lambda: import_extra("torchao.quantization", "quantize", "deploy"),
-    }
-    missing = []
-    for part, require in needed.items():
-        if any(part in name.split("_") for name in exports):
-            try:
-                require()
-            except ImportError as error:
-                missing.append(str(error))
-    if missing:
-        raise ImportError("\n".join(missing))
-
-
-def deploy_model(evaluation: Evaluation, model: FileModel, config: str | Path | Mapping[str, Any]) -> list[Exported]:
+def deploy_model(
+    evaluation: Evaluation, model: FileModel, config: str | Path | Mapping[str, Any] | None = None
+) -> list[Exported]:
     """Hand a trained model over: a new folder with its report and exports; the run of its learner ends.
 
     Args:
         evaluation: the result of ``eval_model``; its first part is what the exports are measured on.
         model: the model that was evaluated.
-        config: the path of a TOML file, or a dict, as ``deploy`` takes it.
+        config: the path of a TOML file, or a dict, as ``deploy`` takes it; None for ``deployment`` of the learner's
+            options, where mistakes and missing packages are found before the training.
 
     Raises:
         InputError, ImportError: as ``deploy`` does, or there is no evaluation.
@@ -225,8 +174,11 @@ def deploy_model(evaluation: Evaluation, model: FileModel, config: str | Path | 
         raise InputError(what, name="evaluation", cure="evaluate it first: eval_model(dataloader, model, metrics)")
     result = next(iter(evaluation.values()))
     learner = LEARNERS.get(model)
+    if config is None and learner is not None:
+        config = learner.options.deployment
+    plan = Description.read(config, "the deployment").tree
     with nullcontext() if learner is None else learner.weights_of_evaluation():
-        exported = deploy(model, result, Description.read(config, "the deployment").tree, predict=result.predict)
+        exported = deploy(model, result, plan, predict=result.predict)
     if learner is not None:
         learner.close()
     return exported

@@ -11,6 +11,7 @@ from torch import nn
 
 from train_manager.core.extension import Extension
 from train_manager.learner.description import Description, Mistakes
+from train_manager.learner.exports import require_exports
 from train_manager.learner.keys import COUNT, NAMES, TABLE, TABLES, TEXT, WHOLE, Key, as_names, read_keys, read_tables
 from train_manager.learner.tasks import Task
 from train_manager.learner.words import EXTENSION, OPTIMIZER, Entry, Filled, Kind, read_entry
@@ -32,6 +33,7 @@ KEYS: Final = {
     "initialize": Key(TEXT, f"how weights are drawn anew: {', '.join(INITIALIZERS)}"),
     "freeze": Key(NAMES, "modules that only self-supervised phases train"),
     "self_supervised": Key(TABLES, "the phases, one after the other"),
+    "deployment": Key(TABLE, "what `deploy_model` writes, checked before the training"),
     "extension": Key(TABLE, "extensions by name, each with `use` and its arguments"),
 }
 """The keys of a learner's options."""
@@ -66,6 +68,7 @@ class Options:
     freeze: list[str]
     phases: list[Phase]
     extensions: dict[str, Extension]
+    deployment: dict[str, Any] | None
 
 
 def read_options(given: str | Path | Mapping[str, Any], modules: list[str]) -> Options:
@@ -91,10 +94,14 @@ def read_options(given: str | Path | Mapping[str, Any], modules: list[str]) -> O
     tables = read_tables(description, ("extension",), found.get("extension", {}), mistakes)
     entries = {name: read_entry(description, ("extension", name), table, EXTENSION, mistakes) for name, table in tables}
     mistakes.raise_all()
+    if "deployment" in found:
+        require_exports(found["deployment"])
     extensions = {name: entry.made() for name, entry in entries.items() if entry is not None}
     plain = {name: found.get(name) for name in ("seed", "train_dir", "device", "initialize")}
     found_phases = [phase for phase in phases if phase is not None]
-    return Options(**plain, freeze=freeze, phases=found_phases, extensions=extensions)
+    return Options(
+        **plain, freeze=freeze, phases=found_phases, extensions=extensions, deployment=found.get("deployment")
+    )
 
 
 def _read_phase(
