@@ -83,6 +83,9 @@ class Objectives(nn.Module):
         """The modules whose results the objectives need."""
         return list(dict.fromkeys(name for term in self.terms.values() for name in term.modules))
 
+    def __repr__(self) -> str:
+        return f"Objectives({', '.join(self.terms)})"
+
     def forward(self, prediction: Any, targets: Any = None) -> Tensor:
         """Return the weighted sum of the objectives that the batch has everything for.
 
