@@ -135,6 +135,10 @@ class EMA(Extension):
         with self._inside(model):
             yield
 
+    def has_average_of(self, model: nn.Module) -> bool:
+        """Return whether a model was averaged, so that its evaluations have the average."""
+        return model in self._averages
+
     @contextmanager
     def _inside(self, model: nn.Module) -> Iterator[None]:
         pairs = self._pairs(model)

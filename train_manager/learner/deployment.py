@@ -18,7 +18,6 @@ from train_manager.learner.description import Description
 from train_manager.learner.evaluation import Evaluation
 from train_manager.learner.evaluation_result import EvaluationResult, measured
 from train_manager.learner.exports import SHARE, require_exports
-from train_manager.learner.learner import LEARNERS
 from train_manager.learner.model import FileModel
 from train_manager.learner.report_card import Exported, report
 from train_manager.loop.model_calls import ModelCall
@@ -173,7 +172,7 @@ def deploy_model(
         what = f"deploy_model needs an evaluation, but was given {short(evaluation)}"
         raise InputError(what, name="evaluation", cure="evaluate it first: eval_model(dataloader, model, metrics)")
     result = next(iter(evaluation.values()))
-    learner = LEARNERS.get(model)
+    learner = model.learner
     if config is None and learner is not None:
         config = learner.options.deployment
     plan = Description.read(config, "the deployment").tree

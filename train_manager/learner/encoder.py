@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, final
 
-import torch
 from torch import Tensor, nn
 
 from train_manager.data.randomness import preserve_random_state
 from train_manager.learner.model import FileModel
-from train_manager.loop.modes import preserve_modes
+from train_manager.loop.modes import mode
 from train_manager.rebuilding.recorded import recorded
 
 
@@ -32,9 +31,10 @@ class Encoder(nn.Module):
         self.at = at
         self.parts = nn.ModuleDict({name: getattr(model, name) for name in model.leading_to(at)})
         self._values_of = model.values_of  # a method of the model, so that the model is not one of the modules here
-        examples = model.examples(2)
-        self.values = sum(tensor[0].numel() for tensor in examples.values())
-        with torch.no_grad(), preserve_random_state(), preserve_modes(model):
+        # In eval mode, or the statistics of BatchNorm would take the examples in.
+        with preserve_random_state(), mode(model, training=False):
+            examples = model.examples(2)
+            self.values = sum(tensor[0].numel() for tensor in examples.values())
             self.width = self(_bare(examples)).flatten(1).shape[1]
 
     def forward(self, inputs: Any) -> Tensor:

@@ -12,7 +12,6 @@ from torch import Tensor
 from train_manager.extensions import EMA
 from train_manager.learner.data import Datasets
 from train_manager.learner.evaluation_result import EvaluationResult, Metric, measured
-from train_manager.learner.learner import LEARNERS
 from train_manager.learner.model import FileModel
 from train_manager.learner.objectives import truth_of, value_of
 from train_manager.manager import TrainManager
@@ -45,13 +44,12 @@ def eval_model(dataloader: Datasets, model: FileModel, metrics: Iterable[Metric]
         InputError: a metric does not return a number.
     """
     functions = list(metrics)
-    learner = LEARNERS.get(model)
+    learner = model.learner
     with nullcontext(TrainManager(model=model)) if learner is None else learner.evaluating() as tm:
-        has_average = any(isinstance(extension, EMA) for extension in tm.extensions.values())
-        weights: Literal["EMA", "trained"] = "EMA" if has_average else "trained"
         found = Evaluation()
         for name, data in dataloader.eval_data.items():
             predicted, batch = _joined(tm.predict(data)), data.all()
+            weights = _weights(tm, model)  # known only now: a run that opened for the prediction may load an average
             for objective, module, prediction, truth in _pairs(model, predicted, batch.get("targets")):
                 numbers = measured(functions, prediction, truth)
                 result = EvaluationResult(prediction, truth, batch["inputs"], numbers, functions, weights, module)
@@ -59,11 +57,20 @@ def eval_model(dataloader: Datasets, model: FileModel, metrics: Iterable[Metric]
     return found
 
 
+def _weights(tm: TrainManager, model: FileModel) -> Literal["EMA", "trained"]:
+    """Return which weights have predicted: until the first step on the labels there is no average."""
+    averages = [extension for extension in tm.extensions.values() if isinstance(extension, EMA)]
+    return "EMA" if any(ema.has_average_of(model) for ema in averages) else "trained"
+
+
 def _joined(predicted: Any) -> Any:
-    """Return the results of all batches by module; a model with one output gives one tensor already."""
+    """Return the results of all batches by module; a model with one output gives one tensor already.
+
+    On the CPU, where the truth is.
+    """
     if isinstance(predicted, Tensor):
-        return predicted
-    return {name: torch.cat([batch[name] for batch in predicted]) for name in predicted[0]}
+        return predicted.cpu()
+    return {name: torch.cat([batch[name] for batch in predicted]).cpu() for name in predicted[0]}
 
 
 def _pairs(model: FileModel, predicted: Any, targets: Any) -> Iterator[tuple[str, str | None, Tensor, Tensor]]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import torch
-from torch import nn
 from torch.optim import AdamW, Optimizer
 
 from train_manager.core.extensible import Extensible
@@ -28,9 +29,6 @@ from train_manager.learner.tasks import loss_of_task
 from train_manager.loop.results import TrainResult
 from train_manager.manager import TrainManager
 from train_manager.telling.errors import StageError
-
-LEARNERS: Final[weakref.WeakKeyDictionary[nn.Module, Learner]] = weakref.WeakKeyDictionary()
-"""The learner of each model, by which ``eval_model`` and ``deploy_model`` find it."""
 
 
 class Learner(Extensible):
@@ -122,6 +120,8 @@ class Learner(Extensible):
         if not self._is_open:
             self.tm.open()
             self._is_open = True
+            # After the hooks that begin a run: what they have registered for the exit is to find the run closed.
+            atexit.register(_close_at_exit, weakref.ref(self))
         with self.staged("training"), warnings.catch_warnings():
             # A program that resumes makes the calls again that its checkpoint has completed.
             warnings.filterwarnings("ignore", r"train(_epochs)?\(1?\) has nothing to do")
@@ -202,8 +202,15 @@ def made(
 ) -> AnyLearner:
     """Make a learner of a class, and remember it for the evaluation of its model."""
     learner = kind(dataloader, model, optimizer, read_options(options or {}, model.names))
-    LEARNERS[model] = learner
+    model.learner = learner
     return learner
+
+
+def _close_at_exit(reference: weakref.ref[Learner]) -> None:
+    """Close the run of a program that ends without ``close``; after an error the run stays recorded as left."""
+    learner = reference()
+    if learner is not None and not hasattr(sys, "last_value"):
+        learner.close()
 
 
 def _extensions(data: Datasets, options: Options) -> dict[str, Extension]:
@@ -236,5 +243,5 @@ def _initialize(model: FileModel, options: Options) -> None:
             for name, parameter in model.named_parameters():
                 if parameter.dim() > 1:
                     INITIALIZERS[options.initialize](parameter)
-                elif name.endswith("bias"):
+                elif "bias" in name.rpartition(".")[2]:  # also bias_hh_l0
                     parameter.zero_()

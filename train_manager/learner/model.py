@@ -35,6 +35,9 @@ class FileModel(nn.Module):
     The modules are attributes under their names. The prediction is what the only output gives; of several, a dict by
     their names. A module with an objective is an output too.
 
+    Attributes:
+        learner: what trains the model, by which ``eval_model`` and ``deploy_model`` find it; a copy has none.
+
     Args:
         description: what the file says, as a dict.
         largest: the bytes that all parameters may take.
@@ -50,6 +53,7 @@ class FileModel(nn.Module):
         net, widths, terms = _checked(read, largest, mistakes)
         mistakes.raise_all()
         self.description, self.source = read.tree, read
+        self.learner: Any = None
         for node in net.nodes.values():
             self.add_module(node.name, _made(node, widths))
         self._inputs = net.inputs
@@ -62,6 +66,10 @@ class FileModel(nn.Module):
     def has_several_outputs(self) -> bool:
         """Whether the prediction is a dict."""
         return len(self._asked) > 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes of a copy, which the learner does not train."""
+        return {**vars(self), "learner": None}
 
     def forward(self, inputs: Any) -> Any:
         """Return what the outputs give; of several, a dict by their names.
