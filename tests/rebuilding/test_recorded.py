@@ -367,7 +367,6 @@ def test_a_module_with_the_name_of_a_token_is_written() -> None:
         {"abc123def456": {"trunk": 1}},
         {"value": partial(cast(Any, scaled_loss), "abc123def456")},
     ],
-    ids=str,
 )
 @pytest.mark.parametrize("name", ["token", "hf_token", "api_key"])
 def test_a_secret_below_the_name_of_a_token_is_not_written(name: str, value: Any) -> None:
