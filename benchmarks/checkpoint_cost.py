@@ -68,7 +68,7 @@ def section(rounds: int = 9, megabytes: int = 100) -> Section:
         Claim("a resume over reading and hashing all files once", resume, must=1.6, goal=1.3),
         Claim("the wait for a checkpoint in the background, over a copy of the state", wait, must=1.1, goal=1.05),
     ]
-    return Section("A checkpoint", text, claims)
+    return Section("A checkpoint", text, claims, on_page=False)
 
 
 def _cases(folder: Path, state: Any, saved: Path, written: Path) -> dict[str, Callable[[], float]]:

@@ -52,7 +52,7 @@ def section(with_peers: bool = True) -> Section:
         Claim(f"calls in one stage, H = {count}", sum(calls), 11 + 2 * count, 4 + 2 * count, "calls")
         for count, calls in zip(COUNTS, counted[OURS], strict=True)
     ]
-    return Section("Calls in one stage", text, claims)
+    return Section("Calls in one stage", text, claims, on_page=False)
 
 
 def calls_of(run: Callable[[int], object]) -> tuple[int, int]:

@@ -74,7 +74,7 @@ def section(rounds: int = 7, with_peers: bool = True) -> Section:
         Claim("`import train_manager`, without torch", spread(seconds[LIGHT]).median, 0.10, 0.03, "s"),
         Claim(f"`{OURS}` over `import torch`", ratios(seconds[OURS], seconds[TORCH]).median, 1.10, 1.03),
     ]
-    return Section("Import", text, claims)
+    return Section("Import", text, claims, on_page=False)
 
 
 class Import:

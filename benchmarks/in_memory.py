@@ -46,7 +46,7 @@ def section(rounds: int = 9, sizes: tuple[int, ...] = SIZES) -> Section:
             times_as_fast.append(faster.median)
     heads = ["examples", f"{BASE}, us", "InMemory, us", "times as fast"]
     claim = Claim("InMemory over DataLoader, the least of all", min(times_as_fast), must=5, goal=20, at_least=True)
-    return Section("Batches from memory", TEXT.format(batch=BATCH, table=table(heads, rows)), [claim])
+    return Section("Batches from memory", TEXT.format(batch=BATCH, table=table(heads, rows)), [claim], on_page=False)
 
 
 def both(examples: int, shuffle: bool) -> dict[str, Iterable[Any]]:

@@ -39,10 +39,10 @@ from train_manager.telling import errors
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
-    r"^( *)```(?P<language>python|console)\n(?P<code>.*?)^\1```\n(?:\s*^\1```text\n(?P<shown>.*?)^\1```\n)?",
+    r"^( *)```(?P<language>python|console|toml(?=\n *# \w+\.toml\n))\n(?P<code>.*?)^\1```\n(?:\s*^\1```text\n(?P<shown>.*?)^\1```\n)?",
     re.DOTALL | re.MULTILINE,
 )
-FILE = re.compile(r"# (\w+\.py)\n")  # the first line of a block that is a file
+FILE = re.compile(r"# (\w+\.(?:py|toml))\n")  # the first line of a block that is a file
 SECONDS = re.compile(r"(?m)(?<=  )\d+\.\d\d(?=(?:  best)?$)")  # the last number of a line of `Log`
 NAME_AND_EMAIL = (("NAME", ""), ("EMAIL", "@example.org"))
 PRINTED = re.compile(r"^print\(.*\)(?:  |\n)# (.*)$", re.MULTILINE)
@@ -58,7 +58,7 @@ class Block:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The python and console blocks of a page, also those that are indented in a list."""
+    """The python, console and toml blocks of a page, also those that are indented in a list."""
     for match in BLOCK.finditer(page.read_text()):
         shown = match["shown"]
         yield Block(

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 from docstrings import arguments_of, as_list, labelled, summary_of, typed
+from learner_keys import learner_files_page
 
 import train_manager
 from train_manager import Extension, Fixtures, InMemory, TrainManager, extensions
@@ -284,6 +285,7 @@ PAGES: Final = {
     "extensions.md": extensions_page,
     "decorators-and-schedules.md": decorators_page,
     "command-line.md": command_line_page,
+    "learner-files.md": learner_files_page,
 }
 
 

@@ -108,11 +108,13 @@ def batches() -> Iterator[str]:
 
 
 def hooks_of(tool: str) -> Iterator[str]:
-    """Yield the names of a tool's hooks, and what each is called here."""
+    """Yield the names of a tool's hooks, and what they are called here: a row for each name here."""
     yield from (f"| {tool} | here |", "|---|---|")
+    rows: dict[str, list[str]] = {}
     for hook in (hook for hook in HOOKS if hook.tool == tool):
         decorated = f" with `{hook.decorator.strip()}`" if hook.decorator else ""
-        yield f"| `{hook.name}` | {f'`{hook.here}`{decorated}' if hook.here else chr(0x2013)} |"
+        rows.setdefault(f"`{hook.here}`{decorated}" if hook.here else chr(0x2013), []).append(f"`{hook.name}`")
+    yield from (f"| {', '.join(names)} | {here} |" for here, names in rows.items())
 
 
 MADE: Final[dict[str, Callable[[], Iterator[str]]]] = {

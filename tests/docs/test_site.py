@@ -129,6 +129,8 @@ SEARCHED = {  # and the page that must be among the results; None where any page
     "multi gpu": "how-to/many-ranks.md",
     "optuna": None,
     "tensorboard": "how-to/logging.md",
+    "toml": "tutorials/learner-from-files.md",
+    "simclr": "reference/learner-files.md",
     "wandb": "how-to/logging.md",
 }
 
@@ -154,7 +156,7 @@ def test_a_search_finds_what_visitors_look_for(query: str) -> None:
 
 
 WIDEST = 88  # columns; the theme has room for them on a desktop
-CODE = re.compile(r"^( *)```(python|pycon|sh|shell|console)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"^( *)```(python|pycon|sh|shell|console|toml)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize(
