@@ -58,7 +58,9 @@ def section(rounds: int = 7, scalars: int = 1_000_000, steps: int = 3000) -> Sec
     step = differences(trainings["stored"], trainings["plain"]).times(1e6)
     text = TEXT.format(scalars=scalars, table=table(["", "us of CPU per scalar"], rows), step=step.shown(1))
     each = spread(measured[STORE]).times(1e6).median
-    return Section("Stored numbers", text, [Claim("CPU time of a stored scalar", each, must=3, goal=1, unit="us")], on_page=False)
+    return Section(
+        "Stored numbers", text, [Claim("CPU time of a stored scalar", each, must=3, goal=1, unit="us")], on_page=False
+    )
 
 
 def _turn(write: Callable[[Path, int], None], path: Path, count: int) -> Callable[[], float]:

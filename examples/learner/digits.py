@@ -8,7 +8,7 @@ from torch import Tensor
 from train_manager import recorded
 
 torch.manual_seed(0)  # of the weights with which the model begins
-learning_rate = 0.1
+learning_rate = 0.2
 numEpochs = 60
 deploymentConfig = {"folder": "deployed", "exports": ["low_rank"]}
 

@@ -139,7 +139,7 @@ def test_j02_a_file_joins_two_modules_and_their_shapes_are_checked_before_anythi
     Path("model.toml").write_text(MODEL.replace("out_features = 2", "out_features = 2\nin_features = 17"))
     with pytest.raises(InputError) as caught:
         load_model("model.toml")
-    assert "model.toml:7  module.digit Linear does not fit" in str(caught.value)
+    assert "model.toml:7  module.digit is Linear, which does not fit" in str(caught.value)
     assert "trunk gives [16], and its weight is [2, 17]" in str(caught.value)
 
 

@@ -25,6 +25,7 @@ Its files in reading order; each imports only those above it:
     encoder      the part of a model that leads to one module
     tasks        what a module can learn from inputs without labels
     exports      what a deployment exports
+    fits         whether data fit a model
     options      the options of a learner
     learner      the training, in the four stages of its life
     evaluation_result  the predictions of an evaluation, with what they were compared to

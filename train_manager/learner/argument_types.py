@@ -13,6 +13,7 @@ from torch import Tensor
 from train_manager.learner.showing import told
 
 _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_PLURAL = {int: "whole numbers", float: "numbers", str: "texts"}
 
 
 def misfit(value: Any, thing: Any, parameter: Parameter) -> str:
@@ -79,9 +80,17 @@ def _in_words(annotation: Any) -> str:
         return _PLAIN[annotation]
     origin, args = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_in_words(each) for each in args if each is not types.NoneType))
+        shown = [each for each in args if each not in (types.NoneType, Tensor)]  # a file has neither
+        return " or ".join(dict.fromkeys(map(_in_words, shown)))
     if origin is Literal:
         return " or ".join(map(repr, args))
     if origin is not None:
-        return "a list" if not (isinstance(origin, type) and issubclass(origin, Mapping)) else "a table"
+        return _list_in_words(args) if not (isinstance(origin, type) and issubclass(origin, Mapping)) else "a table"
     return f"a {getattr(annotation, '__name__', annotation)}"
+
+
+def _list_in_words(args: tuple[Any, ...]) -> str:
+    kinds = dict.fromkeys(each for each in args if each is not ...)
+    plural = _PLURAL.get(next(iter(kinds)), "") if len(kinds) == 1 else ""
+    number = f"{len(args)} " if len(args) > 1 and ... not in args else ""
+    return f"a list of {number}{plural}" if plural else "a list"

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, final
 
+from torch import Tensor
+
 from train_manager.core.decorators import modifies
 from train_manager.core.extension import Extension
+from train_manager.data.randomness import preserve_random_state
 from train_manager.learner.description import Description, Mistakes
 from train_manager.learner.features import read_column
 from train_manager.learner.places import Place
-from train_manager.learner.words import FUNCTION, Filled, read_entry
+from train_manager.learner.words import FUNCTION, Filled, named_error, read_entry
 from train_manager.rebuilding.recorded import recorded
 
 
@@ -69,3 +72,20 @@ def read_augment(
         if entry is not None and column is not None:
             found.append((column, partial(entry.thing, **entry.arguments)))
     return found
+
+
+def try_augment(
+    description: Description, path: Place, given: Any, inputs: Mapping[str, Tensor], mistakes: Mistakes
+) -> None:
+    """Call the functions of a list ``augment`` with two examples: an error comes now, not in the first batch."""
+    for index, (column, change) in enumerate(read_augment(description, path, given, list(inputs), mistakes)):
+        example = inputs[column][:2]
+        try:
+            with preserve_random_state():
+                changed = change(example.clone())
+            if changed.shape == example.shape:
+                continue
+            what = f"makes {list(changed.shape)} of {list(example.shape)}, but must keep the shape"
+        except Exception as error:
+            what = f"raised {named_error(error)}"
+        mistakes.add(description, (*path, index), f"is {given[index]['use']}, which {what}")

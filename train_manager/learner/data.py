@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
+import torch
 from torch import Tensor
 
 from train_manager.data.interleaved import Interleaved
 from train_manager.data.rows import as_column
 from train_manager.extensions import Curriculum
-from train_manager.learner.augment import Augment, read_augment
+from train_manager.learner.augment import Augment, read_augment, try_augment
 from train_manager.learner.column_batches import ColumnBatches
 from train_manager.learner.description import Description, Mistakes
 from train_manager.learner.features import Feature, read_features
@@ -20,7 +21,7 @@ from train_manager.learner.lessons import Lessons, read_lessons
 from train_manager.learner.places import Place
 from train_manager.learner.showing import told
 from train_manager.learner.splits import TooFewRows, split_rows
-from train_manager.learner.words import FUNCTION, Entry, read_entry
+from train_manager.learner.words import Entry, Kind, is_function, read_entry
 
 KEYS: Final = {
     "inputs": Key(NAMES, "the input columns", required=True),
@@ -33,6 +34,14 @@ KEYS: Final = {
     "seed": Key(WHOLE, "determines the split and the orders; 0 if it is left out"),
 }
 """The keys of a dataset, beside ``use`` and its arguments."""
+
+MORE_ROWS: Final = "give it a larger share, or the dataset more rows"
+SUM: Final = "each row is in one part: split = { train = 0.75, test = 0.25 }"
+
+DATASET: Final = Kind(
+    "a function of the program that is @recorded, and returns columns",
+    lambda thing: is_function(thing) and not thing.__module__.startswith("train_manager.learner."),
+)
 
 TOP: Final = {
     "dataset": Key(TABLE, "the datasets by name", required=True),
@@ -122,6 +131,18 @@ class Datasets:
         self.curriculum, self.steps_per_epoch = teacher, lessons.steps_per_epoch
         self.train_data = Interleaved(sets, choose=teacher.choose)
 
+    def examples(self) -> dict[str, dict[str, Any]]:
+        """Return a few labelled examples of each dataset, among them those of the least and the largest label."""
+        found = {}
+        for dataset in self._datasets:
+            rows = dataset.labelled[:2]
+            for column in dataset.targets.values():
+                if column.dim() == 1:
+                    of_rows = column[dataset.labelled]
+                    rows = torch.cat([rows, dataset.labelled[torch.stack([of_rows.argmin(), of_rows.argmax()])]])
+            found[dataset.plan.name] = self._batches(dataset, rows).all()
+        return found
+
     def unlabelled(self, batch_size: int | None = None) -> ColumnBatches | Interleaved:
         """Return batches of all training rows, without targets.
 
@@ -198,9 +219,10 @@ def create_dataloader(dataset_file: str | Path | Mapping[str, Any]) -> Datasets:
 
 def _read_plan(description: Description, name: str, table: Mapping[str, Any], mistakes: Mistakes) -> Plan | None:
     path = ("dataset", name)
-    entry = read_entry(description, path, table, FUNCTION, mistakes, keys=KEYS)
+    entry = read_entry(description, path, table, DATASET, mistakes, keys=KEYS)
     found = read_keys(description, path, table, KEYS, mistakes, has_arguments=True)
-    _check_split(description, (*path, "split"), found.get("split", {}), mistakes)
+    if "split" in found:
+        _check_split(description, (*path, "split"), found["split"], mistakes)
     inputs = as_names(found.get("inputs", []))
     features = read_features(description, (*path, "features"), found.get("features", []), inputs, mistakes)
     read_augment(description, (*path, "augment"), found.get("augment", []), inputs, mistakes)
@@ -231,10 +253,14 @@ def _check_split(description: Description, path: Place, split: Mapping[str, Any]
     unfit = [name for name, share in split.items() if not SHARE.fits(share)]
     for name in unfit:
         mistakes.add(description, (*path, name), f"must be {SHARE.words}, but is {told(split[name])}")
-    if split and "train" not in split:
-        mistakes.add(description, path, "lacks train, the share of the rows that are trained on")
-    elif split and not unfit and abs(sum(split.values()) - 1) > 1e-6:
-        mistakes.add(description, path, f"has the sum {sum(split.values()):g}, but must have 1")
+    if not split:
+        mistakes.add(description, path, "is empty", cure="write split = { train = 0.75, test = 0.25 }")
+    elif "train" not in split:
+        mistakes.add(
+            description, path, "lacks train, the share of the rows that are trained on", nearest_of=split, name="train"
+        )
+    elif not unfit and abs(sum(split.values()) - 1) > 1e-6:
+        mistakes.add(description, path, f"has the sum {sum(split.values()):g}, but must have 1", cure=SUM)
 
 
 # ---- after the functions were called ---------------------------------------------------------------------------------
@@ -249,7 +275,7 @@ def _made(description: Description, plan: Plan, mistakes: Mistakes) -> Dataset |
     try:
         rows = split_rows(labels, len(next(iter(columns.values()))), plan.split, plan.seed)
     except TooFewRows as error:
-        mistakes.add(description, (*path, "split"), f"cannot be made: {error}")
+        mistakes.add(description, (*path, "split"), f"cannot be made: {error}", cure=MORE_ROWS)
         return None
     labelled, train = rows["train"], rows["train"]
     if plan.labelled < 1:
@@ -257,16 +283,19 @@ def _made(description: Description, plan: Plan, mistakes: Mistakes) -> Dataset |
         try:
             chosen = split_rows(None if labels is None else labels[train], len(train), shares, plan.seed)
         except TooFewRows as error:
-            mistakes.add(description, (*path, "labelled"), f"cannot be chosen: {error}")
+            mistakes.add(description, (*path, "labelled"), f"cannot be chosen: {error}", cure=MORE_ROWS)
             return None
         labelled = train[chosen["the labelled part"]]
-    return Dataset(plan, columns, rows, labelled)
+    made = Dataset(plan, columns, rows, labelled)
+    augment = description.tree["dataset"][plan.name].get("augment", [])
+    try_augment(description, (*path, "augment"), augment, made.inputs, mistakes)
+    return made
 
 
 def _columns(description: Description, plan: Plan, mistakes: Mistakes) -> dict[str, Tensor] | None:
     """Return the columns that are inputs or targets, as the function of the dataset returns them."""
     path, before = ("dataset", plan.name), len(mistakes)
-    given = plan.entry.thing(**plan.entry.arguments)
+    given = plan.entry.made()
     if not isinstance(given, Mapping) or not given:
         what = f"is {plan.entry.word}, which must return a dict of columns, but returned a {type(given).__name__}"
         mistakes.add(description, (*path, "use"), what)
@@ -277,19 +306,39 @@ def _columns(description: Description, plan: Plan, mistakes: Mistakes) -> dict[s
             if name not in given:
                 what = f"names {name!r:.60}, which is not a column of {plan.entry.word}"
                 mistakes.add(description, (*path, key), what, nearest_of=map(str, given), name=name)
-            elif not isinstance(column := as_column(given[name]), Tensor):
-                mistakes.add(
-                    description, (*path, key), f"names {name!r:.60}, which has texts or objects, but must have numbers"
-                )
+            elif (column := _numbers(given[name])) is None:
+                what = f"names {name!r:.60}, which must have numbers, one or more for each row"
+                mistakes.add(description, (*path, key), what, cure=f"return a tensor or a list from {plan.entry.word}")
             else:
-                columns[name] = column
+                columns[name] = _as_torch_counts(column, is_target=key == "targets")
     lengths = {name: len(column) for name, column in columns.items()}
+    if 0 in lengths.values():
+        empty = " and ".join(name for name, length in lengths.items() if not length)
+        mistakes.add(description, (*path, "use"), f"is {plan.entry.word}, which returned no rows of {empty}")
+        return None
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
         mistakes.add(
             description, (*path, "use"), f"is {plan.entry.word}, which returned columns of different lengths: {shown}"
         )
     return columns if len(mistakes) == before else None
+
+
+def _numbers(given: Any) -> Tensor | None:
+    """Return a column of numbers; None if it is something else."""
+    try:
+        column = as_column(given)
+    except (TypeError, ValueError):
+        return None
+    return column if isinstance(column, Tensor) and column.dim() else None
+
+
+def _as_torch_counts(column: Tensor, *, is_target: bool) -> Tensor:
+    """Return numbers in the types that layers and losses of torch take: numpy has twice, or half, as many bits."""
+    if column.dtype == torch.float64:
+        return column.float()
+    is_whole = not column.is_floating_point() and not column.is_complex() and column.dtype != torch.bool
+    return column.long() if is_target and is_whole else column
 
 
 def _labels(columns: Mapping[str, Tensor], targets: list[str]) -> Tensor | None:

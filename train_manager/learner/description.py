@@ -198,7 +198,13 @@ def _offer(wrong: str, names: Sequence[str]) -> str:
     more = len(names) - SHOWN_NAMES
     shown = [*(cut(name, LONGEST_NAME) for name in names[:SHOWN_NAMES]), *([f"... ({more} more)"] if more > 0 else [])]
     known = f"known: {', '.join(shown)}" if names else "there is nothing to choose from"
-    return " ".join(filter(None, [did_you_mean(near(wrong[:LONGEST_NAME], names)), known]))
+    return " ".join(filter(None, [did_you_mean(_meant(wrong[:LONGEST_NAME], names)), known]))
+
+
+def _meant(wrong: str, names: Sequence[str]) -> Sequence[str]:
+    """Return the names that may be meant: those that differ by upper and lower case alone come first."""
+    same = [name for name in names if name.casefold() == wrong.casefold()]
+    return same or near(wrong, names)
 
 
 def _line_of(text: str) -> str:

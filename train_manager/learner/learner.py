@@ -22,6 +22,7 @@ from train_manager.extensions import EMA, Checkpoints, FreezeModules, default_ex
 from train_manager.learner.data import Datasets
 from train_manager.learner.description import Mistakes
 from train_manager.learner.encoder import Encoder
+from train_manager.learner.fits import try_examples
 from train_manager.learner.model import FileModel
 from train_manager.learner.objectives import Objectives
 from train_manager.learner.options import INITIALIZERS, Options, Phase, read_options
@@ -152,8 +153,19 @@ class Learner(Extensible):
         for name in model.input_names:
             if name not in data.input_names:
                 mistakes.add(tables, ("dataset",), f"do not give the input {name!r} of the model")
+        if not model.objectives:
+            mistakes.add(model.source, (), "lacks an objective, so there is nothing to train for")
         _check_targets(data, model, mistakes)
         mistakes.raise_all()
+        try_examples(data, model, mistakes)
+        self._try_phases(model, mistakes)
+        mistakes.raise_all()
+
+    def _try_phases(self, model: FileModel, mistakes: Mistakes) -> None:
+        """Make the task of each phase, so that a wrong argument of the last one is found before the first."""
+        for phase in self.options.phases:
+            with preserve_random_state():
+                phase.task.tried(mistakes, Encoder(model, phase.at), self._data.augment)
 
 
 def _check_targets(data: Datasets, model: FileModel, mistakes: Mistakes) -> None:

@@ -44,7 +44,7 @@ def read_lessons(
     path = ("curriculum",)
     found = read_keys(description, path, table, KEYS, mistakes, has_arguments=True)
     given = {"use": "Curriculum", **table}
-    entry = read_entry(description, path, given, EXTENSION, mistakes, keys=KEYS, filled=Filled(following=("probe",)))
+    entry = read_entry(description, path, given, EXTENSION, mistakes, keys=KEYS, filled=Filled(given=("probe",)))
     probe = found.get("probe", PROBE)
     if datasets < 2:
         mistakes.add(description, path, "chooses between datasets, but there is one")

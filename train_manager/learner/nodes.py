@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -47,6 +48,8 @@ RESERVED: Final = (
 
 DTYPES: Final = {"float32": torch.float32, "int64": torch.int64}
 
+MOST_NUMBERS: Final = 10**9
+"""The numbers that one example of an input may have."""
 
 _SHAPE: Final = Form(
     "a list of whole numbers, the shape of one example",
@@ -98,7 +101,7 @@ def read_net(description: Description, mistakes: Mistakes) -> Net:
     inputs = dict(_read_inputs(description, top.get("inputs", {}), mistakes))
     tables = dict(read_tables(description, ("module",), top.get("module", {}), mistakes))
     names = [*top.get("inputs", {}), *top.get("module", {})]
-    nodes = {}
+    nodes: dict[str, Node] = {}
     for name, table in tables.items():
         _check_name(description, name, inputs, mistakes)
         node = _read_node(description, name, table, names, mistakes)
@@ -123,20 +126,25 @@ def _read_inputs(description: Description, table: Mapping[str, Any], mistakes: M
             shape, dtype = found.get("shape"), found.get("dtype", dtype)
             if shape is None:
                 continue
-        if _SHAPE.fits(shape):
+        if _SHAPE.fits(shape) and math.prod(shape) > MOST_NUMBERS:
+            what = f"must have at most {MOST_NUMBERS:,} numbers, but is {told(shape)}"
+            mistakes.add(description, ("inputs", name), what)
+        elif _SHAPE.fits(shape):
             yield name, Input(tuple(shape), DTYPES[dtype])
         else:
             what = f"must be the shape of one example, such as [1, 8, 8], but is {told(shape)}"
-            mistakes.add(description, ("inputs", name), what)
+            mistakes.add(description, ("inputs", name), what, cure="an example is counted without its batch")
 
 
 def _check_name(description: Description, name: str, inputs: Mapping[str, Input], mistakes: Mistakes) -> None:
     if not name.isidentifier() or name.startswith("_"):
-        mistakes.add(description, ("module", name), "must be a name that an attribute can have")
+        what = "has a name that an attribute cannot have"
+        mistakes.add(description, ("module", name), what, cure="give one of letters, digits and _")
     elif name in inputs:
-        mistakes.add(description, ("module", name), "has the name of an input")
-    elif hasattr(nn.Module, name):
-        mistakes.add(description, ("module", name), "has a name that every model has: give another")
+        mistakes.add(description, ("module", name), "has the name of an input", cure="give it another name")
+    elif hasattr(nn.Module(), name) or name in RESERVED:
+        what = f"has the name of model.{name}, which every model has"
+        mistakes.add(description, ("module", name), what, cure="give it another name")
 
 
 def _read_node(
@@ -145,7 +153,9 @@ def _read_node(
     path: Place = ("module", name)
     is_list, before = "layers" in table, len(mistakes)
     if is_list and "use" in table:
-        mistakes.add(description, (*path, "use"), "stands beside layers: give one of both")
+        cure = 'a single module has use = "..." and its arguments, several have layers = [{ use = "..." }]'
+        mistakes.add(description, (*path, "use"), "stands beside layers", cure=cure)
+        return None
     found = read_keys(description, path, table, KEYS, mistakes, has_arguments=not is_list)
     feeders = as_names(found.get("from", []))
     for feeder in feeders:
@@ -155,11 +165,12 @@ def _read_node(
     if is_list:
         places = [((*path, "layers", index), layer) for index, layer in enumerate(found.get("layers", []))]
     else:
-        places = [(path, {key: value for key, value in table.items() if key != "from"})]
+        places = [(path, {key: value for key, value in table.items() if key not in KEYS})]
     filled = Filled(following=FOLLOWING)
-    entries = [read_entry(description, place, layer, MODULE, mistakes, filled=filled) for place, layer in places]
+    keys = () if is_list else KEYS
+    entries = [read_entry(description, at, layer, MODULE, mistakes, keys=keys, filled=filled) for at, layer in places]
     if is_list and not entries and len(mistakes) == before:
-        mistakes.add(description, (*path, "layers"), "is empty")
+        mistakes.add(description, (*path, "layers"), "is empty", cure='give it a layer: { use = "ReLU" }')
     if len(mistakes) > before:
         return None
     return Node(name, feeders, [entry for entry in entries if entry is not None], is_list)
@@ -174,7 +185,8 @@ def _in_order(description: Description, nodes: dict[str, Node], mistakes: Mistak
         if not ready:
             circle = _circle(waiting)
             shown = " -> ".join([*circle, circle[0]])
-            mistakes.add(description, ("module", circle[0], "from"), f"feeds itself: {shown}")
+            what, cure = f"feeds itself: {shown}", "feed one of them by an input, or by a module before it"
+            mistakes.add(description, ("module", circle[0], "from"), what, cure=cure)
             return ordered
         for name in ready:
             ordered[name] = waiting.pop(name)

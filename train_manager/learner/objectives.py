@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from train_manager.learner import contrast  # noqa: F401  # registers its word
 from train_manager.learner.description import Description, Mistakes
 from train_manager.learner.keys import NUMBER, TABLE, TEXT, Form, Key, read_keys, read_tables
+from train_manager.learner.places import Place
+from train_manager.learner.showing import told
 from train_manager.learner.words import LOSS, Filled, read_entry
 from train_manager.loop.losses import report_loss
 from train_manager.rebuilding.recorded import recorded
@@ -30,6 +32,8 @@ KEYS: Final = {
     "targets": Key(TEXT, "the column with the truth, if there are several"),
 }
 """The keys of an objective, beside ``use`` and its arguments."""
+
+REDUCTIONS: Final = ("mean", "sum", "batchmean")
 
 
 class Term(NamedTuple):
@@ -146,8 +150,11 @@ def _read_term(
     path, before = ("objective", name), len(mistakes)
     found = read_keys(description, path, table, KEYS, mistakes, has_arguments=True)
     at = [found["at"]] if "at" in found else found.get("between", [])
-    if ("at" in table) == ("between" in table):
-        mistakes.add(description, path, 'needs either at = "a module" or between = ["one", "another"]')
+    if "at" in table and "between" in table:
+        cure = "at compares a module with the targets, between compares two modules with each other"
+        mistakes.add(description, path, "has both at and between", cure=cure)
+    elif "at" not in table and "between" not in table:
+        mistakes.add(description, path, 'lacks at = "a module", or between = ["one", "another"]', nearest_of=modules)
     for module in at:
         if modules is not None and module not in modules:
             key = "at" if "at" in found else "between"
@@ -158,17 +165,25 @@ def _read_term(
                 nearest_of=modules,
                 name=module,
             )
-    filled = Filled(leading=len(at), one_more=True)  # the results, and the truth
+    _check_reduction(description, (*path, "reduction"), table.get("reduction", "mean"), mistakes)
+    filled = Filled(leading=2 if "between" in table else 1, one_more=True)  # the results, and the truth
     entry = read_entry(description, path, table, LOSS, mistakes, keys=KEYS, filled=filled)
     if entry is None or len(mistakes) > before:
         return None
-    function = (
-        entry.thing(**entry.arguments) if isinstance(entry.thing, type) else partial(entry.thing, **entry.arguments)
-    )
+    function = entry.tried(mistakes) if isinstance(entry.thing, type) else partial(entry.thing, **entry.arguments)
+    if function is None:
+        return None
     takes_targets = len(_required(function)) > len(at)
     if "targets" in found and not takes_targets:
         mistakes.add(description, (*path, "targets"), f"is given, but {entry.word} takes no targets")
     return Term(function, at, float(found.get("weight", 1.0)), found.get("targets"), takes_targets)
+
+
+def _check_reduction(description: Description, path: Place, given: Any, mistakes: Mistakes) -> None:
+    """Refuse what torch refuses only at the first batch, and a loss of each example by itself."""
+    if given not in REDUCTIONS:
+        what = f"must be {' or '.join(map(repr, REDUCTIONS))}, but is {told(given)}"
+        mistakes.add(description, path, what, cure="a loss must be one number")
 
 
 def _required(function: Callable[..., Tensor]) -> list[str]:

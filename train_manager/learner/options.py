@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import torch
 from torch import nn
 
 from train_manager.core.extension import Extension
@@ -15,6 +16,8 @@ from train_manager.learner.exports import require_exports
 from train_manager.learner.keys import COUNT, NAMES, TABLE, TABLES, TEXT, WHOLE, Key, as_names, read_keys, read_tables
 from train_manager.learner.tasks import Task
 from train_manager.learner.words import EXTENSION, OPTIMIZER, Entry, Filled, Kind, read_entry
+from train_manager.loop.arguments import require_device
+from train_manager.telling.errors import InputError
 
 INITIALIZERS: Final[dict[str, Callable[..., Any]]] = {
     "xavier_uniform": nn.init.xavier_uniform_,
@@ -24,7 +27,10 @@ INITIALIZERS: Final[dict[str, Callable[..., Any]]] = {
     "orthogonal": nn.init.orthogonal_,
 }
 
-TASK: Final = Kind("tasks", lambda thing: isinstance(thing, type) and issubclass(thing, Task) and thing is not Task)
+OWN_EXTENSIONS: Final = ("augment", "curriculum", "freeze")
+"""The names of the extensions that keys of the files ask for."""
+
+TASK: Final = Kind("a task", lambda thing: isinstance(thing, type) and issubclass(thing, Task) and thing is not Task)
 
 KEYS: Final = {
     "seed": Key(WHOLE, "determines all random numbers of the training"),
@@ -92,11 +98,16 @@ def read_options(given: str | Path | Mapping[str, Any], modules: list[str]) -> O
         for index, table in enumerate(found.get("self_supervised", []))
     ]
     tables = read_tables(description, ("extension",), found.get("extension", {}), mistakes)
-    entries = {name: read_entry(description, ("extension", name), table, EXTENSION, mistakes) for name, table in tables}
+    extensions = {}
+    for name, table in tables:
+        _check_extension_name(description, name, mistakes)
+        entry = read_entry(description, ("extension", name), table, EXTENSION, mistakes)
+        if entry is not None:
+            extensions[name] = entry.tried(mistakes)
+    _check_device(description, found.get("device"), mistakes)
     mistakes.raise_all()
     if "deployment" in found:
         require_exports(found["deployment"])
-    extensions = {name: entry.made() for name, entry in entries.items() if entry is not None}
     plain = {name: found.get(name) for name in ("seed", "train_dir", "device", "initialize")}
     found_phases = [phase for phase in phases if phase is not None]
     return Options(
@@ -109,12 +120,14 @@ def _read_phase(
 ) -> Phase | None:
     path = ("self_supervised", index)
     found = read_keys(description, path, table, PHASE_KEYS, mistakes, has_arguments=True)
-    task = read_entry(description, path, table, TASK, mistakes, keys=PHASE_KEYS, filled=Filled(following=TASK_GIVEN))
+    task = read_entry(description, path, table, TASK, mistakes, keys=PHASE_KEYS, filled=Filled(given=TASK_GIVEN))
     _check_module(description, (*path, "at"), found.get("at"), modules, mistakes)
     optimizer = None
     if "optimizer" in found:
-        place, filled = (*path, "optimizer"), Filled(following=("params",))
+        place, filled = (*path, "optimizer"), Filled(given=("params",))
         optimizer = read_entry(description, place, found["optimizer"], OPTIMIZER, mistakes, filled=filled)
+        if optimizer is not None:
+            optimizer.tried(mistakes, [nn.Parameter(torch.zeros(1, 1))])
     if task is None or "at" not in found or "epochs" not in found:
         return None
     return Phase(task, found["at"], found["epochs"], found.get("batch_size"), optimizer)
@@ -137,3 +150,21 @@ def _check_word(
 ) -> None:
     if word is not None and word not in words:
         mistakes.add(description, (key,), f"is {word!r:.60}, which is not known", nearest_of=words, name=word)
+
+
+def _check_extension_name(description: Description, name: str, mistakes: Mistakes) -> None:
+    if name in OWN_EXTENSIONS:
+        what = "has the name of an extension that the learner adds itself"
+        mistakes.add(description, ("extension", name), what, cure="give it another name")
+
+
+def _check_device(description: Description, device: str | None, mistakes: Mistakes) -> None:
+    if device is None:
+        return
+    try:
+        if require_device(device) == torch.device("meta"):
+            mistakes.add(description, ("device",), "is 'meta', which holds no numbers", cure='device = "cpu"')
+    except InputError as error:
+        mistakes.add(
+            description, ("device",), f"cannot be used: {error.what}", cure='leave it out, or write device = "cpu"'
+        )

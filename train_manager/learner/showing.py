@@ -9,7 +9,6 @@ from train_manager.telling.showing import short
 
 _GIVEN: Final[Mapping[type, str]] = {
     int: "the number ",
-    float: "the number ",
     str: "the text ",
     list: "the list ",
     dict: "the table ",
@@ -24,4 +23,6 @@ def told(value: object) -> str:
     """
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float):
+        return f"the number {value!r}"  # 10.0, where a whole number is asked for, must not look like one
     return _GIVEN.get(type(value), "") + short(value)

@@ -15,7 +15,12 @@ def divide(column: Tensor, by: float) -> Tensor:
 
     >>> divide(torch.tensor([8.0, 16.0]), by=16.0)
     tensor([0.5000, 1.0000])
+
+    Raises:
+        InputError: the number is 0.
     """
+    if by == 0:
+        raise InputError("by must not be 0", name="by")
     return column / by
 
 
@@ -54,7 +59,13 @@ def shift(values: Tensor, pixels: int) -> Tensor:
         values: (examples, channels, length) or (examples, channels, height, width); without channels, (examples,
             length).
         pixels: the most places, along each axis.
+
+    Raises:
+        InputError: ``pixels`` is negative, or more than an example has.
     """
+    most = max(values.shape[1:])
+    if not 0 <= pixels <= most:
+        raise InputError(f"pixels must be from 0 to {most}, but is {pixels}", name="pixels")
     for axis in range(2 if values.dim() > 2 else 1, values.dim()):
         size = values.shape[axis]
         steps = torch.randint(-pixels, pixels + 1, (len(values), 1), device=values.device)

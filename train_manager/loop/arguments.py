@@ -40,7 +40,12 @@ def require_device(value: torch.device | str | None) -> torch.device | None:
         raise InputError(f"device must be one of torch's, but is {value!r:.60}", name="device", cure=cure) from error
     try:
         torch.empty(0, device=device)  # the only test that all kinds of devices understand
-    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+    except (
+        RuntimeError,
+        AssertionError,
+        NotImplementedError,
+        ImportError,
+    ) as error:  # torch asserts that it was built with CUDA
         reason = str(error).partition("\n")[0].partition(". ")[0]
         cure = 'device="cpu"; or "cuda" if torch.cuda.is_available() else "cpu"'
         raise InputError(f"there is no device {str(device)!r} here: {reason}", name="device", cure=cure) from error

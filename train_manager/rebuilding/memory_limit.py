@@ -24,23 +24,36 @@ class MemoryLimit(TorchDispatchMode):
 
     Args:
         limit: the bytes that all tensors together may take.
+        operations: how many operations of torch one ``with`` may have: a number in a file can ask for so many layers
+            that to make them takes days. None for any number.
+
+    Attributes:
+        taken: the bytes that tensors have asked for.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, operations: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._limit, self._taken = limit, 0
+        self.limit, self.taken = limit, 0
+        self._most, self._done = operations, 0
+
+    def __enter__(self) -> MemoryLimit:
+        self._done = 0
+        return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        self._done += 1
+        if self._most is not None and self._done > self._most:
+            raise CheckpointError(f"more than {self._most:,} operations were needed", name="operations")
         # An operation with an argument `device` makes a tensor. On the meta device it makes one without memory, whose
         # size is known before the real one is made.
         if any(argument.name == "device" for argument in func._schema.arguments):
             planned = func(*args, **{**kwargs, "device": "meta", "pin_memory": None})
-            self._taken += planned.nbytes if isinstance(planned, Tensor) else 0
-            if self._taken > self._limit:
-                raise _too_large(self._taken, self._limit)
+            self.taken += planned.nbytes if isinstance(planned, Tensor) else 0
+            if self.taken > self.limit:
+                raise _too_large(self.taken, self.limit)
         return func(*args, **kwargs)
 
 

@@ -1,0 +1,176 @@
+"""Files that ask for what no file may have: nothing runs, is imported or is allocated."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.learner.planted import DATA, MODEL, OPTIONS, changed, learner_of
+from tests.rotation import share_of
+from train_manager import InputError
+from train_manager.learner import create_dataloader, load_model
+
+MUTATIONS = 3_000
+PIECES = (
+    *('"', "'", "[", "]", "{", "}", "=", ",", ".", "\n", "#", "-", "_", "\\", "\0", "\ufeff", "é", " "),
+    *("true", "nan", "-1", "0", "1e99", "9223372036854775807", '""', '"Linear"', '"LSTM"', '"label"', '"meta"', "{}"),
+    *("[]", "use = ", "[module.x]\n", "[[dataset.x]]\n", "from", "train", "encoder", "epochs = 0\n", "of = 3"),
+)
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def mutated(text: str, chance: random.Random) -> str:
+    """Return a text with one to three pieces of it replaced, left out, moved or doubled."""
+    for _ in range(chance.randint(1, 3)):
+        start = chance.randrange(len(text))
+        end = min(len(text), start + chance.choice((0, 0, 1, 2, 5, 12)))
+        lines = text.splitlines(keepends=True)
+        way = chance.randrange(4)
+        if way == 0 and len(lines) > 1:
+            chance.shuffle(lines)
+            text = "".join(lines)
+        elif way == 1:
+            text = text[:end] + text[start:]
+        else:
+            text = text[:start] + chance.choice(("", *PIECES)) + text[end:]
+    return text or " "
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_mutated_file_is_a_learner_or_an_input_error() -> None:
+    chance = random.Random(0)
+    refused = 0
+    for number in range(share_of(MUTATIONS)):
+        texts = {"data": DATA, "model": MODEL, "options": OPTIONS}
+        name = ("data", "model", "options")[number % 3]
+        texts[name] = mutated(texts[name], chance)
+        try:
+            learner_of(**texts)
+        except InputError:
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"{error!r} of {name}:\n{texts[name]}") from error
+
+    assert refused > share_of(MUTATIONS) // 2
+
+
+WORDS = (
+    *("os.system", "os:system", "torch.load", "torch:load", "torch.hub:load", "builtins:eval", "eval", "exec"),
+    *("subprocess", "subprocess:run", "canary:run", "canary.run", "train_manager.learner.words:read_entry"),
+    *("__import__", "../canary", "torch.nn:Module.__init__", "torch.nn.functional:handle_torch_function", ""),
+)
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("place", ["dataset", "feature", "augment", "layer", "loss", "task", "optimizer", "extension"])
+def test_a_word_that_is_not_registered_runs_and_imports_nothing(
+    word: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("canary.py").write_text("open('ran', 'w').close()\ndef run(*given, **more): open('ran', 'w').close()\n")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    before = set(sys.modules)
+    old = {
+        "dataset": ("data", '"pictures"'),
+        "feature": ("data", '"divide"'),
+        "augment": ("data", '"shift"'),
+        "layer": ("model", '"ReLU"'),
+        "loss": ("model", '"cross_entropy"'),
+        "task": ("options", '"SimCLR"'),
+        "optimizer": ("options", '"AdamW"'),
+        "extension": ("options", '"EMA"'),
+    }
+    file, name = old[place]
+    texts = {"data": DATA, "model": MODEL, "options": OPTIONS}
+
+    with pytest.raises(InputError, match="which is not known|but must name"):
+        learner_of(**{**texts, file: changed(texts[file], (name, f'"{word}"'))})
+
+    assert not Path("ran").exists()
+    assert "canary" not in set(sys.modules) - before
+
+
+HUGE = {
+    "a layer of 19.5e12 parameters": ("out_features = 10", "out_features = 135_000_000_000"),
+    "a layer of 10**18 outputs": ("out_features = 10", "out_features = 1_000_000_000_000_000_000"),
+    "a result of 10**15 bytes": ('"ReLU"', '"Upsample", scale_factor = 1000000'),
+    "padding of 10**9": ("kernel_size = 3", "kernel_size = 3, padding = 1_000_000_000"),
+    "an image of 10**18 points": ("[1, 8, 8]", "[1, 1_000_000_000, 1_000_000_000]"),
+    "an image of 10**9 axes": ("[1, 8, 8]", "[2, 2_000_000_000, 2_000_000_000, 2_000_000_000, 2_000_000_000]"),
+    "10**9 layers of an LSTM": ('"Linear"\nout_features = 10', '"LSTM"\nhidden_size = 1\nnum_layers = 1_000_000_000'),
+    "10**9 layers of a Transformer": (
+        'from = "trunk"\nuse = "Linear"\nout_features = 10',
+        'from = ["trunk", "trunk"]\nuse = "Transformer"\nd_model = 144\nnhead = 1\nnum_encoder_layers = 1_000_000_000',
+    ),
+}
+
+
+@pytest.mark.parametrize("change", HUGE.values(), ids=HUGE)
+def test_a_model_that_is_too_large_is_refused_before_it_takes_memory(change: tuple[str, str]) -> None:
+    Path("model.toml").write_text(changed(MODEL, change))
+    program = (
+        "import resource, train_manager.learner as learner\n"
+        "from train_manager import InputError\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (60, 60))\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try:\n    learner.load_model('model.toml')\n"
+        "except InputError as error:\n    print(error)\n"
+        "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "assert after - before < 900_000, after - before\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("model.toml has a mistake\n  model.toml:")
+
+
+@pytest.mark.parametrize("bracket", ["[", "{", "a = [", "[[", "a = {b = "])
+def test_a_hundred_thousand_brackets_are_refused(bracket: str) -> None:
+    Path("it.toml").write_text(("x = " if bracket in "[{" else "") + bracket * 100_000)
+
+    tracemalloc.start()
+    with pytest.raises(InputError):
+        load_model("it.toml")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert most < 100_000_000
+
+
+class _Runs:
+    """What a pickle holds that writes a file as it is read."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
+        return open, ("ran", "w")
+
+
+@pytest.mark.parametrize("write", [torch.save, lambda thing, path: Path(path).write_bytes(pickle.dumps(thing))])
+def test_the_weights_of_a_pretrained_feature_run_nothing(write: Any) -> None:
+    write({"weight": _Runs(), "bias": torch.zeros(2)}, "weights.pt")
+    feature = '"Linear", in_features = 8, out_features = 2, weights = "weights.pt"'
+    Path("data.toml").write_text(changed(DATA, ('"divide", by = 16.0', feature)))
+
+    with pytest.raises(InputError, match=r"^data.toml:6: Linear raised CheckpointError: "):
+        create_dataloader("data.toml")
+
+    assert not Path("ran").exists()
+
+
+def test_a_pretrained_feature_that_is_larger_than_its_file_is_refused() -> None:
+    torch.save(torch.nn.Linear(8, 2).state_dict(), "weights.pt")
+    feature = '"Linear", in_features = 8, out_features = 100_000_000_000, weights = "weights.pt"'
+    Path("data.toml").write_text(changed(DATA, ('"divide", by = 16.0', feature)))
+
+    with pytest.raises(InputError, match=r"^data.toml:6: Linear raised CheckpointError: the checkpoint says how to"):
+        create_dataloader("data.toml")

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.learner.planted import OPTIONS, changed, forget_other_words, said_of
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder, and the words of these files alone."""
+    monkeypatch.chdir(tmp_path)
+    forget_other_words(monkeypatch)
+
+
+PLANTED = {
+    "an unknown initializer": (
+        [("seed = 1", 'seed = 1\ninitialize = "xavier_unifrom"')],
+        """\
+options.toml has a mistake
+  options.toml:2  initialize is 'xavier_unifrom', which is not known
+                  did you mean 'xavier_uniform'? known: xavier_uniform, xavier_normal, kaiming_uniform, kaiming_normal, orthogonal""",
+    ),
+    "a freeze of no module": (
+        [('freeze = "trunk"', 'freeze = "trnuk"')],
+        """\
+options.toml has a mistake
+  options.toml:2  freeze names 'trnuk', which is not a module of the model
+                  did you mean 'trunk'? known: trunk, digit""",
+    ),
+    "an unknown extension": (
+        [('"EMA"', '"EMMA"')],
+        """\
+options.toml has a mistake
+  options.toml:11  extension.average.use is the text 'EMMA', which is not known
+                   did you mean 'EMA'? known: ...
+                   for one of your own, write @recorded above it and import its module first""",
+    ),
+    "an argument that an extension refuses": (
+        [("decay = 0.9", "decay = 5.0")],
+        """\
+options.toml has a mistake
+  options.toml:10  extension.average is EMA, which refuses its arguments: InputError: decay must be a number of at least 0 and below 1, but is 5.0""",
+    ),
+    "a device that is not there": (
+        [("seed = 1", 'seed = 1\ndevice = "hpu"')],
+        """\
+options.toml has a mistake
+  options.toml:2  device cannot be used: there is no device 'hpu' here
+                  leave it out, or write device = "cpu\"""",
+    ),
+    "no epochs": (
+        [("epochs = 1\n", "")],
+        """\
+options.toml has a mistake
+  options.toml:3  self_supervised[0] lacks epochs: the epochs of the phase""",
+    ),
+    "a phase at no module": (
+        [('at = "trunk"', 'at = "trunc"')],
+        """\
+options.toml has a mistake
+  options.toml:5  self_supervised[0].at names 'trunc', which is not a module of the model
+                  did you mean 'trunk'? known: trunk, digit""",
+    ),
+    "a misspelt task": (
+        [('"SimCLR"', '"SimClr"')],
+        """\
+options.toml has a mistake
+  options.toml:4  self_supervised[0].use is the text 'SimClr', which is not known
+                  did you mean 'SimCLR'? known: Masked, SimCLR
+                  for one of your own, write @recorded above it and import its module first""",
+    ),
+    "an argument that a task refuses": (
+        [("epochs = 1", "epochs = 1\nfeatures = -1")],
+        """\
+options.toml has a mistake
+  options.toml:3  self_supervised[0] is SimCLR, which refuses its arguments: RuntimeError: ...""",
+    ),
+    "an argument that the program gives": (
+        [("epochs = 1", 'epochs = 1\nencoder = "trunk"')],
+        """\
+options.toml has a mistake
+  options.toml:7  self_supervised[0].encoder is not an argument of SimCLR
+                  known: temperature, features, at, epochs, batch_size, optimizer""",
+    ),
+    "a learning rate below 0": (
+        [("lr = 1e-3", "lr = -1e-3")],
+        """\
+options.toml has a mistake
+  options.toml:7  self_supervised[0].optimizer is AdamW, which refuses its arguments: ValueError: ...""",
+    ),
+    "a phase in single brackets": (
+        [("[[self_supervised]]", "[self_supervised]")],
+        """\
+options.toml has a mistake
+  options.toml:3  self_supervised must be a list of tables, but is the table {'use': 'SimCLR', 'at': 'trunk', 'epochs': 1, 'optimizer': {'use': 'AdamW', 'lr': 0.001}}
+                  write [[self_supervised]], or self_supervised = [{ ... }]""",
+    ),
+    "an extension with the name of another": (
+        [("[extension.average]", "[extension.freeze]")],
+        """\
+options.toml has a mistake
+  options.toml:10  extension.freeze has the name of an extension that the learner adds itself
+                   give it another name""",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), PLANTED.values(), ids=PLANTED)
+def test_a_mistake_in_the_options_is_named_with_its_cure(changes: list[tuple[str, str]], message: str) -> None:
+    assert said_of(options=changed(OPTIONS, *changes)) == message
