@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from train_manager.data.randomness import preserve_random_state
+from train_manager.diagnosis.batch_leak import check_batch_leak
 from train_manager.learner.data import Datasets
 from train_manager.learner.description import Mistakes
 from train_manager.learner.model import FileModel
 from train_manager.learner.objectives import Term, truth_of, value_of
 from train_manager.learner.words import named_error
-from train_manager.loop.modes import preserve_modes
+from train_manager.loop.modes import mode, preserve_modes
 
 
 def try_examples(data: Datasets, model: FileModel, mistakes: Mistakes) -> None:
@@ -28,6 +28,8 @@ def try_examples(data: Datasets, model: FileModel, mistakes: Mistakes) -> None:
             _compare(data, model, name, column, values, mistakes)
         if len(mistakes) == before:
             _try_objectives(model, data, name, batch, mistakes)
+        if len(mistakes) == before:
+            _find_leaks(model, given, mistakes)
 
 
 def _compare(data: Datasets, model: FileModel, name: str, column: str, values: Tensor, mistakes: Mistakes) -> None:
@@ -44,8 +46,19 @@ def _compare(data: Datasets, model: FileModel, name: str, column: str, values: T
         mistakes.add(data.description, path, what + kinds[expected.is_floating_point()], cure=cure)
 
 
+def _find_leaks(model: FileModel, inputs: Any, mistakes: Mistakes) -> None:
+    """Refuse a module whose result for an example depends on the others of its batch, as a softmax over dim 0."""
+    with mode(model, training=False):
+        found = check_batch_leak(model, inputs, call=lambda called, given: called(given))
+    for finding in (finding for finding in found if finding.level == "error"):
+        name, *layer = finding.where.split(" ")[0].split(".")
+        path: tuple[str | int, ...] = ("module", name, *(["layers", int(layer[0])] if layer else []))
+        what = f"mixes the examples of a batch: {finding.what}"
+        mistakes.add(model.source, path, what, cure="a module must treat each example by itself")
+
+
 def _try_objectives(model: FileModel, data: Datasets, name: str, batch: Mapping[str, Any], mistakes: Mistakes) -> None:
-    with torch.no_grad(), preserve_random_state(), preserve_modes(model), warnings.catch_warnings():
+    with torch.no_grad(), preserve_modes(model), warnings.catch_warnings():
         warnings.filterwarnings("error", "Using a target size")  # each prediction would be compared with all targets
         model.eval()
         try:

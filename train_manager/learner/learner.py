@@ -46,7 +46,7 @@ class Learner(Extensible):
     def __init__(self, data: Datasets, model: FileModel, optimizer: Optimizer, options: Options) -> None:
         super().__init__()
         self.options, self._data = options, data
-        with self.staged("data", {"data": data}):
+        with self.staged("data", {"data": data}), preserve_random_state():
             self._check_fit(data, model)
         with self.staged("model", {"model": model}):
             _initialize(model, options)
@@ -164,8 +164,7 @@ class Learner(Extensible):
     def _try_phases(self, model: FileModel, mistakes: Mistakes) -> None:
         """Make the task of each phase, so that a wrong argument of the last one is found before the first."""
         for phase in self.options.phases:
-            with preserve_random_state():
-                phase.task.tried(mistakes, Encoder(model, phase.at), self._data.augment)
+            phase.task.tried(mistakes, Encoder(model, phase.at), self._data.augment)
 
 
 def _check_targets(data: Datasets, model: FileModel, mistakes: Mistakes) -> None:
