@@ -49,7 +49,9 @@ def section(rounds: int = 15, examples: int = 6400, epochs: int = 6) -> Section:
         [OURS, spread(measured[OURS]).times(1e3).shown(1), ratio.shown(2)],
     ]
     text = TEXT.format(examples=examples, batch=BATCH, table=table(["one epoch", "CPU ms", "ratio"], rows))
-    return Section("An epoch", text, [Claim("an epoch with an evaluation over a script", ratio.median, LIMIT, GOAL)])
+    return Section(
+        "An epoch", text, [Claim("an epoch with an evaluation over a script", ratio.median, LIMIT, GOAL)], on_page=False
+    )
 
 
 def new_examples(count: int) -> Examples:

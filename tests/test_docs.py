@@ -39,7 +39,8 @@ from train_manager.telling import errors
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
-    r"^( *)```(?P<language>python|console|toml(?=\n *# \w+\.toml\n))\n(?P<code>.*?)^\1```\n(?:\s*^\1```text\n(?P<shown>.*?)^\1```\n)?",
+    r"^( *)```(?P<language>python|console|toml(?=\n *# \w+\.toml\n))\n(?P<code>.*?)^\1```\n"
+    r"(?:\s*^\1```text\n(?P<shown>.*?)^\1```\n)?",
     re.DOTALL | re.MULTILINE,
 )
 FILE = re.compile(r"# (\w+\.(?:py|toml))\n")  # the first line of a block that is a file

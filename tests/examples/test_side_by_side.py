@@ -1,4 +1,4 @@
-"""One training, written in four ways, with the same result to the last bit; a page of the docs shows the files.
+"""One training, written in four ways, with the same result to the last bit; a page of the docs shows two of the files.
 
 ``python tests/examples/test_side_by_side.py`` writes the files into the page.
 """
@@ -69,9 +69,12 @@ def test_each_way_ends_with_the_weights_and_prints_the_lines_of_the_bare_loop(
     assert all(torch.equal(one, other) for one, other in zip(weights.values(), bare[1].values(), strict=True))
 
 
-def test_the_page_shows_every_loop() -> None:
-    shown = {name: text for _, name, text in SHOWN.findall(PAGE.read_text())}
-    assert shown == {path.name: path.read_text() for path in FOLDER.glob("*_loop.py")}, f"run: python {__file__}"
+def test_the_page_shows_the_bare_loop_and_ours_and_names_the_others() -> None:
+    page = PAGE.read_text()
+    shown = {name: text for _, name, text in SHOWN.findall(page)}
+    of_files = {name: (FOLDER / name).read_text() for name in ("bare_loop.py", "train_manager_loop.py")}
+    assert shown == of_files, f"run: python {__file__}"
+    assert all(f"](../../examples/side_by_side/{name}.py)" in page for name in NEEDS)
 
 
 def test_the_page_has_the_number_of_lines_of_each_file() -> None:
