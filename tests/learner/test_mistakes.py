@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # messages have lines of their own
 from __future__ import annotations
 
 from pathlib import Path
@@ -282,7 +283,7 @@ def test_a_closed_learner_does_not_train() -> None:
     learner.close()
 
     with pytest.raises(
-        StageError, match="^the learner is closed, so its run has ended\n  make another: create_learner"
+        StageError, match=r"^the learner is closed, so its run has ended\n  make another: create_learner"
     ):
         learner.train_epoch()
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # messages have lines of their own
 from __future__ import annotations
 
 from pathlib import Path

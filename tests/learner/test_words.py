@@ -1,10 +1,14 @@
+# messages have lines of their own
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from torch import nn
 
-from tests.learner.planted import MODEL, changed, forget_other_words, said_of
+from tests.learner.planted import DATA, MODEL, changed, forget_other_words, said_of
+from train_manager.learner import data, load_model, words
+from train_manager.rebuilding import registry
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +80,22 @@ def test_a_mistake_in_a_word_or_an_argument_is_named_with_its_cure(
     changes: list[tuple[str, str]], message: str
 ) -> None:
     assert said_of(model=changed(MODEL, *changes)) == message
+
+
+def test_a_word_that_two_modules_of_the_program_have_is_refused_with_both_whole_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(registry._REGISTERED, "others:pictures", lambda: None)
+    monkeypatch.setattr(data, "DATASET", words.Kind("a function", callable))
+
+    assert said_of(data=changed(DATA, ("inputs", "rows = 80\ninputs"))) == (
+        "data.toml has a mistake\n"
+        "  data.toml:2  dataset.digits.use is the name of tests.learner.planted:pictures and of others:pictures\n"
+        '               write one of these: use = "tests.learner.planted:pictures"'
+    )
+
+
+def test_a_whole_name_is_a_word_too() -> None:
+    Path("model.toml").write_text(changed(MODEL, ('"ReLU"', '"torch.nn:ReLU"')))
+
+    assert isinstance(load_model("model.toml").trunk[1], nn.ReLU)  # type: ignore[index]

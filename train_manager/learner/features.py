@@ -22,7 +22,7 @@ from train_manager.telling.errors import InputError
 FOLDER: Final = "write the path of a file of weights, from the folder of this file on"
 EXAMPLES: Final = 256  # that a pretrained module is given at once
 ROOM: Final = 2**20  # bytes of a module, beside those in its file
-OPERATIONS: Final = 20_000  # to make a pretrained module
+OPERATIONS: Final = 10_000  # to make a pretrained module
 
 
 def _is_feature(thing: Any) -> bool:

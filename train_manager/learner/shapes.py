@@ -23,7 +23,7 @@ SIZES: Final = (2, 3)
 LARGEST: Final = 4 * 10**9
 """The bytes that the parameters of a model may take, unless the program allows more."""
 
-MOST_OPERATIONS: Final = 20_000
+MOST_OPERATIONS: Final = 10_000
 """The operations that a trial of a layer may take: a number of layers in a file can ask for any number of them."""
 
 KEEP: Final = "leave axis 0 as it is: that of the examples"
