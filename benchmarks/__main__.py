@@ -28,6 +28,7 @@ NAMES: Final = (
     "watchers",
     "sinks",
     "defaults",
+    "learner",
     "soak",
 )
 

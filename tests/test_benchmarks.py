@@ -34,6 +34,7 @@ TINY: dict[str, dict[str, Any]] = {
     "metric_cost": {"rounds": 1, "scalars": 2000, "steps": 50},
     "batch_leak": {"rounds": 1, "width": 16, "examples": 4},
     "ranks": {"rounds": 1, "steps": 5},
+    "learner": {"seeds": 1, "phase_epochs": 1, "epochs": 1},
     "soak": {"stages": 2000},
 }
 KEEPING = """
@@ -46,9 +47,10 @@ print(json.dumps(soak(20_000, Extension.of(post_step=lambda data: kept.append(da
 
 
 FRESH = ("run_records", "code_record_cost", "ranks")  # each number is of a process of its own
+LONG = (*FRESH, "learner")  # seconds: the import of scikit-learn, and trainings
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.whole] * (name in FRESH)) for name in TINY])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.whole] * (name in LONG)) for name in TINY])
 def test_a_benchmark_makes_its_section_of_the_page(name: str, tmp_path: Path) -> None:
     made = importlib.import_module(f"benchmarks.{name}").section(**TINY[name])
 

@@ -122,7 +122,7 @@ class Learner(Extensible):
             self.tm.open()
             self._is_open = True
             # After the hooks that begin a run: what they have registered for the exit is to find the run closed.
-            atexit.register(_close_at_exit, weakref.ref(self))
+            atexit.register(_close_at_exit, weakref.WeakMethod(self.close))
         with self.staged("training"), warnings.catch_warnings():
             # A program that resumes makes the calls again that its checkpoint has completed.
             warnings.filterwarnings("ignore", r"train(_epochs)?\(1?\) has nothing to do")
@@ -149,10 +149,10 @@ class Learner(Extensible):
         mistakes, tables = Mistakes(), data.description
         for name in data.input_names:
             if name not in model.input_names:
-                mistakes.add(tables, ("dataset",), f"give the input {name!r}, which the model does not have")
+                mistakes.add(tables, ("dataset",), f"gives the input {name!r}, which the model does not have")
         for name in model.input_names:
             if name not in data.input_names:
-                mistakes.add(tables, ("dataset",), f"do not give the input {name!r} of the model")
+                mistakes.add(tables, ("dataset",), f"lacks the input {name!r} of the model")
         if not model.objectives:
             mistakes.add(model.source, (), "lacks an objective, so there is nothing to train for")
         _check_targets(data, model, mistakes)
@@ -217,11 +217,11 @@ def made(
     return learner
 
 
-def _close_at_exit(reference: weakref.ref[Learner]) -> None:
+def _close_at_exit(reference: weakref.WeakMethod[Callable[[], None]]) -> None:
     """Close the run of a program that ends without ``close``; after an error the run stays recorded as left."""
-    learner = reference()
-    if learner is not None and not hasattr(sys, "last_value"):
-        learner.close()
+    close = reference()
+    if close is not None and not hasattr(sys, "last_value"):
+        close()
 
 
 def _extensions(data: Datasets, options: Options) -> dict[str, Extension]:

@@ -43,7 +43,8 @@ class Standardize:
 
     def fit(self, rows: Tensor) -> None:
         """Take the mean and the standard deviation of the training rows."""
-        values = rows if self.each else rows.flatten().unsqueeze(1)
+        values = rows if rows.is_floating_point() else rows.float()
+        values = values if self.each else values.flatten().unsqueeze(1)
         self.deviation, self.mean = torch.std_mean(values, dim=0, correction=0)
         self.deviation[self.deviation == 0] = 1.0  # a place that is the same in all rows, as a corner of an image
 

@@ -48,6 +48,14 @@ class Weights(Extension):
         self.evaluated.append(weights(train_manager))
 
 
+def test_a_model_has_an_average_from_its_first_step_on() -> None:
+    tm = tiny_manager(ema := EMA())
+    assert not ema.has_average_of(tm.model)
+    tm.train_steps(1)
+
+    assert (ema.has_average_of(tm.model), ema.has_average_of(copy.deepcopy(tm.model))) == (True, False)
+
+
 def test_the_average_follows_the_formula() -> None:
     ema, seen = EMA(decay=0.9), Weights()
     tiny_manager(ema, seen, epochs=3).train()
