@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final
@@ -66,7 +67,8 @@ class Curriculum(Extension):
 
     Raises:
         InputError: an argument is invalid; or, as a training call begins, ``train_data`` are not ``Interleaved`` with
-            ``choose=curriculum.choose``, or have other sets than ``probe``.
+            ``choose=curriculum.choose``, or have other sets than ``probe``; in training, the loss of a probe is not
+            finite.
     """
 
     needs_whole_model = True  # it calls the model by itself, which strategy "fsdp" of Distributed refuses
@@ -157,7 +159,12 @@ class Curriculum(Extension):
         batch = train_manager._setup.on_device(self.probe[name])
         with train_manager.mode(training=False), preserve_random_state():
             loss = probe_loss(train_manager._store, "train", batch).item()
-        return train_manager.ranks.of_first(loss)  # so that all processes choose alike
+        loss = train_manager.ranks.of_first(loss)  # so that all processes choose alike
+        if not math.isfinite(loss):  # one such number would stay in the moving average, and so in the probabilities
+            what = f"the loss of the probe of {name!r} is {loss}, so it says nothing about what the model learns"
+            cure = "look for values that are not finite in the probe and in the model (a smaller learning rate)"
+            raise InputError(what, name="probe", asked_by="Curriculum", cure=cure)
+        return loss
 
 
 @final

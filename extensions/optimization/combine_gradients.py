@@ -111,7 +111,7 @@ class CombineGradients(Extension):
 
     Raises:
         InputError: ``combine`` is not a function, or keeps a state; in training, the loss has fewer than two parts, or
-            is not that of ``forward()``; ``combine`` returns another shape; the optimizer requires a closure; several
+            is not that of ``forward()``, or has a part with another weight than was named; ``combine`` returns another shape; the optimizer requires a closure; several
             processes train together. ``SAM``, which computes the loss anew, refuses its gradients.
     """
 
@@ -150,6 +150,7 @@ class CombineGradients(Extension):
         if len(loss_parts) < 2:
             raise _too_few_error(loss_parts)
         scale = _scale_of(train_manager._progress.step.forward_loss, backward_loss, optimizer_name)
+        _require_weights(loss_parts, backward_loss, scale)
         parameters = [parameter for parameter in parameters_in(optimizer) if parameter.requires_grad]
         return backward_loss + combine_parts([*loss_parts.values()], parameters, self.combine, scale)
 
@@ -169,6 +170,21 @@ def _scale_of(forward_loss: Tensor | None, backward_loss: Tensor, optimizer_name
             cure="train on it: self.update(self.forward())",
         )
     return found[0]
+
+
+def _require_weights(parts: Mapping[str, Tensor], backward_loss: Tensor, scale: Tensor) -> None:
+    """Refuse a part that the loss has with another weight, so that the sum of the parts would not be in the loss."""
+    # None for a part that is no term itself, but its product with a weight, the mean of a term or a sum of terms.
+    found = torch.autograd.grad(backward_loss, [*parts.values()], retain_graph=True, allow_unused=True)
+    for name, factor in zip(parts, found, strict=True):
+        # A factor of 16 bits has three digits.
+        if factor is not None and not torch.allclose(factor.double(), scale.double(), rtol=1e-2, equal_nan=True):
+            raise InputError(
+                f"the part {name!r} of the loss must have the weight 1 in it, but has {factor / scale:.3g}",
+                name="loss_parts",
+                asked_by="CombineGradients",
+                cure="name its weight, report_loss(value, name, weight=0.5), and update with self.forward() as it is",
+            )
 
 
 def _too_few_error(parts: Mapping[str, Any]) -> InputError:

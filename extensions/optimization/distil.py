@@ -102,9 +102,15 @@ class Distil(Extension):
 
     @modifies("loss")
     def post_train_loss_forward(
-        self, loss: Tensor, inputs: Any, prediction: Any, losses: Losses, autocast: Autocast = nullcontext
+        self,
+        train_manager: TrainManager,
+        loss: Tensor,
+        inputs: Any,
+        prediction: Any,
+        losses: Losses,
+        autocast: Autocast = nullcontext,
     ) -> Tensor:
-        if "distil" in losses:  # there is no loss of labels, so it is in the loss as a whole
+        if _has_no_loss(train_manager, prediction):  # the hook before it has added the term as the whole loss
             return loss
         term = self.term(inputs, prediction, autocast)
         losses.collect("distil", term.detach())

@@ -22,6 +22,7 @@ from train_manager.loop.losses import Losses, require_hooks_of_loss
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.modes import preserve_modes
 from train_manager.loop.outputs import count_rows, no_targets
+from train_manager.loop.ranks import ranks_of
 from train_manager.model.modules import require_module
 from train_manager.model.per_object import name_of_part
 from train_manager.rebuilding.recorded import recorded
@@ -59,7 +60,8 @@ class EWC(Extension):
     Without phases call ``anchor(train_manager, "first")`` between two trainings. An anchor is taken once for each name,
     and checkpoints hold it: a program that resumes in the second phase keeps the anchor of the first.
 
-    *Runs at:* the start of ``train``, the end of ``phase`` and of ``train_loss_forward``.
+    *Runs at:* the start of ``train``, the end of ``phase`` and of ``train_loss_forward``, there after extensions that
+    weight the loss, such as ``Distil`` (priority 10).
 
     *Asks for:* ``phase_name``, ``loss``, ``losses``; the model, the loss and the training data.
 
@@ -75,6 +77,7 @@ class EWC(Extension):
             targets)``, or with an own method such as ``model_forward``; or it trains beside ``SAM``.
     """
 
+    priority = 10  # after Distil (0), which would multiply the penalty with the weight of the labels
     needs_whole_model = True  # it calls the model by itself, which strategy "fsdp" of Distributed refuses
 
     def __init__(self, weight: float, after: str | Iterable[str] = (), *, examples: int = 200) -> None:
@@ -100,6 +103,8 @@ class EWC(Extension):
         with preserve_random_state(), preserve_modes(model), torch.enable_grad():
             model.eval()  # dropout off; BatchNorm needs the statistics of the training for a batch of one
             importance = fisher_diagonal(trained, islice(_losses(train_manager, model), self.examples))
+        # A loader gives each process other examples; checkpoints have the anchor of rank 0, which a resumed one loads.
+        importance = ranks_of(train_manager).of_first({name: one.cpu() for name, one in importance.items()})
         values = {name: parameter.detach().clone() for name, parameter in trained.items()}
         self._anchors[name] = Anchor(name_of_part(train_manager, "model"), values, importance)
 
@@ -149,7 +154,7 @@ class Anchor:
             if name not in self.values or self.values[name].shape != parameter.shape:
                 continue
             for kept in (self.values, self.importance):
-                kept[name] = kept[name].to(parameter.device)  # once: a checkpoint is loaded on the CPU
+                kept[name] = kept[name].to(parameter.device)  # once: it comes from the CPU
             terms.append((self.importance[name] * (parameter - self.values[name]).square()).sum())
         return torch.stack(terms).sum() if terms else torch.zeros(())
 
@@ -189,6 +194,8 @@ def _plain_loss(train_manager: TrainManager) -> Any:
     own = next((name for name in OWN if train_manager._overrides(name, Interface)), None)
     if own is not None:
         what = f"EWC calls the model and the loss with one example, without {type(train_manager).__name__}.{own}"
+    elif (objective := train_manager.objective) is not None and not objective.predicts_as_usual:
+        what = f"EWC calls the model and the loss with one example, without {type(objective).__name__}.predict"
     elif train_manager.loss is None or bind_loss(train_manager.loss) is not None:
         what = "EWC needs a loss that is called as loss(prediction, targets)"
     else:

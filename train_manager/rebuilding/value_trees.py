@@ -5,8 +5,8 @@ cannot be rebuilt as a whole, while the other arguments of an object, and the ot
 
 What looks like a secret is not written, by its name or by its content. A dict that is named as a key or a token is
 looked into, as it may describe a module of a model: ``{"token": {"use": "Linear", "from": "trunk"}}``. Inside it
-numbers are written, and of texts only words that files may name and plain names in small letters, whatever their own
-names are: in ``{"token": {"value": "9f8e7d6c"}}`` the value is left out. A dict that is named as a password is left out
+numbers are written, unless they are as long as a key, and of texts only words that files may name and plain names in
+small letters, whatever their own names are: in ``{"token": {"value": "9f8e7d6c"}}`` the value is left out. A dict that is named as a password is left out
 as a whole, because people choose passwords that read as names.
 """
 
@@ -33,6 +33,8 @@ Two places of a tree with the same record are the same object, because each obje
 """
 
 MAX_NESTING: Final = 20  # levels of lists and dicts in one argument
+LONG_NUMBER: Final = 10**9  # from here on a whole number may be a key or a token
+BYTES_OF_KEY: Final = 16  # as many whole numbers in one list may be the bytes of a key
 
 
 def tree_of(value: Any, name: str = "") -> Tree:
@@ -175,7 +177,11 @@ def _is_open(value: Any) -> bool:
     """Return whether a value inside a dict with the name of a key or a token may be written, or looked into."""
     if isinstance(value, str):
         return is_plain_name(value) or value in words()
-    return value is None or type(value) in (bool, int, float, list, tuple, dict)
+    if type(value) is int:
+        return abs(value) < LONG_NUMBER
+    if type(value) in (list, tuple):
+        return sum(type(one) is int for one in value) < BYTES_OF_KEY
+    return value is None or type(value) in (bool, float, dict)
 
 
 def _number(value: float) -> Tree:

@@ -208,3 +208,14 @@ def test_a_probe_of_other_sets_is_refused() -> None:
 def test_a_curriculum_without_a_probe_is_refused() -> None:
     with pytest.raises(InputError, match=r"^Curriculum was given no probe"):
         Curriculum({})
+
+
+def test_a_probe_whose_loss_is_not_finite_is_refused() -> None:
+    inputs, targets = tiny_manager().train_data[0]
+    curriculum = Curriculum({"bad": (inputs * float("nan"), targets)})
+    data = Interleaved({"bad": [(inputs, targets)]}, choose=curriculum.choose)
+
+    assert refusal(tiny_manager(curriculum, train_data=data, steps_per_epoch=2)) == (
+        "the loss of the probe of 'bad' is nan, so it says nothing about what the model learns\n"
+        "  look for values that are not finite in the probe and in the model (a smaller learning rate)"
+    )

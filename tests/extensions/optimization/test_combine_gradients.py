@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.optim import LBFGS, SGD
 
 from tests.training import At, weights
-from train_manager import InputError, TrainManager, WeightedLosses, modifies
+from train_manager import InputError, TrainManager, WeightedLosses, add_loss, modifies, report_loss
 from train_manager.data.shares import Place
 from train_manager.extensions import SAM, Accumulate, CombineGradients, MixedPrecision
 
@@ -270,6 +270,41 @@ def test_a_loss_beside_forward_is_refused() -> None:
     assert message(CombineGradients(total), kind=Own) == (
         "CombineGradients needs the loss of forward(), but optimizer 'optimizer' is given another loss\n"
         "  train on it: self.update(self.forward())"
+    )
+
+
+def test_a_part_whose_weight_was_not_named_is_refused() -> None:
+    def loss(prediction: dict[str, Tensor], targets: dict[str, Tensor]) -> Tensor:
+        terms = {name: F.mse_loss(prediction[name], targets[name]) for name in prediction}
+        for name, term in terms.items():
+            report_loss(term, name)
+        return terms["near"] + 0.5 * terms["far"]
+
+    assert message(CombineGradients(total), loss=loss) == (
+        "the part 'far' of the loss must have the weight 1 in it, but has 0.5\n"
+        "  name its weight, report_loss(value, name, weight=0.5), and update with self.forward() as it is"
+    )
+
+
+def test_a_part_whose_weight_was_named_is_combined() -> None:
+    def loss(prediction: dict[str, Tensor], targets: dict[str, Tensor]) -> Tensor:
+        near, far = (F.mse_loss(prediction[name], targets[name]) for name in ("near", "far"))
+        report_loss(near, "near")
+        report_loss(far, "far", weight=FAR)
+        return near + FAR * far
+
+    assert_close(trained(CombineGradients(surgery), loss=loss), by_hand(surgery))
+
+
+def test_a_term_beside_a_loss_that_train_batch_multiplies_is_refused() -> None:
+    class Own(TrainManager):
+        def train_batch(self) -> None:
+            loss = 2 * self.forward()
+            add_loss(penalty(self.model), "penalty")
+            self.update(loss)
+
+    assert message(CombineGradients(total), kind=Own).startswith(
+        "the part 'penalty' of the loss must have the weight 1 in it, but has 0.5\n"
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.resuming import assert_resumes
-from train_manager import Extension, InMemory, InputError, TrainManager
+from train_manager import Extension, InMemory, InputError, TrainManager, report_loss
 from train_manager.extensions import SAM, Accumulate, Checkpoints, Distil, MixedPrecision
 from train_manager.extensions.optimization.distil import distillation_loss
 from train_manager.testing import tiny_manager
@@ -79,6 +79,17 @@ def test_weight_0_trains_as_without_the_extension_to_the_bit() -> None:
     plain.train()
 
     assert weights(tm).equal(weights(plain))
+
+
+def test_a_loss_with_a_term_of_this_name_is_distilled_too() -> None:
+    def loss(prediction: Tensor, targets: Tensor) -> Tensor:
+        report_loss(term := F.cross_entropy(prediction, targets), "distil")
+        return term
+
+    tm = tiny_manager(Distil(teacher(), temperature=3.0, weight=0.75), loss=loss, epochs=2)
+    tm.train()
+
+    assert torch.allclose(weights(tm), by_hand(0.75, 0.25), atol=1e-6)
 
 
 def test_losses_have_the_term_without_its_weight() -> None:

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.resuming import assert_resumes
-from train_manager import Extension, InMemory, InputError, TrainManager
-from train_manager.extensions import EWC, SAM, Metrics
+from train_manager import Extension, InMemory, InputError, Objective, TrainManager
+from train_manager.extensions import EWC, SAM, Distil, Metrics
 from train_manager.extensions.optimization.ewc import fisher_diagonal
 from train_manager.testing import tiny_manager
 
@@ -185,6 +185,22 @@ def test_an_own_method_is_refused_with_its_name() -> None:
     assert str(refused.value) == f"{what}\n  {CURE}"
 
 
+def test_an_objective_that_predicts_in_its_own_way_is_refused() -> None:
+    class Doubled(Objective):
+        def predict(self, model: nn.Module, inputs: Tensor) -> Tensor:
+            prediction: Tensor = 2 * model(inputs)
+            return prediction
+
+        def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+            return F.cross_entropy(prediction, targets)
+
+    with pytest.raises(InputError) as refused:
+        EWC(1.0).anchor(tiny_manager(loss=Doubled()), "first")
+
+    what = "EWC calls the model and the loss with one example, without Doubled.predict"
+    assert str(refused.value) == f"{what}\n  {CURE}"
+
+
 def test_a_loss_that_names_fixtures_is_refused() -> None:
     with pytest.raises(InputError) as refused:
         EWC(1.0).anchor(tiny_manager(loss=named_loss), "first")
@@ -198,6 +214,25 @@ def test_sam_whose_steps_would_lack_the_penalty_is_refused() -> None:
 
     what = "SAM computes the loss anew without hooks, so its steps would lack what EWC adds to it"
     assert str(refused.value).startswith(f"{what}\n  leave out SAM or EWC")
+
+
+def test_beside_a_teacher_the_penalty_keeps_its_weight() -> None:
+    class LossSeen(Extension):
+        def post_train_step_batch(self, loss: Tensor, losses: dict[str, Tensor]) -> None:
+            seen.append((loss.detach(), {name: value.clone() for name, value in losses.items()}))
+
+    seen: list[tuple[Tensor, dict[str, Tensor]]] = []
+    teacher = nn.Linear(2, 2)
+    tm = tiny_manager(EWC(1e3, after="first"), Distil(teacher, weight=1.0), LossSeen())
+    with tm.run():
+        with tm.phase("first"):
+            tm.train()
+        with tm.phase("second", train_data=[(torch.zeros(8, 2), torch.ones(8).long())] * 2):
+            tm.train()
+
+    loss, terms = seen[-1]
+    assert terms["ewc"] > 0
+    assert torch.allclose(loss, terms["distil"] + terms["ewc"])
 
 
 def test_the_penalty_has_a_curve_of_its_own() -> None:
