@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from docstrings import summary_of
 
-from train_manager.learner import data, exports, lessons, nodes, objectives, options, places, reading
+from train_manager.learner import data, dataset, exports, lessons, nodes, objectives, options, places, reading
 from train_manager.learner.contrast import contrast
 from train_manager.learner.keys import Key
 from train_manager.learner.layers import Concatenate, Sum
@@ -18,7 +18,7 @@ from train_manager.learner.transforms import Standardize, divide, noise, shift
 TOKENS: Final = 'An input of whole numbers: `tokens = { shape = [12], dtype = "int64" }`.'
 TABLES: Final[tuple[tuple[str, str, Mapping[str, Key]], ...]] = (
     ("The data file", "", data.TOP),
-    ("`[dataset.NAME]`", "`use` names a function.", data.KEYS),
+    ("`[dataset.NAME]`", "`use` names a function.", dataset.KEYS),
     ("`[curriculum]`", "The arguments of `Curriculum` stand beside these.", lessons.KEYS),
     ("The model file", TOKENS, nodes.TOP),
     ("`[module.NAME]`", "`use` names a module; or `layers` are given.", nodes.KEYS),

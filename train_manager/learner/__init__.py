@@ -17,7 +17,8 @@ Its files in reading order; each imports only those above it:
     features     what is made of the inputs once, before the training
     augment      how the inputs of each training batch are changed
     lessons      how a teacher chooses the dataset of each batch
-    data         the datasets of a file
+    dataset      one dataset of a file
+    data         the batches of all datasets of a file
     nodes        the modules of a file, and which of them feed which
     shapes       the shapes of what modules give, before memory is taken
     objectives   losses at modules, or between two of them
