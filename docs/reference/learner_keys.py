@@ -61,7 +61,7 @@ def learner_files_page() -> Iterator[str]:
 
 
 def _form(key: Key) -> str:
-    form = key.form.words.removeprefix("a ")
+    form = key.form.words.removeprefix("a ").removesuffix(" that is not empty")
     return f"{form}, required" if key.required else form
 
 
