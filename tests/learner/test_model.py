@@ -92,9 +92,8 @@ def test_a_module_cannot_have_the_name_of_what_each_model_has(name: str) -> None
     with pytest.raises(InputError) as caught:
         of({name: {"from": "point", **LINEAR}})
 
-    assert str(caught.value) == (
-        f"the dict has a mistake\n  the dict  module.{name} has a name that every model has: give another"
-    )
+    first = f"the dict has a mistake\n  the dict  module.{name} has the name of model.{name}, which every model has\n"
+    assert str(caught.value).startswith(first)
 
 
 def test_a_copy_gives_the_same() -> None:

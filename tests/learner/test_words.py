@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from tests.learner.planted import DATA, MODEL, changed, forget_other_words, said_of
-from train_manager.learner import data, load_model, words
+from train_manager.learner import dataset, load_model, words
 from train_manager.rebuilding import registry
 
 
@@ -86,7 +86,7 @@ def test_a_word_that_two_modules_of_the_program_have_is_refused_with_both_whole_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(registry._REGISTERED, "others:pictures", lambda: None)
-    monkeypatch.setattr(data, "DATASET", words.Kind("a function", callable))
+    monkeypatch.setattr(dataset, "DATASET", words.Kind("a function", callable))
 
     assert said_of(data=changed(DATA, ("inputs", "rows = 80\ninputs"))) == (
         "data.toml has a mistake\n"

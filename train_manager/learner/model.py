@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,6 @@ from train_manager.learner.objectives import Term, read_objectives
 from train_manager.learner.shapes import LARGEST, widths_of
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
-
-ATTRIBUTES: Final = ("description", "learner", "objectives", "source", "training")
-"""What each model has beside its methods: names that its modules cannot have."""
 
 
 @final
@@ -161,9 +158,6 @@ def _checked(
     description: Description, largest: int, mistakes: Mistakes
 ) -> tuple[Net, dict[tuple[str, int], dict[str, Any]], dict[str, Term]]:
     net = read_net(description, mistakes)
-    for name in net.nodes:
-        if name in ATTRIBUTES or (hasattr(FileModel, name) and not hasattr(nn.Module, name)):
-            mistakes.add(description, ("module", name), "has a name that every model has: give another")
     modules = description.tree.get("module", {})
     terms = read_objectives(description, list(modules) if TABLE.fits(modules) else [], mistakes)
     return net, widths_of(net, largest, mistakes), terms

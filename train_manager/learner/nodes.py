@@ -41,6 +41,7 @@ RESERVED: Final = (
     "source",
     "input_names",
     "leading_to",
+    "learner",
     "names",
     "values_of",
 )
