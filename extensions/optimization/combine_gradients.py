@@ -111,8 +111,9 @@ class CombineGradients(Extension):
 
     Raises:
         InputError: ``combine`` is not a function, or keeps a state; in training, the loss has fewer than two parts, or
-            is not that of ``forward()``, or has a part with another weight than was named; ``combine`` returns another shape; the optimizer requires a closure; several
-            processes train together. ``SAM``, which computes the loss anew, refuses its gradients.
+            is not that of ``forward()``, or has a part with another weight than was named; ``combine`` returns another
+            shape; the optimizer requires a closure; several processes train together. ``SAM``, which computes the loss
+            anew, refuses its gradients.
     """
 
     # After Accumulate (-20), MixedPrecision (-10) and hooks of users (0), whose factor of the loss it multiplies its

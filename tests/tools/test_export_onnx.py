@@ -162,6 +162,34 @@ def test_a_model_that_the_file_would_not_answer_like_is_refused(tmp_path: Path) 
     assert [*tmp_path.iterdir()] == []
 
 
+class LargeAndWrong(nn.Module):
+    """Returns large numbers, and small ones that the file does not have right: they are drawn anew in each pass."""
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        return {"large": 1e6 * (1 + inputs), "wrong": nn.functional.dropout(inputs, 0.5, training=True)}
+
+
+@needs_onnx
+def test_a_large_output_does_not_hide_another_that_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="LargeAndWrong as an ONNX file answers by"):
+        export_onnx(LargeAndWrong(), torch.rand(5, 64), tmp_path / "model.onnx")
+
+
+class Masked(nn.Module):
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        return {"twice": 2 * inputs, "mask": inputs > 0.5}
+
+
+@needs_onnx
+def test_an_output_of_truth_values_is_exported(tmp_path: Path) -> None:
+    inputs = torch.rand(3, 8)
+    export_onnx(Masked(), inputs, tmp_path / "model.onnx")
+    outputs = OnnxModel(tmp_path / "model.onnx")(inputs)
+
+    assert isinstance(outputs, dict)
+    assert outputs["mask"].equal(inputs > 0.5)
+
+
 @needs_onnx
 def test_a_model_that_decides_by_values_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:

@@ -39,8 +39,8 @@ _NO_PASS: Final = set_of(
     "opt compiler render a the this per each every"
 )
 
-# Words in small letters, each with a number of at most two digits; a key of 18 or more characters never reads so.
-_PLAIN_NAME: Final = re.compile(r"[a-z]{1,15}\d{0,2}(?:[._-](?:[a-z]{1,15}\d{0,2}|\d{1,2}))*", re.ASCII)
+# Words in small letters, each with a number of at most two digits, joined by _, as in the name of an attribute.
+_ATTRIBUTE: Final = re.compile(r"[a-z]{1,15}\d{0,2}(?:_(?:[a-z]{1,15}\d{0,2}|\d{1,2}))*|\d{1,2}", re.ASCII)
 
 
 def names_a_secret(name: str) -> bool:
@@ -69,8 +69,14 @@ def is_plain_name(text: str) -> bool:
 
     >>> [text for text in ("trunk", "blocks.0.norm1", "same", "abc123", "deadBeef", "a" * 16) if is_plain_name(text)]
     ['trunk', 'blocks.0.norm1', 'same']
+    >>> [text for text in ("abcd-efgh-ijkl", "correct.horse.battery") if is_plain_name(text)]
+    []
     """
-    return len(text) <= 40 and _PLAIN_NAME.fullmatch(text) is not None and len(re.findall(r"\d", text)) <= 3
+    parts = text.split(".")
+    named = [part for part in parts if not part.isdecimal()]
+    if len(text) > 40 or not 1 <= len(named) <= 2 or len(re.findall(r"\d", text)) > 3:
+        return False  # three words and more are a chosen password more often than a path
+    return all(_ATTRIBUTE.fullmatch(part) for part in parts)
 
 
 def words_of(name: str) -> list[str]:

@@ -6,8 +6,8 @@ cannot be rebuilt as a whole, while the other arguments of an object, and the ot
 What looks like a secret is not written, by its name or by its content. A dict that is named as a key or a token is
 looked into, as it may describe a module of a model: ``{"token": {"use": "Linear", "from": "trunk"}}``. Inside it
 numbers are written, unless they are as long as a key, and of texts only words that files may name and plain names in
-small letters, whatever their own names are: in ``{"token": {"value": "9f8e7d6c"}}`` the value is left out. A dict that is named as a password is left out
-as a whole, because people choose passwords that read as names.
+small letters, whatever their own names are: in ``{"token": {"value": "9f8e7d6c"}}`` the value is left out. A dict that
+is named as a password is left out as a whole, because people choose passwords that read as names.
 """
 
 from __future__ import annotations

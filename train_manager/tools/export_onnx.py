@@ -19,7 +19,7 @@ from train_manager.tools.extras import import_extra, quiet
 
 TRACED: Final = 2  # examples that the exporter sees; it takes a size of 1 for a constant
 TRIED: Final = (1, 5)  # examples in the batches with which the file is compared to the model
-TOLERANCE: Final = 1e-3  # of the largest output; float32 leaves differences near 1e-6
+TOLERANCE: Final = 1e-3  # of the largest number of an output; float32 leaves differences near 1e-6
 FOLDED: Final = 64  # numbers in a constant that the exporter may compute with; weights, int8 ones too, have more
 
 
@@ -146,11 +146,13 @@ def _compare(traced: _Flat, exported: OnnxModel, inputs: Any) -> None:
         with torch.no_grad():
             expected = traced(_tensors(rows))
         try:
-            difference = largest_difference(expected, _tensors(exported(rows)))
+            found = _tensors(exported(rows))
+            differences = [largest_difference([one], [other]) for one, other in zip(expected, found, strict=True)]
         except Exception as error:  # onnxruntime has errors of its own for each thing that a graph cannot do
             raise _other_answer(traced, f"fails at a batch of {number}") from error
-        if not difference <= TOLERANCE * max(1.0, *(float(one.abs().max()) for one in expected if one.numel())):
-            raise _other_answer(traced, f"answers by {difference:.2g} otherwise at a batch of {number}")
+        for one, difference in zip(expected, differences, strict=True):
+            if not difference <= TOLERANCE * max(1.0, float(one.double().abs().max())):
+                raise _other_answer(traced, f"answers by {difference:.2g} otherwise at a batch of {number}")
 
 
 def _other_answer(traced: _Flat, what: str) -> InputError:

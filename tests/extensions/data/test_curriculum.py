@@ -211,7 +211,7 @@ def test_a_curriculum_without_a_probe_is_refused() -> None:
 
 
 def test_a_probe_whose_loss_is_not_finite_is_refused() -> None:
-    inputs, targets = tiny_manager().train_data[0]
+    inputs, targets = next(iter(tiny_manager().train_data or ()))
     curriculum = Curriculum({"bad": (inputs * float("nan"), targets)})
     data = Interleaved({"bad": [(inputs, targets)]}, choose=curriculum.choose)
 
