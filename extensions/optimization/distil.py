@@ -50,7 +50,7 @@ class Distil(Extension):
     *Runs at:* the start of ``run`` and ``train``, the start and the end of ``train_loss_forward``, the start of
     ``eval_loss_forward``.
 
-    *Asks for:* ``inputs``, ``prediction``, ``loss``, ``losses``.
+    *Asks for:* ``inputs``, ``prediction``, ``loss``, ``losses``; ``autocast`` if it is alive.
 
     *Leaves behind:* ``loss`` with the term of the teacher, which ``losses["distil"]`` has alone, without its weight.
 

@@ -446,6 +446,7 @@ def test_f20_explain_gives_the_interface_of_the_stages_of_training() -> None:
         "last_batch",
         "example_index",
         "data_seconds",
+        "loss_parts",
     }
     assert told["train_step_batch"][0] == {*parts, *flags, "global_batch_size"}
     assert told["train_step_batch"][1] >= {"batch", "loss"}
