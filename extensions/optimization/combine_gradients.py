@@ -100,7 +100,7 @@ class CombineGradients(Extension):
     scale of the loss. Each task costs a backward pass and the memory of a gradient. The matrix is checked for numbers
     that are not finite, which waits for the device in each batch.
 
-    *Runs at:* the start of ``run``; the start of ``train_backward``, after extensions that scale the loss (priority 20).
+    *Runs at:* the start of ``run`` and of ``train_backward``, after extensions that scale the loss (priority 20).
 
     *Asks for:* ``loss_parts``, ``backward_loss``, ``optimizer`` and ``optimizer_name``.
 

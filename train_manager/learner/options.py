@@ -33,7 +33,7 @@ OWN_EXTENSIONS: Final = ("augment", "curriculum", "freeze")
 TASK: Final = Kind("a task", lambda thing: isinstance(thing, type) and issubclass(thing, Task) and thing is not Task)
 
 KEYS: Final = {
-    "seed": Key(WHOLE, "determines all random numbers of the training"),
+    "seed": Key(WHOLE, "determines the random numbers of the training; not the weights that `load_model` has drawn"),
     "train_dir": Key(TEXT, "the folder of checkpoints, metrics and records; a second start resumes there"),
     "device": Key(TEXT, "where the training runs, as `cuda`"),
     "initialize": Key(TEXT, f"how weights are drawn anew: {', '.join(INITIALIZERS)}"),
