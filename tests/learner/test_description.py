@@ -15,8 +15,6 @@ from train_manager.learner.description import (
     Description,
     Mistakes,
     dotted,
-    read_all,
-    require_disjoint,
 )
 from train_manager.learner.reading import places_of
 
@@ -262,7 +260,7 @@ def test_a_dict_in_itself_is_refused() -> None:
 
 
 def test_the_mistakes_of_two_files_are_raised_together_by_file_and_line() -> None:
-    data, model = read_all({"data_file": "data.toml", "model_file": "model.toml"})
+    data, model = Description.read("data.toml", "data_file"), Description.read("model.toml", "model_file")
     mistakes = Mistakes()
     mistakes.add(model, ("objective", "class", "at"), "is not a module", nearest_of=["trunck", "digit"], name="trunk")
     mistakes.add(model, ("module", "trunk", "layers", 0, "kernel_size"), "must be odd", cure="add 1")
@@ -328,45 +326,6 @@ def test_very_many_mistakes_are_counted() -> None:
 
     with pytest.raises(InputError, match=r"^the dict has 107 mistakes\n(.*\n){100}  \.\.\. \(7 more\)$"):
         mistakes.raise_all()
-
-
-def test_files_that_cannot_be_read_are_reported_together() -> None:
-    Path("model.toml").write_text("[module.trunk")
-
-    with pytest.raises(InputError) as caught:
-        read_all({"data_file": "date.toml", "model_file": "model.toml"})
-
-    assert (
-        str(caught.value)
-        == """\
-date.toml and model.toml have 2 mistakes
-  date.toml     does not exist
-                did you mean 'data.toml'? known: data.toml, model.toml
-  model.toml:1  is not TOML: expected ']' at the end of a table declaration
-                the line is '[module.trunk'"""
-    )
-
-
-def test_a_key_at_the_top_of_two_files_is_a_mistake() -> None:
-    Path("model.toml").write_text(MODEL + DATA.replace("digits]", "letters]"))
-
-    with pytest.raises(InputError) as caught:
-        read_all({"data_file": "data.toml", "model_file": "model.toml"})
-
-    assert (
-        str(caught.value)
-        == """\
-model.toml has a mistake
-  model.toml:10  dataset is in data.toml:1 too
-                 keep it in one of the two"""
-    )
-
-
-def test_files_with_keys_of_their_own_are_disjoint() -> None:
-    mistakes = Mistakes()
-    require_disjoint(read_all({"data_file": "data.toml", "model_file": "model.toml"}), mistakes)
-
-    mistakes.raise_all()
 
 
 def test_what_a_terminal_obeys_is_escaped_and_long_texts_are_cut() -> None:

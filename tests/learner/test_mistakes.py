@@ -8,7 +8,6 @@ import pytest
 from tests.learner.planted import DATA, MODEL, changed, forget_other_words, learner_of, said_of
 from train_manager import InputError, StageError
 from train_manager.learner import deploy_model
-from train_manager.learner.description import read_all
 from train_manager.learner.evaluation import Evaluation
 
 
@@ -265,15 +264,11 @@ model.toml has 12 mistakes
   model.toml:18  objective.class.weight must be a finite number, but is the text '1'"""
 
 
-def test_a_key_in_two_files_is_named_in_the_second() -> None:
-    Path("data.toml").write_text(DATA)
-    Path("more.toml").write_text("[dataset.others]\n")
-
-    with pytest.raises(InputError) as caught:
-        read_all({"data": "data.toml", "more": "more.toml"})
-
-    assert str(caught.value) == (
-        "more.toml has a mistake\n  more.toml:1  dataset is in data.toml:1 too\n               keep it in one of the two"
+def test_a_table_that_belongs_into_another_file_is_named() -> None:
+    assert said_of(model=MODEL + "[dataset.others]\n") == (
+        "model.toml has a mistake\n"
+        f"  model.toml:{MODEL.count(chr(10)) + 1}  dataset is not a known key\n"
+        "                 known: inputs, module, objective, outputs"
     )
 
 

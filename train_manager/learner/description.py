@@ -55,7 +55,10 @@ class Description:
         Raises:
             InputError: the file cannot be read, is not TOML, or has values that cannot be used.
         """
-        return read_all({what: given})[0]
+        mistakes = Mistakes()
+        read = _read(given, what, mistakes)
+        mistakes.raise_all()
+        return read
 
     def at(self, *path: str | int) -> str:
         """Return where a value is: ``model.toml:14``, or ``the dict: module.trunk.layers[0]``."""
@@ -132,32 +135,6 @@ class Mistakes:
             count = "a mistake" if len(found) == 1 else f"{len(found)} mistakes"
             what = f"{' and '.join(sources)} {'has' if len(sources) == 1 else 'have'} {count}"
             raise InputError(what, name=dotted(found[0].path), cure="\n  ".join(_lines(found)))
-
-
-def read_all(given: Mapping[str, object]) -> list[Description]:
-    """Read the files, or copy the dicts, that several arguments of a function give.
-
-    Args:
-        given: the path of a file, or a mapping, by the name of the argument.
-
-    Raises:
-        InputError: with all files that cannot be read, and all values that cannot be used.
-    """
-    mistakes = Mistakes()
-    read = [_read(value, what, mistakes) for what, value in given.items()]
-    require_disjoint(read, mistakes)
-    mistakes.raise_all()
-    return read
-
-
-def require_disjoint(descriptions: Iterable[Description], mistakes: Mistakes) -> None:
-    """Add a mistake for each key that is at the top of two descriptions."""
-    first: dict[str, Description] = {}
-    for description in descriptions:
-        for key in description.tree:
-            if key in first:
-                mistakes.add(description, (key,), f"is in {first[key].at(key)} too", cure="keep it in one of the two")
-            first.setdefault(key, description)
 
 
 def dotted(path: Place) -> str:

@@ -42,7 +42,7 @@ def export_onnx(model: nn.Module, example_inputs: Any, path: str | os.PathLike[s
 
     Raises:
         ImportError: onnx, onnxscript or onnxruntime is not installed: ``pip install "train-manager[onnx]"``.
-        InputError: the inputs are no such tensors, the model returns something else than a tensor or a dict of
+        InputError: the inputs are not such tensors, the model returns something else than a tensor or a dict of
             tensors, the exporter cannot follow it, or the file answers otherwise than the model.
     """
     require_onnx("export_onnx")
