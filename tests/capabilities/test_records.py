@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import StepLR
 from tests.rebuilding.recorded_parts import Head, Net
 from train_manager import Extension, InputError, read_run, write_report
 from train_manager.extensions import CodeRecord, ConfusionMatrix, Metrics, MetricStore, PredictionGallery, RunRecord
+from train_manager.extensions.reproducibility import code_record
 from train_manager.testing import tiny_manager
 
 NOBODY = {f"GIT_{role}_{what}": "nobody" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
@@ -71,7 +72,10 @@ def test_t18_the_commit_is_stored(repository: Path, tmp_path: Path) -> None:
     assert entry["branch"] == git(repository, "symbolic-ref", "--short", "HEAD")
 
 
-def test_t18_outside_of_a_repository_that_is_said_and_the_training_continues(tmp_path: Path) -> None:
+def test_t18_outside_of_a_repository_that_is_said_and_the_training_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_record, "_warned", set())  # else it is said once in a process, perhaps in another test
     folder = tmp_path / "plain"
     folder.mkdir()
     tm = tiny_manager(CodeRecord(folder=folder), train_dir=tmp_path / "run")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,9 +12,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import train_manager.extensions
-from tests.fork_server import ForkServer
 from tests.rebuilding import recorded_parts
 from train_manager.rebuilding.registry import find, named, words
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -46,19 +49,21 @@ def test_every_word_means_what_its_whole_names_are() -> None:
     assert {word: list(named(word)) for word in known} == known
 
 
-def imported_for_words() -> None:
-    before = {*sys.modules}
-    print("WarmUp" in words(), new_extensions(before))
-    named("WarmUp")
-    print(new_extensions(before))
+IMPORTED_FOR_WORDS = """
+import sys
+from train_manager.rebuilding.registry import named, words
+
+def extensions():
+    return [name for name in sys.modules if name.startswith("train_manager.extensions.optimization.")]
+
+print("WarmUp" in words(), extensions())
+named("WarmUp")
+print(extensions())
+"""
 
 
-def new_extensions(before: set[str]) -> list[str]:
-    return sorted(one for one in {*sys.modules} - before if one.startswith("train_manager.extensions.optimization."))
+def test_an_extension_is_imported_only_when_its_word_is_looked_up() -> None:
+    # A process of its own: a child of the fork server has what the server has imported for other tests.
+    done = subprocess.run([sys.executable, "-c", IMPORTED_FOR_WORDS], cwd=ROOT, capture_output=True, text=True)
 
-
-def test_an_extension_is_imported_only_when_its_word_is_looked_up(fork_server: ForkServer) -> None:
-    assert fork_server.run(imported_for_words).output.splitlines() == [
-        "True []",
-        "['train_manager.extensions.optimization.warm_up']",
-    ]
+    assert done.stdout.splitlines() == ["True []", "['train_manager.extensions.optimization.warm_up']"], done.stderr
