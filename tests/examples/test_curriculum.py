@@ -9,6 +9,7 @@ pytest.importorskip("sklearn")
 from examples import curriculum as example
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_noise_is_left_alone_and_the_hardest_level_grows() -> None:
     first, _, last = example.shares(seed=0)

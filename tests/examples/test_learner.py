@@ -38,6 +38,7 @@ def test_its_files_are_short(name: str) -> None:
     assert len((FOLDER / name).read_text(encoding="utf-8").splitlines()) <= LINES[name]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_two_epochs_of_each_kind_are_better_than_chance(tmp_path: Path, fork_server: ForkServer) -> None:
     assert trained(tmp_path / "learner", fork_server, epochs=2) > 0.2

@@ -9,6 +9,7 @@ pytest.importorskip("sklearn")
 from examples import test_time_training as example
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_the_statistics_of_the_batches_recover_faint_and_noisy_digits() -> None:
     found = example.accuracies(seed=0, epochs=6)

@@ -134,6 +134,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_model_that_is_too_large_is_refused_before_it_takes_memory() -> None:
     Path("small.toml").write_text(MODEL)

@@ -82,7 +82,8 @@ def test_a_killed_learner_resumes_to_the_same_bits(
     assert (epochs, steps, differences(whole, state)) == (4, 24, [])
 
 
-@pytest.mark.parametrize("after", [14, pytest.param(7, marks=pytest.mark.whole)])
+@pytest.mark.whole
+@pytest.mark.parametrize("after", [7, 14])
 def test_evaluations_between_the_epochs_are_repeated_and_change_nothing(
     after: int, tmp_path: Path, fork_server: ForkServer
 ) -> None:
