@@ -175,7 +175,7 @@ def _scale_of(forward_loss: Tensor | None, backward_loss: Tensor, optimizer_name
 
 def _require_weights(parts: Mapping[str, Tensor], backward_loss: Tensor, scale: Tensor) -> None:
     """Refuse a part that the loss has with another weight, so that the sum of the parts would not be in the loss."""
-    # None for a part that is no term itself, but its product with a weight, the mean of a term or a sum of terms.
+    # None for a part that is not a term itself, but its product with a weight, the mean of a term or a sum of terms.
     found = torch.autograd.grad(backward_loss, [*parts.values()], retain_graph=True, allow_unused=True)
     for name, factor in zip(parts, found, strict=True):
         # A factor of 16 bits has three digits.
