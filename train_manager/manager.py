@@ -576,9 +576,11 @@ class TrainManager(InnerStages[Model]):
 
     def _saves_between_epochs(self) -> bool:
         """Return whether a requested checkpoint must be saved outside of an epoch."""
-        # Not if the epoch was stopped half-way and saved there: a second checkpoint of the same step would replace that
-        # one, and would lack the position in the data, which is lost as the epoch closes.
-        return self._progress.partial is None or self._progress.saved_at != self._place_of_checkpoint()
+        # Not if the epoch was stopped half-way: the position in the data is lost as it closes, and a program that resumes
+        # would train its batches twice. Nor if it was paused, and saved there: the checkpoint would be the same again.
+        progress = self._progress
+        is_saved = progress.saved_at == self._place_of_checkpoint()
+        return progress.partial is None or (progress.feed.is_unfinished and not is_saved)
 
     # ---- training, from the outside in -------------------------------------------------------------------------------
 

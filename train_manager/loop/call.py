@@ -36,3 +36,4 @@ class InterruptedCall(NamedTuple):
     # The arguments of RunState.stop, if stop(at="epoch") was called in the epoch that continues.
     stop: tuple[str, str, str | None, bool] | None
     resting: tuple[str, ...] = ()  # the submodules of the model that a hook had set to eval mode
+    eval_requested: bool = False  # an evaluation was due, and the checkpoint was written before it

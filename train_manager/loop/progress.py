@@ -83,6 +83,7 @@ class Progress:
         if interrupted is not None and interrupted.entry == entry:
             # The number that the call had in the program before: saved schedules know their place in this call.
             number, start_step = reserve_call_number(interrupted.number), interrupted.start_step
+            self.run.eval_requested = interrupted.eval_requested
             if interrupted.stop is not None:
                 self.run.stop(*interrupted.stop)
         else:
@@ -263,11 +264,14 @@ class Progress:
         call, interrupted = self.call, self.interrupted
         if interrupted is not None:
             # A checkpoint was loaded, and its call was not made again yet: the program to come has to make it too.
-            entry, number, start_step, _, stop, resting = interrupted
+            entry, number, start_step, _, stop, resting, eval_requested = interrupted
             to_come = {"stop": stop and list(stop), **({"resting": list(resting)} if resting else {})}
-            return {"call": [entry, number, start_step], "open": sorted(self.reopens), **to_come}
+            place = {"call": [entry, number, start_step], "open": sorted(self.reopens)}
+            return {**place, **to_come, "eval_requested": eval_requested}
         stop_to_come = self.run.stop_to_come() if is_open else None  # a stop that has ended its call is done
-        return {"call": [call.entry, call.number, call.start_step], "open": list(open_stages), "stop": stop_to_come}
+        place = {"call": [call.entry, call.number, call.start_step], "open": list(open_stages)}
+        # Where a call ends within an epoch, the checkpoint is written before an evaluation that its last step asks for.
+        return {**place, "stop": stop_to_come, "eval_requested": self.run.eval_requested}
 
     def load_state_dict(
         self, state: Mapping[str, Any], data: Iterable[Any] | None, *, is_cut: bool, ranks: Ranks = ONE_PROCESS
@@ -295,7 +299,15 @@ class Progress:
         self.interrupted = (
             None
             if entry is None
-            else InterruptedCall(entry, number, start_step, run["evaluated_at"], stop, tuple(run.get("resting", ())))
+            else InterruptedCall(
+                entry,
+                number,
+                start_step,
+                run["evaluated_at"],
+                stop,
+                tuple(run.get("resting", ())),
+                run.get("eval_requested", False),  # a state of an earlier version lacks it
+            )
         )
 
     def _load_own_epoch(self, state: Mapping[str, Any] | None, ranks: Ranks) -> None:
