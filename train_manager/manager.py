@@ -71,15 +71,16 @@ from train_manager.loop.outputs import (
     require_unpacked,
     returned_value_error,
 )
-from train_manager.loop.outside_stops import wait_for_the_signal_of_a_worker
+from train_manager.loop.outside_stops import is_at_a_prompt, wait_for_the_signal_of_a_worker
 from train_manager.loop.own_losses import OwnLosses
 from train_manager.loop.own_shares import share_of_batch
 from train_manager.loop.phases import Level
-from train_manager.loop.progress import Progress
+from train_manager.loop.progress import EVALUATIONS, Progress
 from train_manager.loop.ranks import eval_shares
 from train_manager.loop.region import Region, changed_inside_error
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests
 from train_manager.loop.results import EvalResult, TrainResult
+from train_manager.loop.resume import tell_at_exit
 from train_manager.loop.run_state import RunState
 from train_manager.loop.setup import KEPT, Setup
 from train_manager.loop.skip import SkipBatch, raise_if_of_another, skippable, skipped_too_late_error
@@ -387,7 +388,7 @@ class TrainManager(InnerStages[Model]):
         given |= {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
         with self._in_run(None):
             # Before the setup changes: these gradients are of the optimizers around the phase.
-            self._windows.drop_all(f"phase {name!r} began")
+            self._drop_windows(f"phase {name!r} began")
             # _pausing stands around _level_of_phase: an extension that pauses lets go of the model around the
             # phase, and must find that model again afterwards, not the model of the phase.
             with self._pausing(without), self._level_of_phase(name, given), self._windows:
@@ -398,7 +399,7 @@ class TrainManager(InnerStages[Model]):
                         yield
                         # The losses of train_on_batch in the phase: no epoch looks at them.
                         self._progress.losses.check()
-                        self._windows.drop_all(f"phase {name!r} ended")
+                        self._drop_windows(f"phase {name!r} ended")
 
     @contextmanager
     def _level_of_phase(self, name: str, given: Mapping[str, Any]) -> Iterator[None]:
@@ -476,6 +477,8 @@ class TrainManager(InnerStages[Model]):
     @contextmanager
     def _open_run(self, entry: str | None) -> Iterator[None]:
         self._prepare_run(entry)  # before the stage: its pre hooks must not run if a check fails
+        # The windows that a checkpoint brings are of a training call: an evaluation before that call leaves them open.
+        is_evaluation = entry in EVALUATIONS
         # A literal with all names: `check` and `explain` read the fixtures of the stage from this source.
         given: dict[str, Any] = {
             "model": self.called_model,
@@ -495,7 +498,7 @@ class TrainManager(InnerStages[Model]):
             given["device"] = self.device
         with (
             preserve_modes(*self._setup.modules_of_model()),
-            self._windows,
+            nullcontext() if is_evaluation else self._windows,
             self._ensure_run_ends(),
             self.staged("run", given),
         ):
@@ -513,7 +516,8 @@ class TrainManager(InnerStages[Model]):
                 raise
             self._progress.losses.check()  # the last losses of train_on_batch: no epoch looks at them
             self._warn_of_epochs_without_end()
-            self._windows.drop_all("the run ended")
+            if not is_evaluation:
+                self._drop_windows("the run ended")
         warn_of_hooks_that_never_ran(self._never_reached())
 
     @contextmanager
@@ -525,6 +529,13 @@ class TrainManager(InnerStages[Model]):
             run = self._store.open.get("run")
             if isinstance(run, Stage):
                 run.end_if_open()
+
+    def _drop_windows(self, when: str) -> None:
+        """End all windows, and warn of gradients that no step has used, if no checkpoint has them."""
+        # A program on its way to the place of its checkpoint gets them back there; a program that a signal ends has
+        # them in the checkpoint of its last step.
+        ends_saved = self._asked_from_outside is not None and self._progress.run.saved_at == self.step_num
+        self._windows.drop_all(None if self._resume.state is not None or ends_saved else when)
 
     @skippable("load_checkpoint")
     def _load_checkpoint(self) -> None:
@@ -576,8 +587,8 @@ class TrainManager(InnerStages[Model]):
 
     def _saves_between_epochs(self) -> bool:
         """Return whether a requested checkpoint must be saved outside of an epoch."""
-        # Not if the epoch was stopped half-way: the position in the data is lost as it closes, and a program that resumes
-        # would train its batches twice. Nor if it was paused, and saved there: the checkpoint would be the same again.
+        # Not if the epoch was stopped half-way: its place in the data is lost as it closes, so a program that resumes
+        # would train on its batches twice. Nor if it was paused and saved there: a second checkpoint has nothing new.
         progress = self._progress
         is_saved = progress.saved_at == self._place_of_checkpoint()
         return progress.partial is None or (progress.feed.is_unfinished and not is_saved)
@@ -597,7 +608,7 @@ class TrainManager(InnerStages[Model]):
             before, rest = self._train_rest_of_call(entry, epochs, steps, evaluates) or (self._progress_counts(), None)
         if entry == "train" and rest == 0 and not self._resume.is_on_its_way:
             what = f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done"
-            warnings.warn(f"{what} (raise `epochs`, or call train_epochs(n))", stacklevel=users_level())
+            self._warn_of_idle_call(f"{what} (raise `epochs`, or call train_epochs(n))")
         run = self._progress.run
         epochs, steps, updates = (now - then for now, then in zip(self._progress_counts(), before, strict=True))
         if steps and not self._progress.call.has_updated and isinstance(self.model, nn.Module):
@@ -657,9 +668,18 @@ class TrainManager(InnerStages[Model]):
             return 0  # a further call followed it before the checkpoint: it was over, also if it was stopped early
         if n and not rest and entry != "train" and not resume.phases.is_in_completed:
             what = f"{entry}({n}) has nothing to do: it was completed before the checkpoint"
-            cure = "call it once more, to train more"
-            warnings.warn(f"{what} that the training resumes from ({cure})", stacklevel=users_level())
+            self._warn_of_idle_call(f"{what} that the training resumes from (call it once more, to train more)")
         return rest
+
+    def _warn_of_idle_call(self, text: str) -> None:
+        """Warn of a training call that has nothing to do."""
+        if "idle calls" in self._warned_of:
+            return
+        # A program that resumes may train in a later call: that it does not is known only as it ends.
+        if self._resume.loaded_at == self.step_num and not is_at_a_prompt():
+            tell_at_exit(text, self._counts)
+        else:
+            warnings.warn(text, stacklevel=users_level())
 
     @skippable("train")
     def _train(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> None:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import random
 import signal
-import warnings
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from tests.resume.resuming import HERE, end_of
+from tests.resume.resuming import end_of
 from tests.resume.trainings import batches, in_memory, usual
 from train_manager import Extension, TrainManager, every
 from train_manager.extensions import EMA, Accumulate, Checkpoints, LRSchedule
 
 WAYS = ("SIGTERM", "Ctrl-C", "stop", "kill", "kill in the save")
-POINTS = ("start", "epoch", "end", 2, 3, 4)
+POINTS: tuple[str | int, ...] = ("start", "epoch", "end", 2, 3, 4)
 SAVE_AT: tuple[tuple[Any, ...], ...] = (
     ("epoch", "end"),
     ("end",),
@@ -84,6 +82,14 @@ def random_program(seed: int) -> Program:
     )
 
 
+def random_end(seed: int, program: Program, steps: int) -> tuple[str, int]:
+    """Return a way to end a program, and a step."""
+    chance = random.Random(seed)
+    # A call that is stopped evaluates at its end, where the uninterrupted call does not end.
+    ways = [way for way in WAYS if way.startswith("kill") or "end" not in program.eval_at]
+    return chance.choice(ways), chance.randint(1, steps)
+
+
 class Asks(Extension):
     """Ask for evaluations and checkpoints at some steps."""
 
@@ -121,7 +127,7 @@ def make(program: Program, *more: Extension, train_dir: Path | None = None) -> T
     torch.manual_seed(1)
     given = usual()
     plateau = LRSchedule(
-        lambda optimizer: ReduceLROnPlateau(optimizer, patience=0, threshold=0.03), monitor="valid/loss"
+        lambda optimizer: ReduceLROnPlateau(optimizer, factor=0.7, patience=0, threshold=0.5), monitor="valid/loss"
     )
     recipes = [plateau, EMA(0.5), Accumulate(program.accumulates), Asks(program)]
     changes: dict[str, Any] = {
@@ -140,36 +146,26 @@ def points(given: tuple[Any, ...]) -> list[Any]:
     return [every(one) if isinstance(one, int) else one for one in given]
 
 
-def play(program: Program, tm: TrainManager) -> bool:
-    """Make the calls; a script that was stopped makes no further ones. Return whether it was stopped."""
+def play(program: Program, tm: TrainManager) -> None:
+    """Make the calls of a program, as a script that makes no further call after a stop."""
     with tm.run() if program.is_held else nullcontext():
         for method, n in program.calls:
             getattr(tm, method)(*([n] if n else []))
             if tm.stop_reason is not None:
-                return True
-    return False
+                return
 
 
-def uninterrupted(program: Program) -> tuple[TrainManager, dict[str, Any]]:
-    tm = make(program)
+def checkpoints_of(program: Program) -> Checkpoints:
+    return Checkpoints(points(program.save_at), resume=True, keep=None)
+
+
+def started_again(program: Program, way: str, step: int, folder: Path) -> TrainManager:
+    """End a program at a step, start it again, and let it come to its end."""
+    with suppress(KilledError, SystemExit, KeyboardInterrupt):
+        play(program, make(program, checkpoints_of(program), Ends(way, step), train_dir=folder))
+    tm = make(program, checkpoints_of(program), train_dir=folder)
     play(program, tm)
-    return tm, found_in(tm)
-
-
-def started_again(program: Program, way: str, step: int, folder: Path) -> tuple[TrainManager, bool]:
-    """End the program at a step, start it again, and return what it has come to, and whether it was ended at all."""
-
-    def checkpoints() -> Checkpoints:
-        return Checkpoints(points(program.save_at), resume=True, keep=None)
-
-    first = make(program, checkpoints(), Ends(way, step), train_dir=folder)
-    try:
-        is_ended = play(program, first)
-    except (KilledError, SystemExit, KeyboardInterrupt):
-        is_ended = True
-    second = make(program, checkpoints(), train_dir=folder)
-    play(program, second)
-    return second, is_ended
+    return tm
 
 
 def found_in(tm: TrainManager) -> dict[str, Any]:

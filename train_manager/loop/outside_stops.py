@@ -112,12 +112,17 @@ def note_next_call(
         epochs: how many ``train`` trains.
         saved_at: the step of the last checkpoint of the run.
     """
-    if not hasattr(sys, "ps1") and not sys.flags.interactive:
+    if not is_at_a_prompt():
         return
     then = f"; the next tm.{entry}() begins epoch {epoch + 1} anew, with the weights as they are"
     if saved_at == step:
         then += f"; a new TrainManager with Checkpoints(resume=True) continues at step {step}"
     interrupt.add_note(f"stopped at step {step}{'' if entry == 'train' and epoch >= epochs else then}")
+
+
+def is_at_a_prompt() -> bool:
+    """Return whether a person calls the training at a prompt or in a notebook, and no program does."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
 def _nothing() -> None: ...

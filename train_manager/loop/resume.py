@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
+from train_manager.loop.counts import Counts
 from train_manager.loop.phases import PhaseLog
 from train_manager.loop.training_calls import CallLog
+from train_manager.telling.source_locations import users_place
 
 
 @final
@@ -24,6 +28,9 @@ class Resume:
     phases: PhaseLog = field(default_factory=PhaseLog)  # the phases, opened here or before the checkpoint
     state: dict[str, Any] | None = None  # the loaded state, until the program has come to its place
     strict: bool = True  # refuse a state that does not fit, also at its place
+    loaded_at: int | None = (
+        None  # the step_num of the state from which the program resumes, which makes its calls again
+    )
 
     @property
     def is_on_its_way(self) -> bool:
@@ -53,6 +60,7 @@ class Resume:
         # At most the last call is left: the next call is the one that was interrupted. Or the program is train() with a
         # raised number of epochs, which stands for all calls of train() before it.
         is_there = begun.call_log.left <= 1 or (epochs is not None and begun.call_log.goes_beyond("train", epochs))
+        begun.loaded_at = state["counts"]["step_num"] if are_made_again else None
         begun.state = dict(state) if begun.phases.is_behind or not is_there else None
         return begun
 
@@ -81,3 +89,14 @@ class Resume:
             return None
         found: dict[str, Any] = state["phases"]["open"][depth - 1]
         return found
+
+
+def tell_at_exit(text: str, counts: Counts) -> None:
+    """Warn as the program ends of the last call that had nothing to do, unless a later call has trained."""
+    atexit.unregister(_tell)
+    atexit.register(_tell, text, users_place(), counts, counts.step_num)
+
+
+def _tell(text: str, place: tuple[str, int], counts: Counts, step_num: int) -> None:
+    if counts.step_num == step_num:
+        warnings.warn_explicit(text, UserWarning, *place)

@@ -95,9 +95,7 @@ class Windows:
 
     def __exit__(self, *error: object) -> None:
         # At a usual end drop_all has closed all windows, with a warning; the ones here are of a run that has failed.
-        for name in list(self._open):
-            self.close(name)
-        self.ended = True
+        self.drop_all()
 
     @property
     def is_any_open(self) -> bool:
@@ -173,13 +171,13 @@ class Windows:
         for name in names:
             self.close(name)
 
-    def drop_all(self, when: str) -> None:
-        """End all windows, and warn of gradients that no step has used."""
+    def drop_all(self, when: str | None = None) -> None:
+        """End all windows, and warn of gradients that no step has used; without ``when``, they are not lost."""
         names = list(self._open)
         for name in names:
             self.close(name)
         self.ended = True
-        if names:
+        if names and when is not None:
             warnings.warn(
                 f"{when} within a window, so the gradients gathered for {' and '.join(map(repr, names))} are dropped "
                 "(to continue in the same window, hold a run open: `with tm.run():`)",
