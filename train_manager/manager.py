@@ -608,7 +608,7 @@ class TrainManager(InnerStages[Model]):
             before, rest = self._train_rest_of_call(entry, epochs, steps, evaluates) or (self._progress_counts(), None)
         if entry == "train" and rest == 0 and not self._resume.is_on_its_way:
             what = f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done"
-            self._warn_of_idle_call(f"{what} (raise `epochs`, or call train_epochs(n))")
+            warnings.warn(f"{what} (raise `epochs`, or call train_epochs(n))", stacklevel=users_level())
         run = self._progress.run
         epochs, steps, updates = (now - then for now, then in zip(self._progress_counts(), before, strict=True))
         if steps and not self._progress.call.has_updated and isinstance(self.model, nn.Module):
@@ -672,14 +672,11 @@ class TrainManager(InnerStages[Model]):
         return rest
 
     def _warn_of_idle_call(self, text: str) -> None:
-        """Warn of a training call that has nothing to do."""
-        if "idle calls" in self._warned_of:
-            return
-        # A program that resumes may train in a later call: that it does not is known only as it ends.
-        if self._resume.loaded_at == self.step_num and not is_at_a_prompt():
-            tell_at_exit(text, self._counts)
-        else:
+        """Warn of a call that was completed before the checkpoint, if no later call of the program trains."""
+        if is_at_a_prompt():
             warnings.warn(text, stacklevel=users_level())
+        elif "idle calls" not in self._warned_of:
+            tell_at_exit(text, self._counts)
 
     @skippable("train")
     def _train(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -62,8 +63,7 @@ class Learner(Extensible):
             train_dir=options.train_dir,
             extensions=_extensions(data, options),
         )
-        # A learner that resumes makes the calls again that its checkpoint has completed.
-        self.tm._warned_of.add("idle calls")
+        self.tm._warned_of.add("idle calls")  # nor as the program ends: see _training
         self._is_open = self._is_closed = False
 
     def ss_learn(self) -> None:
@@ -124,7 +124,9 @@ class Learner(Extensible):
             self._is_open = True
             # After the hooks that begin a run: what they have registered for the exit is to find the run closed.
             atexit.register(_close_at_exit, weakref.WeakMethod(self.close))
-        with self.staged("training"):
+        with self.staged("training"), warnings.catch_warnings():
+            # A program that resumes makes the calls again that its checkpoint has completed.
+            warnings.filterwarnings("ignore", r"train(_epochs)?\(1?\) has nothing to do")
             yield
 
     def _train_phase(self, phase: Phase) -> None:

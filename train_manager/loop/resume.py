@@ -60,7 +60,6 @@ class Resume:
         # At most the last call is left: the next call is the one that was interrupted. Or the program is train() with a
         # raised number of epochs, which stands for all calls of train() before it.
         is_there = begun.call_log.left <= 1 or (epochs is not None and begun.call_log.goes_beyond("train", epochs))
-        begun.loaded_at = state["counts"]["step_num"] if are_made_again else None
         begun.state = dict(state) if begun.phases.is_behind or not is_there else None
         return begun
 
