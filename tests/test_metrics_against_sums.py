@@ -308,5 +308,6 @@ def test_all_metrics_are_the_sums_by_hand(first: int, tmp_path: Path) -> None:
 def test_all_metrics_are_the_sums_by_hand_in_a_program_that_is_resumed(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 6):
         program, save_at = random_program(seed, resumes=True), 2 + seed % 9
-        program.events.pop(save_at, None)  # a stop of the checkpoint's own step is over in a program that resumes
+        if program.events.get(save_at, "stop") == "stop":  # a stop of the checkpoint's own step is over as it resumes
+            program.events[save_at] = "evaluate"
         assert differences_of(program, tmp_path / str(seed), save_at) == [], f"program {seed}\n{program}"

@@ -92,7 +92,7 @@ class Checkpoints(Extension):
     Args:
         save_at: any of "epoch" (after each), "end" (of each training call, also if it is stopped), "best" (after each
             evaluation that is better than all before), and one schedule (``every(500)`` counts batches,
-            ``periodically(600)`` seconds).
+            ``periodically(600)`` seconds). An epoch that was stopped half-way is saved by "end" alone.
         keep: how many of the newest checkpoints to keep, beside the best one; None keeps all.
         monitor: the set and the metric that decide which one is the best, as ``"valid/accuracy"``; None takes the loss
             of the first set of ``eval_data``, if there is one.

@@ -744,7 +744,8 @@ class Interface(Extensible, Generic[Model]):
 
         The loop opens the stage ``save_checkpoint`` there, after an evaluation if one was asked for as well, so that
         counters, schedules and extensions agree. At the end of the data, the epoch is completed first. With
-        ``at="end"`` it does so also if the call is stopped, but not if it fails.
+        ``at="end"`` it does so also if the call is stopped, but not if it fails. After the stage of an epoch that was
+        stopped half-way it saves nothing, as the position in the data is lost.
 
         >>> import tempfile
         >>> from train_manager import Extension
