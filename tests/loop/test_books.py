@@ -435,7 +435,6 @@ def test_a_mean_without_a_batch_is_nan() -> None:
     assert [math.isnan(mean) for mean in means] == [True]
 
 
-@pytest.mark.filterwarnings("ignore:train_steps\\(2\\) has nothing to do")
 def test_the_mean_of_an_epoch_that_a_checkpoint_leaves_nothing_of_is_there_too() -> None:
     class Save(Extension):
         def post_train_step_batch(self, train_manager: TrainManager, step_num: int) -> None:

@@ -40,7 +40,7 @@ class Program:
     """What a script does, and when it ends before its end.
 
     Attributes:
-        calls: the training calls, each a method and its arguments.
+        calls: the training calls, each a method and its argument; or a phase of so many epochs.
         is_held: one run is open around all of them.
         eval_at: as of TrainManager; a number is that of ``every``.
         evaluates: the steps that ask for an evaluation by ``eval_soon``.
@@ -66,7 +66,8 @@ class Program:
 
 def random_program(seed: int) -> Program:
     chance = random.Random(seed)
-    calls = [("train", 0), ("train_epochs", 1), ("train_epochs", 2), *(("train_steps", n) for n in (1, 2, 3, 5, 7))]
+    calls = [("train", 0), *((method, n) for method in ("train_epochs", "phase") for n in (1, 2))]
+    calls += [("train_steps", n) for n in (1, 2, 3, 5, 7)]
     steps = range(1, 20)
     return Program(
         calls=[chance.choice(calls) for _ in range(chance.randint(1, 3))],
@@ -150,7 +151,11 @@ def play(program: Program, tm: TrainManager) -> None:
     """Make the calls of a program, as a script that makes no further call after a stop."""
     with tm.run() if program.is_held else nullcontext():
         for method, n in program.calls:
-            getattr(tm, method)(*([n] if n else []))
+            if method == "phase":
+                with tm.phase(f"of {n}", epochs=n, train_data=in_memory(seed=5)):
+                    tm.train()
+            else:
+                getattr(tm, method)(*([n] if n else []))
             if tm.stop_reason is not None:
                 return
 

@@ -83,7 +83,7 @@ class Progress:
         if interrupted is not None and interrupted.entry == entry:
             # The number that the call had in the program before: saved schedules know their place in this call.
             number, start_step = reserve_call_number(interrupted.number), interrupted.start_step
-            self.run.eval_requested = interrupted.eval_requested
+            self.run.eval_requested = self.run.eval_requested or interrupted.eval_requested
             if interrupted.stop is not None:
                 self.run.stop(*interrupted.stop)
         else:

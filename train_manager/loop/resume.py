@@ -28,9 +28,6 @@ class Resume:
     phases: PhaseLog = field(default_factory=PhaseLog)  # the phases, opened here or before the checkpoint
     state: dict[str, Any] | None = None  # the loaded state, until the program has come to its place
     strict: bool = True  # refuse a state that does not fit, also at its place
-    loaded_at: int | None = (
-        None  # the step_num of the state from which the program resumes, which makes its calls again
-    )
 
     @property
     def is_on_its_way(self) -> bool:

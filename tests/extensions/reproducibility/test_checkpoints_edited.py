@@ -416,7 +416,6 @@ def test_what_a_hook_has_frozen_and_set_to_eval_mode_is_so_after_a_resume(tmp_pa
     assert weights(cut).equal(weights(whole.model))
 
 
-@pytest.mark.filterwarnings("ignore:train_steps.2. has nothing to do")
 def test_a_program_that_freezes_between_its_calls_is_not_told_of_a_difference(tmp_path: Path) -> None:
     def program(calls: int) -> Tensor:
         tm = tiny_manager(Checkpoints(resume=True), model=Branches("a", "b"), train_dir=tmp_path)
@@ -581,7 +580,6 @@ def test_the_program_as_it_was_is_told_of_nothing(tmp_path: Path) -> None:
 # ---- programs of several calls ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:train_steps.2. has nothing to do")
 @pytest.mark.parametrize(
     ("edited", "expected"),
     [
