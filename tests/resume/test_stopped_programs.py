@@ -32,7 +32,7 @@ from train_manager import TrainManager
 pytestmark = pytest.mark.filterwarnings("ignore:train.. has nothing to do")  # ended at the last step
 STEPS = 8  # of two epochs
 # A stop that saves nothing loses the gradients of its window; and train() is told of at once.
-EXPECTED = ("the run ended within a window", "train() has nothing to do")
+EXPECTED = ("ended within a window", "train() has nothing to do")
 
 
 def program(**options: Any) -> Program:
@@ -223,4 +223,4 @@ def test_a_random_program_comes_to_the_same_and_warns_of_nothing_else(first: int
             assert_comes_to_the_same(of, way, step, whole)
         told = {str(one.message) for one in warned} - usual
 
-        assert not [text for text in told if not text.startswith(EXPECTED)], f"{way} at step {step} of {of}"
+        assert not [text for text in told if not any(one in text for one in EXPECTED)], f"{way} at step {step} of {of}"
