@@ -509,6 +509,7 @@ class TrainManager(InnerStages[Model]):
                 self._has_run = True
             self._load_checkpoint()
             self._modify_counts()  # a post hook of load_checkpoint may have set tm.step_num
+            step_num = self.step_num
             try:
                 yield
             except BaseException:
@@ -516,6 +517,8 @@ class TrainManager(InnerStages[Model]):
                 raise
             self._progress.losses.check()  # the last losses of train_on_batch: no epoch looks at them
             self._warn_of_epochs_without_end()
+            if self.step_num > step_num:  # in a run that only evaluates, no hook of the training has made anything
+                self._tell_of_awaited_attributes()
             if not is_evaluation:
                 self._drop_windows("the run ended")
         warn_of_hooks_that_never_ran(self._never_reached())

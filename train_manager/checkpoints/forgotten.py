@@ -22,8 +22,12 @@ def numbers_of_all(train_manager: Any) -> Numbers:
 
 def _has_no_state(extension: Extension) -> bool:
     # Extensions of this library without a state_dict count nothing that a resume needs.
-    kind = type(extension)
-    return kind.state_dict is Extension.state_dict and not kind.__module__.startswith("train_manager.")
+    return type(extension).state_dict is Extension.state_dict and not is_of_this_library(extension)
+
+
+def is_of_this_library(extension: Extension) -> bool:
+    """Return whether the class of an extension is of this library, whose private attributes need no checkpoint."""
+    return type(extension).__module__.startswith("train_manager.")
 
 
 def _numbers(holder: object) -> Iterator[tuple[str, float]]:

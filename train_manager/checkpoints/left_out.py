@@ -5,15 +5,47 @@ These are numbers in plain attributes, such as the momentum of a norm or a count
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, final
 
+import torch
 from torch import Tensor, nn
 
 from train_manager.checkpoints.fit import plain_name
 
 LeftOut = dict[str, Any]
-"""By dotted names of modules and attributes: a number, or the (id, version) of a buffer, which shows a change."""
+"""By dotted names of modules and attributes: a number, or the ``Mark`` of a buffer, which shows a change."""
+
+
+@final
+class Mark:
+    """Notes a tensor as it is: two marks are equal if they are of one tensor that was not changed between them.
+
+    >>> tensor = torch.zeros(2)
+    >>> before = Mark(tensor)
+    >>> before == Mark(tensor), before == Mark(tensor.add_(1)), before == Mark(torch.zeros(2))
+    (True, False, False)
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        # Not the id, which the next tensor may have as soon as this one is freed.
+        self._tensor = weakref.ref(tensor)
+        # torch counts the changes of a tensor in `_version`, so no copy is needed to notice one.
+        self._changes = -1 if tensor.is_inference() else tensor._version
+
+    def is_of(self, tensor: Tensor) -> bool:
+        """Return whether the mark is of this tensor, which may have changed since."""
+        return self._tensor() is tensor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mark) and self._tensor() is other._tensor() and self._changes == other._changes
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[type[Mark], tuple[Tensor]]:
+        # A copy is equal to no mark, so a copied manager takes all tensors for changed ones, and saves them.
+        return Mark, (torch.empty(0),)
 
 
 def left_out_values(module: nn.Module) -> LeftOut:
@@ -22,8 +54,7 @@ def left_out_values(module: nn.Module) -> LeftOut:
     >>> left_out_values(nn.Sequential(nn.Dropout(0.1)))
     {'0.p': 0.1}
     """
-    # torch counts the changes of a tensor in `_version`, so no copy of a buffer is needed to notice one.
-    buffers = {name: (id(one), one._version) for name, one in _buffers(module)}
+    buffers = {name: Mark(one) for name, one in _buffers(module)}
     return dict(_numbers(module)) | buffers
 
 

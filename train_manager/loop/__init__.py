@@ -13,6 +13,7 @@ A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and her
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
     saved_kinds   refuses a saved state with values of another kind than those here
     saved_state   a saved state compared with the components of a training, and restored to them
+    extension_attributes  attributes of extensions that a checkpoint holds
     counts        how much was trained in all
     parameter_check  which parameters a training leaves out
     ranks         the processes that train together

@@ -46,6 +46,14 @@ from train_manager.loop.counts import Counts
 from train_manager.loop.cures import say_that_train_batch_lacks_a_prediction
 from train_manager.loop.description import Facts, as_html, as_text, facts
 from train_manager.loop.eval_at import EvalAtArgument, EvalAtPoints, require_eval_at
+from train_manager.loop.extension_attributes import (
+    Known,
+    awaited_attributes,
+    load_attributes,
+    misfits_of_attributes,
+    note_tensors,
+    state_with_attributes,
+)
 from train_manager.loop.history import History
 from train_manager.loop.losses import Collector, Losses
 from train_manager.loop.model_calls import ModelCall
@@ -65,6 +73,7 @@ from train_manager.loop.resume import Resume
 from train_manager.loop.run_state import RunState
 from train_manager.loop.saved_kinds import require_kinds
 from train_manager.loop.saved_state import (
+    attribute_misfits,
     attributes_with_state,
     module_misfits,
     not_a_state,
@@ -1107,6 +1116,8 @@ class Interface(Extensible, Generic[Model]):
             seed_all(self.seed)
         if not self._has_run:
             self._setup.note()  # before a hook can change options or freeze parameters
+        for one in self._registry.extensions.values():
+            note_tensors(one)
         self._asked_from_outside = None  # a signal of the last run must not end this one
         self._progress.begin_run(entry, self.step_num)
 
@@ -1133,6 +1144,8 @@ class Interface(Extensible, Generic[Model]):
     def _approve_extensions(self) -> None:
         super()._approve_extensions()
         if "run" in self.fixtures.path:  # the check at the start of the run has not seen these extensions
+            for added in self._registry._added.values():
+                note_tensors(added.extension)
             joined = [getattr(one.extension, "joined", None) for one in self._registry._added.values()]
             if any(one is not None and one.gradients is None for one in joined):
                 what = "Distributed was added while a run is open, so its processes have not begun the run together"
@@ -1334,9 +1347,19 @@ class Interface(Extensible, Generic[Model]):
         self._tell(state, [*differences, *self._setup.other_options()])
 
     def _extension_states(self) -> dict[str, Any]:
+        known = self._known_to_checkpoints()
         with use_lifetimes(self._open_lifetimes(), self.ranks):
-            own = self._registry.extensions.items()
-            return {name: one.state_dict() if self._runs_here(one) else {} for name, one in own}
+            return {
+                name: state_with_attributes(one, known) if self._runs_here(one) else {}
+                for name, one in self._registry.extensions.items()
+            }
+
+    def _known_to_checkpoints(self) -> Known:
+        """Return what a checkpoint holds beside the states of extensions."""
+        found: list[Any] = [self.history, *self._attributes().values()]
+        for setup in (level.setup for level in self._levels()):
+            found += [*setup.own_states(None).values(), *setup.modules(), setup.train_data, *setup.eval_data.values()]
+        return Known(found)
 
     def _runs_here(self, extension: Extension) -> bool:
         """Return whether the hooks of an extension run in this process; elsewhere it has no state."""
@@ -1344,15 +1367,49 @@ class Interface(Extensible, Generic[Model]):
 
     def _load_extension_states(self, states: Mapping[str, Any]) -> None:
         """Load the states of the extensions that are here."""
+        known, device = self._known_to_checkpoints(), next((one.device for one in self._setup.parameters()), CPU)
         for name, extension in self._registry.extensions.items():
             if name in states and self._runs_here(extension):
-                try:
-                    with use_lifetimes(self._open_lifetimes(), self.ranks):
-                        extension.load_state_dict(states[name])
-                except Exception as error:
-                    if isinstance(error, TrainManagerError):
-                        raise
-                    raise not_a_state(error, f"the state of extension {name!r}") from error
+                with self._loading(f"the state of extension {name!r}"):
+                    extension.load_state_dict(states[name])
+                    load, is_made_anew = partial(self._load_attribute, name), partial(self._is_made_anew, name)
+                    load_attributes(extension, states[name], known, device, load=load, is_made_anew=is_made_anew)
+
+    @contextmanager
+    def _loading(self, what: str) -> Iterator[None]:
+        """Let books load the values of open epochs and phases; an error says which part of the state it is of."""
+        try:
+            with use_lifetimes(self._open_lifetimes(), self.ranks):
+                yield
+        except Exception as error:
+            if isinstance(error, TrainManagerError):
+                raise
+            raise not_a_state(error, what) from error
+
+    def _load_attribute(self, extension: str, name: str, attribute: Any, state: Any) -> None:
+        """Load a saved state into an attribute of an extension, now or as the extension makes it."""
+        label = f"{name} of extension {extension!r}"
+        with self._loading(label):
+            require_fit([*attribute_misfits(label, attribute, state)], strict=self._resume.strict)
+            restore(attribute, state)
+
+    def _is_made_anew(self, extension: str, name: str) -> bool:
+        """Return whether an attribute is made in a stage that was not open in the checkpoint, and say so in a note."""
+        path = self.fixtures.path
+        if not path or path[-1] in {"run", "load_checkpoint", *self._progress.reopens}:
+            return False
+        what = f"{name} of extension {extension!r} was made anew in {path[-1]}, without its state in the checkpoint"
+        cure = f"if it is to resume, look for it first: if self.{name} is None"
+        self.add_finding(Finding("resume", "note", what, cure=cure))
+        return True
+
+    def _tell_of_awaited_attributes(self) -> None:
+        """Warn of states in the checkpoint whose attributes no extension has made."""
+        for extension, one in self._registry.extensions.items():
+            for name in awaited_attributes(one):
+                what = f"the checkpoint has a state of {name} of extension {extension!r}, which was never made"
+                cure = "make it as before, in __init__ or in a hook; its state is saved again until then"
+                self.add_finding(Finding("resume", "warning", what, cure=cure))
 
     def _compare_extensions(self, state: Mapping[str, Any]) -> Iterator[str | Difference]:
         """Say which saved extensions do not fit, and which differ."""
@@ -1362,8 +1419,10 @@ class Interface(Extensible, Generic[Model]):
         if "extensions" in fit:
             here = extension_facts(self._registry.extensions)
             yield from extensions_that_differ(here, fit["extensions"], state["extensions"])
+        known = self._known_to_checkpoints()
         for name, saved in self._states_of_extensions(state).items():
             yield from self._compare_extension_state(name, saved, goes_on=goes_on)
+            yield from misfits_of_attributes(f"extension {name!r}", self._registry.extensions[name], saved, known)
 
     def _compare_extension_state(self, name: str, saved: Any, *, goes_on: bool) -> Iterable[str | Difference]:
         compare = getattr(self._registry.extensions[name], "compared_with", None)
@@ -1447,6 +1506,8 @@ class Interface(Extensible, Generic[Model]):
             what = f"{method}() cannot be called inside stage {alive!r}"
             raise StageError(what, name=alive, stages=self.fixtures.path, cure=cure)
 
+
+CPU: Final = torch.device("cpu")
 
 # The method that train_... and eval_... call unless they are overridden.
 _COMMON = {

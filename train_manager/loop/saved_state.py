@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
@@ -62,6 +63,16 @@ def misfits(
         for name in state.get(kind, {}):
             if (kind, name) not in here:
                 yield f"the checkpoint has {label_of(kind, name)}, which the training lacks"
+
+
+def attribute_misfits(label: str, component: Any, saved: Any) -> Iterator[str]:
+    """Say why the saved state of an attribute does not fit the object that is there."""
+    if isinstance(component, nn.Module):
+        yield from module_misfits(label, component, saved)
+    elif isinstance(component, Optimizer):
+        yield from filter(None, [parameter_misfit(label, component, saved, None, {})])
+    elif isinstance(component, Tensor) and _shape(component) != _shape(saved):
+        yield f"{label} is {_shape(component)} here, but {_shape(saved)} in the checkpoint"
 
 
 def takes_state(here: Mapping[tuple[str, str], Any], state: Mapping[str, Any], names: Any, name: str) -> bool:
@@ -160,8 +171,8 @@ def saved_config(state: Mapping[str, Any], kind: str, name: str) -> Any:
     return state.get("fit", {}).get(kind, {}).get(name)
 
 
-def restore(component: Any, state: Mapping[str, Any], made: Any = None, names: Mapping[int, str] | None = None) -> bool:
-    """Load a state into a module, an optimizer or a scheduler, as far as it fits; return whether anything does.
+def restore(component: Any, state: Any, made: Any = None, names: Mapping[int, str] | None = None) -> bool:
+    """Load a state into a module, an optimizer, a tensor or a scheduler, as far as it fits; return whether any does.
 
     Args:
         component: the component; of a module, the tensors that have the same names and shapes are loaded.
@@ -184,6 +195,9 @@ def restore(component: Any, state: Mapping[str, Any], made: Any = None, names: M
             return False
         component.load_state_dict(ordered)
         shard_moments(component)
+    elif isinstance(component, Tensor):
+        with torch.no_grad():
+            component.copy_(as_sharded(state, component))
     else:
         component.load_state_dict(state)
     return True
