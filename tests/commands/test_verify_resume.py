@@ -26,6 +26,12 @@ assert tm.train_dir != Path("runs/digits")
 tiny_manager(epochs=2, seed=1).train()
 print("epochs", tm.epoch_num)
 """
+RESUMING = """
+from train_manager.extensions import Checkpoints
+from train_manager.testing import tiny_manager
+
+tiny_manager(Checkpoints(resume=True), train_dir="runs/digits").train()
+"""
 FORGETFUL = """
 from train_manager import Extension
 from train_manager.testing import tiny_manager
@@ -96,9 +102,21 @@ def test_a_script_that_nobody_prepared_is_verified(
         f"  output in {runs}/resumed.log",
         "  6 steps in all",
         "identical: killed after step 2 and resumed, the training comes to the same, to the bit",
+        "note: train.py ran without Checkpoints(resume=True), which was added to resume; without it, it begins anew or "
+        "is refused when it is started again",
     ]
     assert code == 0
     assert (runs / "resumed.log").read_text() == "epochs 1\n"
+
+
+@runs_scripts
+def test_a_script_that_resumes_by_itself_gets_no_note(scripts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = scripts / "train.py"
+    script.write_text(RESUMING)
+
+    assert cli.main(["verify-resume", str(script), "--at", "2", "--folder", str(scripts / "runs")]) == 0
+
+    assert lines(capsys)[-1].startswith("identical: ")
 
 
 @runs_scripts

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fork_server import ForkServer
-from tests.resume import of_data, of_programs, of_recipes  # noqa: F401  # they fill TRAININGS
+from tests.resume import of_data, of_extensions, of_programs, of_recipes  # noqa: F401  # they fill TRAININGS
 from tests.resume.of_data import Augmented
 from tests.resume.resuming import differences, end_of, saved_every_step, stopped_and_resumed, whole
 from tests.resume.trainings import TRAININGS, Training
@@ -87,6 +87,23 @@ def test_so_it_does_if_the_process_is_killed(name: str, fork_server: ForkServer,
     TRAININGS[name].program(resumed)
 
     assert differences(whole_of(name), end_of(resumed)) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+@pytest.mark.parametrize("ends", ["stopped", "killed"])
+def test_what_extensions_hold_resumes_from_each_step(ends: str, fork_server: ForkServer) -> None:
+    name = "what_extensions_hold"
+    for at in range(2, whole_of(name)["counts"]["step_num"]):
+        with TemporaryDirectory(dir=MEMORY) as folder:
+            if ends == "stopped":
+                resumed = stopped_and_resumed(TRAININGS[name], Path(folder), at, "post_train_step_batch")
+            else:
+                assert fork_server.start(killed, name, folder, at).wait() == -signal.SIGKILL
+                resumed = TRAININGS[name].make(saved_every_step(resume=True), train_dir=folder)
+                TRAININGS[name].program(resumed)
+
+        assert differences(whole_of(name), end_of(resumed)) == [], f"{ends} at {at}"
+        assert not resumed.findings
 
 
 def killed(name: str, folder: str, at: int) -> None:

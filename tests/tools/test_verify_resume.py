@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import StepLR
+from torch.optim.swa_utils import AveragedModel
 
 from train_manager import Extension, InputError, TrainManager, modifies, verify_resume
-from train_manager.extensions import EMA, Checkpoints
+from train_manager.extensions import EMA, Checkpoints, LRSchedule, MetricStore
 from train_manager.testing import tiny_manager
 
 
@@ -140,6 +142,54 @@ def test_data_that_do_not_resume_where_they_were_are_named() -> None:
     assert report.causes[0].startswith(
         "after step 7, the training data do not resume where they were: the next batch is another one. "
         "SeededDataLoader resumes (batch > 0: "
+    )
+
+
+def test_of_data_that_do_not_resume_no_extension_of_the_library_is_accused() -> None:
+    def make() -> TrainManager:
+        schedule = LRSchedule(lambda optimizer: StepLR(optimizer, 1), per="step")
+        return tiny_manager(MetricStore(), schedule, epochs=2, seed=0, train_data=OwnOrder())
+
+    report = verify_resume(make, at=7)
+
+    (cause,) = report.causes
+    assert "the training data do not resume where they were" in cause
+
+
+class Averages(Extension):
+    """Holds an average of the weights."""
+
+    def __init__(self) -> None:
+        self.average: AveragedModel | None = None
+
+    def post_train_step_batch(self, train_manager: TrainManager) -> None:
+        if self.average is None:
+            self.average = AveragedModel(train_manager.model)
+        self.average.update_parameters(train_manager.model)
+
+
+class ForgetsTheAverage(Averages):
+    """Writes a state of its own, without the average."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
+def test_a_module_that_an_extension_holds_comes_back() -> None:
+    report = verify_resume(lambda: tiny_manager(Averages(), epochs=2), at=4)
+
+    assert report.identical, str(report)
+
+
+def test_a_module_that_a_state_dict_of_an_extension_leaves_out_is_named() -> None:
+    report = verify_resume(lambda: tiny_manager(ForgetsTheAverage(), epochs=2), at=4)
+
+    assert report.differences[0].startswith(
+        "left_out_by_state_dict > forgets_the_average > average > n_averaged: 1 of 1 values differ"
+    )
+    assert report.causes == (
+        "after step 4, the state_dict of extension 'forgets_the_average' did not bring back average: "
+        "a OrderedDict of 5 in the killed run, None in the resumed run",
     )
 
 

@@ -22,12 +22,14 @@ from typing import Any, Final
 from torch import nn
 
 from train_manager.checkpoints.checkpoint import write_checkpoint
+from train_manager.checkpoints.forgotten import is_of_this_library
 from train_manager.checkpoints.state_tree import split
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.data.randomness import random_state
 from train_manager.extensions.reproducibility.checkpoints import Checkpoints
+from train_manager.loop.extension_attributes import MARKS, attribute_states, saves_attributes
 from train_manager.manager import TrainManager
 from train_manager.model.modules import has_state
 from train_manager.telling.errors import CheckpointError
@@ -35,6 +37,8 @@ from train_manager.telling.errors import CheckpointError
 NAME: Final = "verify_resume"  # the name of the extension that watches
 # Saved components that are not compared: the open training call and epoch, and the arguments of the manager.
 NOT_COMPARED: Final = ("run", "epoch", "parameters")
+# The part of a compared state with what extensions hold, and their own `state_dict` leaves out.
+LEFT_OUT: Final = "left_out_by_state_dict"
 FACTS: Final = "facts.json"  # how far the managers of a run have come
 LOADED: Final = "loaded.json"  # the steps of the checkpoints that a run has loaded
 DEEPEST: Final = 3  # levels of attributes that are written down
@@ -60,6 +64,7 @@ class Driver:
         self.notes = Path(plan.notes)
         self.managers: list[TrainManager] = []  # in the order in which they are made
         self._ready: list[TrainManager] = []  # managers whose first run has opened
+        self._resumes: list[bool] = []  # whether each of these would have resumed without the driver
 
     def install(self) -> None:
         """Drive every TrainManager that this process makes from now on; the process has no other purpose."""
@@ -83,6 +88,7 @@ class Driver:
 
     def _make_ready(self, manager: TrainManager) -> None:
         own = [one for one in manager._registry.extensions.values() if isinstance(one, Checkpoints)]
+        self._resumes.append(any(one.resume is True for one in own))
         for checkpoints in own or [Checkpoints()]:
             checkpoints.in_background = False  # a kill after the step must not come before the file is written
             if self.plan.resume:
@@ -100,7 +106,13 @@ class Driver:
         name = look_name(self.number_of(manager), manager.step_num)
         if (self.notes / name).exists():
             return
-        extensions = {name: vars(one) for name, one in manager._registry.extensions.items() if _is_looked_at(one)}
+        known = manager._known_to_checkpoints()
+        extensions = {
+            # With the states of modules and optimizers, which `_storable` leaves out.
+            name: {**vars(one), **attribute_states(one, known), MARKS: None}
+            for name, one in manager._registry.extensions.items()
+            if _is_looked_at(one)
+        }
         own = {key: value for key, value in vars(manager).items() if key != "history" and not key.startswith("_")}
         # Each run has folders of its own, so a train_dir always differs.
         own.pop("train_dir", None)
@@ -114,11 +126,13 @@ class Driver:
         for number, manager in enumerate(self.managers, 1):
             state = {part: value for part, value in manager.state_dict().items() if part not in NOT_COMPARED}
             state["extensions"] = {name: one for name, one in state["extensions"].items() if name != NAME}
+            state[LEFT_OUT] = _left_out(manager)
             write_checkpoint(self.notes, f"final-{number}", state, {})
         # From the ends of the epochs `verify_resume` chooses a step in the middle of one.
         facts = {
             "steps": [one.step_num for one in self.managers],
             "epochs": [[row["step"] for row in one.history.epochs] for one in self.managers],
+            "resumes": all(self._resumes),
         }
         (self.notes / FACTS).write_text(json.dumps(facts))
 
@@ -170,8 +184,16 @@ def begin_name(manager: int) -> str:
     return f"begin-{manager}"
 
 
-def _is_looked_at(extension: object) -> bool:
-    return not isinstance(extension, Checkpoints | Watch) and hasattr(extension, "__dict__")
+def _is_looked_at(extension: Extension) -> bool:
+    # The attributes of this library's own extensions need no checkpoint beside their states, which are compared.
+    return not (isinstance(extension, Checkpoints | Watch) or is_of_this_library(extension))
+
+
+def _left_out(manager: TrainManager) -> dict[str, Any]:
+    """Return what extensions hold, and leave out of the states that their classes write."""
+    known, extensions = manager._known_to_checkpoints(), manager._registry.extensions
+    found = {name: attribute_states(one, known) for name, one in extensions.items() if not saves_attributes(one)}
+    return {name: _storable(one) for name, one in found.items() if one and _is_looked_at(extensions[name])}
 
 
 def _storable(value: Any, depth: int = 0) -> Any:

@@ -30,20 +30,26 @@ class ResumeReport:
         at: the steps after which the training was killed.
         differences: the first value that differs in each saved component, and how.
         causes: the causes that were found.
+        notes: what the comparison does not show.
     """
 
     identical: bool
     at: tuple[int, ...]
     differences: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        steps = " and ".join(map(str, self.at))
+        return "\n".join([*self._result(), *(f"note: {one}" for one in self.notes)])
+
+    def _result(self) -> Iterator[str]:
         if self.identical:
-            return f"identical: killed after step {steps} and resumed, the training comes to the same, to the bit"
+            steps = " and ".join(map(str, self.at))
+            yield f"identical: killed after step {steps} and resumed, the training comes to the same, to the bit"
+            return
         first, *others = self.differences
-        lines = [f"different: {first}", *(f"  also {one}" for one in others), *(f"cause: {one}" for one in self.causes)]
-        return "\n".join(lines)
+        yield from (f"different: {first}", *(f"  also {one}" for one in others))
+        yield from (f"cause: {one}" for one in self.causes)
 
 
 def differences_of(folder: Path, one: str, other: str, begins: Sequence[str]) -> Iterator[str]:

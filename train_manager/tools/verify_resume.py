@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ def verify_script(
     if folder is not None and folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty", name="folder", cure="give a folder that is empty or not there")
     where = (folder or Path(tempfile.mkdtemp(prefix="verify-resume-"))).resolve()
-    report = _verified(Runs(runs_of_script(script, arguments), script.name, where, say), at, lose)
+    runs = Runs(runs_of_script(script, arguments), script.name, where, say)
+    report = replace(_verified(runs, at, lose), notes=tuple(_notes(runs)))
     # Of identical runs only the logs may be of interest; of different ones the user may look into every file.
     if folder is None and report.identical:
         for path in where.iterdir():
@@ -106,6 +108,13 @@ def _verified(runs: Runs, at: int | Iterable[int] | None, lose: int) -> ResumeRe
     # A second uninterrupted run, for the causes: does the training itself differ from run to run?
     runs.to_its_end("straight-again", look_at=steps)
     return ResumeReport(False, steps, found, tuple(causes_of(runs.folder, steps)) or (no_cause(found),))
+
+
+def _notes(runs: Runs) -> Iterator[str]:
+    """Yield what a script lacks that the runs were given in its place."""
+    if not runs.facts("straight")["resumes"]:
+        what = f"{runs.name} ran without Checkpoints(resume=True), which was added to resume"
+        yield f"{what}; without it, it begins anew or is refused when it is started again"
 
 
 def _checked_steps(at: int | Iterable[int]) -> tuple[int, ...]:
