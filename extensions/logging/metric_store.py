@@ -55,7 +55,8 @@ class MetricStore(Extension):
     ``tm.history``. Hooks add metrics of their own with the fixture ``writer``: ``writer.scalar("grad_norm", norm)``;
     also as the run ends, in ``post_run``. A hook that asks for ``writer=None`` works without a store too.
 
-    A thread writes twice a second, so a run that is killed loses less than a second. Nothing waits for a device.
+    A thread writes twice a second, so a run that is killed loses less than a second; a checkpoint waits for the rows of
+    its step. Nothing else waits for a device.
     After a resume, rows of later steps are deleted with the first new one. A training that begins anew keeps the rows
     of those before it in this folder, which count no more. If the file cannot be written, metrics wait in memory, with
     a warning, and the run continues.
@@ -140,8 +141,12 @@ class MetricStore(Extension):
     def pre_eval(self) -> None:
         self._runs.append_history()
 
+    # After the hooks that write what they have measured, and before the one that writes the checkpoint: a process that
+    # is killed then leaves no checkpoint of steps whose rows are lost.
+    @priority(-500)
     def pre_save_checkpoint(self) -> None:
         self._runs.append_history()
+        self._runs.writer.flush()
 
     @always
     def post_train(self) -> None:

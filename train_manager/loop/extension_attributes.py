@@ -102,6 +102,19 @@ def state_with_attributes(extension: Extension, known: Known) -> dict[str, Any]:
     return {**state, **({ATTRIBUTES: found} if found else {}), **({REPLACED: replaced} if replaced else {})}
 
 
+def has_only_tensors(state: Any) -> bool:
+    """Return whether the saved state of an extension is nothing but tensors that its attributes had.
+
+    An extension that only watches leaves them too, such as the last loss; a program that resumes may lack it.
+    """
+    found = state.get(ATTRIBUTES, {}) if isinstance(state, Mapping) else {}
+    return (
+        bool(found)
+        and state.keys() <= {ATTRIBUTES, REPLACED}
+        and all(isinstance(one, Tensor) for one in found.values())
+    )
+
+
 def misfits_of_attributes(label: str, extension: Extension, state: Any, known: Known) -> Iterator[str]:
     """Say which attributes of an extension cannot take their saved states."""
     here, replaced = _attributes_with_state(extension, known), _entry(extension, state, REPLACED)

@@ -49,6 +49,7 @@ from train_manager.loop.eval_at import EvalAtArgument, EvalAtPoints, require_eva
 from train_manager.loop.extension_attributes import (
     Known,
     awaited_attributes,
+    has_only_tensors,
     load_attributes,
     misfits_of_attributes,
     note_tensors,
@@ -1494,7 +1495,7 @@ class Interface(Extensible, Generic[Model]):
         """Say which extensions and attributes the checkpoint has a state of, and this training lacks."""
         if is_whole:  # else a phase that is still to be opened may add the extension
             for name, saved in state["extensions"].items():
-                if saved and name not in self._registry.extensions:
+                if saved and name not in self._registry.extensions and not has_only_tensors(saved):
                     yield f"the checkpoint has a state of extension {name!r}, which the training lacks"
         for name in state["attributes"]:
             if name not in self._attributes():

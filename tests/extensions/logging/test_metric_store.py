@@ -421,6 +421,20 @@ def rows_of_norms(folder: Path) -> list[Any]:
         return []
 
 
+@pytest.mark.parametrize("store_first", [True, False])
+def test_a_checkpoint_waits_until_the_rows_of_its_step_are_written(store_first: bool, tmp_path: Path) -> None:
+    written: dict[int, list[int]] = {}
+
+    class Reads(Extension):
+        def post_save_checkpoint(self, step_num: int) -> None:
+            written[step_num] = [*stored(tmp_path, "loss")]
+
+    used = [MetricStore(), Checkpoints(every(2))]
+    tiny_manager(*(used if store_first else reversed(used)), Reads(), epochs=2, train_dir=tmp_path).train()
+
+    assert written == {step: [*range(1, step + 1)] for step in (2, 4, 6)}
+
+
 def test_what_an_evaluation_writes_supersedes_nothing(tmp_path: Path) -> None:
     tiny_manager(MetricStore(), Writes(), train_dir=tmp_path).train()
     tiny_manager(MetricStore(), Writes(), train_dir=tmp_path).eval()

@@ -100,6 +100,14 @@ def test_an_evaluation_that_is_missing_in_the_middle_differs() -> None:
     assert compare_metrics(one, other).first == MetricDifference(1, VALID, 2.0, None)
 
 
+def test_no_more_values_differ_than_were_compared() -> None:
+    one, other = {LOSS: ([4, 5], [0.2, 0.1])}, run([0.5, 0.4, 0.3, 0.2, 0.1])
+
+    found = compare_metrics(one, other)
+
+    assert (found.differing[LOSS], found.losses) == (3, 5)
+
+
 def test_a_series_of_the_first_run_only_is_a_difference() -> None:
     found = compare_metrics(run([0.5], grad_norm=([1], [2.0])), run([0.5]))
 

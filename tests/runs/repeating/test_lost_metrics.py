@@ -44,3 +44,20 @@ def test_steps_that_a_killed_process_did_not_record_are_left_out_of_both(tmp_pat
     assert not compare_metrics(one, other).identical
     assert compare_metrics(without_steps(one, lost), without_steps(other, lost)).identical
     assert lost_steps(tmp_path / "straight", straight) == []
+
+
+def test_all_steps_of_a_run_without_rows_are_left_out(tmp_path: Path) -> None:
+    train(tmp_path, 1)
+    (tmp_path / "metrics.sqlite").unlink()  # as if the process was killed before its first row was written
+    train(tmp_path, 2)
+
+    assert lost_steps(tmp_path, read_runs(tmp_path)) == [(1, 3)]
+
+
+def test_a_run_that_measures_no_losses_has_lost_none(tmp_path: Path) -> None:
+    train(tmp_path, 1)
+    with closing(sqlite3.connect(tmp_path / "metrics.sqlite")) as connection, connection:
+        connection.execute("DELETE FROM scalars WHERE series IN (SELECT id FROM series WHERE name = 'loss')")
+    train(tmp_path, 2)
+
+    assert lost_steps(tmp_path, read_runs(tmp_path)) == []

@@ -91,3 +91,10 @@ def test_many_names_are_cut() -> None:
     told = str(Reproduction(compare_metrics(run(0.5, **names), run(0.5)))).splitlines()[1]
 
     assert told == "  only in the record: norm_0, norm_1, norm_2, norm_3, norm_4 and 2 more"
+
+
+def test_a_record_without_rows_is_not_compared() -> None:
+    report = Reproduction(compare_metrics({}, run(0.5)), cut_short="as the recorded run did not come to its end")
+
+    assert not report.identical
+    assert str(report).splitlines()[0] == ("not compared: the record and the reproduction have no metric in common")

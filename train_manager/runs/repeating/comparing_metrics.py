@@ -117,8 +117,8 @@ other=0.75), 2, 2, (3, 2))
             rows = _without_one_sided_end(*rows, end)
         sizes = len(rows[0].steps), len(rows[1].steps)
         if min(sizes):
-            # counts[0] is of the losses of batches, counts[1] of all other metrics.
-            counts[not (is_loss(name.name) and name.stage == BATCHES)] += sizes[0]
+            # counts[0] is of the losses of batches, counts[1] of all other metrics; a value that one lacks counts too.
+            counts[not (is_loss(name.name) and name.stage == BATCHES)] += _count(*rows)
             found += _differences(name, *rows)
         elif max(sizes):
             only_in[not sizes[0]].append(name)
@@ -173,6 +173,12 @@ def _without_one_sided_end(one: _Rows, other: _Rows, end: int) -> tuple[_Rows, _
     at_end = int((one.steps == end).sum()), int((other.steps == end).sum())
     both = min(at_end)
     return one.upto(len(one.steps) - at_end[0] + both), other.upto(len(other.steps) - at_end[1] + both)
+
+
+def _count(one: _Rows, other: _Rows) -> int:
+    if np.array_equal(one.steps, other.steps):
+        return len(one.steps)
+    return (Counter(one.steps.tolist()) | Counter(other.steps.tolist())).total()
 
 
 def _differences(name: Series, one: _Rows, other: _Rows) -> Iterator[MetricDifference]:

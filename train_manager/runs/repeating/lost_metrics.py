@@ -25,10 +25,12 @@ def lost_steps(train_dir: Path, chain: Sequence[Mapping[str, Any]]) -> list[Step
     reader, found = MetricReader(train_dir), []
     for entry, after in pairwise(chain):
         until = (after.get("goes_on_from") or {}).get("step") or 0
-        rows = reader.scalars(stage=BATCHES, run=entry["id"]).items()
-        of_losses = (steps for series, (steps, *_) in rows if is_loss(series.name))
-        last = max((step for steps in of_losses for step in steps if step <= until), default=None)
-        if last is not None and last < until:
+        rows = reader.scalars(stage=BATCHES, run=entry["id"])
+        of_losses = (steps for series, (steps, *_) in rows.items() if is_loss(series.name))
+        # A run without any rows was killed in its first second; one with rows, but no losses, has none to lose.
+        begin = until if rows else (entry.get("goes_on_from") or {}).get("step") or 0
+        last = max((step for steps in of_losses for step in steps if step <= until), default=begin)
+        if last < until:
             found.append((last + 1, until))
     return found
 

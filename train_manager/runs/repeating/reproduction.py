@@ -42,7 +42,11 @@ class Reproduction:
         """Whether the reproduction has come to the same, to the bit."""
         # A program that ended early may have identical metrics up to there, and has not reproduced the run.
         one, other = self.metrics.ends
-        return self.metrics.identical and (one == other or bool(self.cut_short))
+        return not self._is_empty and self.metrics.identical and (one == other or bool(self.cut_short))
+
+    @property
+    def _is_empty(self) -> bool:
+        return not self.metrics.losses + self.metrics.metrics
 
     def __str__(self) -> str:
         return "\n".join(map(printable, [*self._result(), *self._surroundings(), *self._folder_line()]))
@@ -52,6 +56,8 @@ class Reproduction:
         if self.identical:
             upto = "" if found.until == max(found.ends) else f" up to step {found.until}"
             yield f"identical{upto}: {_counts_text(found)}, bit for bit"
+        elif self._is_empty:
+            yield "not compared: the record and the reproduction have no metric in common"
         elif found.first is None:
             yield f"different: what was compared is identical, {_counts_text(found)}, but not all is there"
         else:
