@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -18,6 +18,10 @@ from train_manager.testing import tiny_manager
 
 class Holds(Extension):
     """Holds what it is given, in attributes of these names."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, **attributes: Any) -> None:
         vars(self).update(attributes)
@@ -36,12 +40,12 @@ class HoldsWithState(Holds):
         pass
 
 
-class Does(Extension):
+class Does(Holds):
     """Calls a function with itself after each step."""
 
     def __init__(self, do: Callable[[Any], object], **attributes: Any) -> None:
         self.do = do
-        vars(self).update(attributes)
+        super().__init__(**attributes)
 
     def post_train_step_batch(self) -> None:
         self.do(self)
@@ -82,7 +86,7 @@ def test_a_module_and_an_optimizer_are_saved_also_under_private_names() -> None:
 
 
 def test_what_the_checkpoint_already_holds_is_not_saved_again() -> None:
-    tm = tiny_manager()
+    tm: Any = tiny_manager()
     tm.second = nn.Linear(1, 1)
     inner = nn.Sequential(tm.model)
 

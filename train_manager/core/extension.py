@@ -67,7 +67,8 @@ class Extension:
     def state_dict(self) -> dict[str, Any]:
         """Return what must survive in a checkpoint: dicts, lists, tensors, numbers, strings.
 
-        Here this is the state of its schedules; add to it: ``{**super().state_dict(), "value": self.value}``.
+        Here this is the state of its schedules; add to it: ``{**super().state_dict(), "value": self.value}``. Unless a
+        class overrides it, a TrainManager also saves attributes with a ``state_dict``, and tensors.
         """
         states = states_of(self)
         return {"schedules": states} if states else {}

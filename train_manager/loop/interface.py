@@ -1198,8 +1198,9 @@ class Interface(Extensible, Generic[Model]):
     def state_dict(self) -> dict[str, Any]:
         """Return all that the rest of the training depends on, in plain dicts with tensors, which are not copied.
 
-        The model, the loss if it has weights, optimizers, schedulers, the state of each extension and of schedules on
-        the manager's own hooks, further attributes with a ``state_dict``, random states, counters, the position in the
+        The model, the loss if it has weights, optimizers, schedulers, the state of each extension (of one whose class
+        writes none, its attributes with a ``state_dict``, and the tensors that have changed), of schedules on the
+        manager's own hooks, further attributes with a ``state_dict``, random states, counters, the position in the
         data, gradients of open windows, phases, the history, and how all of these were made. If several processes train
         together, all of them must call it: sums and random states are those of all.
 
