@@ -60,7 +60,7 @@ def saved(extension: Extension, tm: TrainManager | None = None) -> dict[str, Any
     return found
 
 
-def loaded(extension: Extension, state: dict[str, Any]) -> TrainManager:
+def loaded(extension: Extension, state: dict[str, Any], *, strict: bool = True) -> TrainManager:
     """A manager in which an extension has loaded its state, among that of a training of two steps."""
     other = tiny_manager(epochs=2)
     other.add_extension(Holds(), "it")
@@ -69,7 +69,7 @@ def loaded(extension: Extension, state: dict[str, Any]) -> TrainManager:
     whole["extensions"]["it"] = state
     tm = tiny_manager(epochs=2)
     tm.add_extension(extension, "it")
-    tm.load_state_dict(round_trip(whole))
+    tm.load_state_dict(round_trip(whole), strict=strict)
     return tm
 
 
@@ -307,6 +307,26 @@ def test_a_state_that_does_not_fit_is_refused(here: Any, there: Any, told: str) 
         loaded(Holds(it=here), saved(Does(change, it=there)))
 
     assert f"\n  - {told}" in str(refused.value)
+
+
+@pytest.mark.filterwarnings("ignore:the checkpoint fits this training in part")
+def test_without_strict_what_does_not_fit_stays_as_it_is() -> None:
+    here = nn.Parameter(torch.ones(2))
+
+    loaded(Holds(it=here), {"attributes": {"it": torch.zeros(3)}}, strict=False)
+
+    assert here.tolist() == [1, 1]
+
+
+def test_a_state_that_does_not_fit_what_a_hook_makes_is_refused_there() -> None:
+    def make(it: Any) -> None:
+        if it.module is None:
+            it.module = nn.Linear(2, 1)
+
+    tm = loaded(Does(make, module=None), saved(Holds(module=nn.Linear(1, 1))))
+
+    with pytest.raises(CheckpointError, match="module of extension 'it': weight is 1x2 here, but 1x1 in the checkp"):
+        tm.train_steps(1)
 
 
 def test_a_file_cannot_replace_a_method() -> None:

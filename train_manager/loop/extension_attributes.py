@@ -20,7 +20,7 @@ from train_manager.checkpoints.tensor_file import why_not
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
-from train_manager.loop.saved_state import attribute_misfits
+from train_manager.loop.saved_state import attribute_misfits, restore
 from train_manager.model.modules import has_state
 from train_manager.model.sharding import is_sharded
 
@@ -92,12 +92,12 @@ def state_with_attributes(extension: Extension, known: Known) -> dict[str, Any]:
     """Return the state of an extension, with the states of its attributes unless its class writes its own state."""
     state, before = extension.state_dict(), note_tensors(extension)
     found = attribute_states(extension, known) if saves_attributes(extension) else {}
-    now = {name: getattr(extension, name, None) for name, one in found.items() if isinstance(one, Tensor)}
+    # A name that waits is not there; `getattr` would look for it, as a hook does that is about to make it.
+    here = {name: value for name, value in vars(extension).items() if name in found and isinstance(value, Tensor)}
     replaced = {
         name: value.device.type
-        for name, value in now.items()
-        if isinstance(value, Tensor) and not value.requires_grad
-        if name not in before or not before[name].is_of(value)
+        for name, value in here.items()
+        if not value.requires_grad and not (name in before and before[name].is_of(value))
     }
     return {**state, **({ATTRIBUTES: found} if found else {}), **({REPLACED: replaced} if replaced else {})}
 
@@ -142,7 +142,7 @@ def load_attributes(
         state: its saved state.
         known: what the checkpoint holds in another place.
         device: where tensors go that were not on the host.
-        load: loads a state into an attribute of a name.
+        load: loads a state into an attribute of a name, as the extension makes it later.
         is_made_anew: returns whether the program makes the attribute of a name where the uninterrupted one makes it
             too, so that it begins without the state.
     """
@@ -150,7 +150,7 @@ def load_attributes(
     replaced = _entry(extension, state, REPLACED)
     for name, saved in _entry(extension, state, ATTRIBUTES).items():
         if name in here and name not in replaced:
-            load(name, here[name], saved)
+            restore(here[name], saved)
         elif name not in replaced:
             waiting[name] = _Awaited(name, saved, load, is_made_anew)
         elif _takes_tensor(extension, name):

@@ -1389,7 +1389,7 @@ class Interface(Extensible, Generic[Model]):
             raise not_a_state(error, what) from error
 
     def _load_attribute(self, extension: str, name: str, attribute: Any, state: Any) -> None:
-        """Load a saved state into an attribute of an extension, now or as the extension makes it."""
+        """Load a saved state into an attribute of an extension, as the extension makes it."""
         label = f"{name} of extension {extension!r}"
         with self._loading(label):
             require_fit([*attribute_misfits(label, attribute, state)], strict=self._resume.strict)

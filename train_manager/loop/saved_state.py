@@ -196,6 +196,8 @@ def restore(component: Any, state: Any, made: Any = None, names: Mapping[int, st
         component.load_state_dict(ordered)
         shard_moments(component)
     elif isinstance(component, Tensor):
+        if component.shape != state.shape:
+            return False
         with torch.no_grad():
             component.copy_(as_sharded(state, component))
     else:
