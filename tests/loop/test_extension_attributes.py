@@ -109,7 +109,8 @@ def test_what_the_checkpoint_already_holds_is_not_saved_again() -> None:
 
 def test_no_manager_and_no_extension_is_saved_also_behind_a_weak_proxy() -> None:
     tm = tiny_manager()
-    holds = Holds(tm=tm, proxy=weakref.proxy(tm), other=tiny_manager(), extension=HoldsWithState(), kind=nn.Linear)
+    proxies = {"proxy": weakref.proxy(tm), "of_model": weakref.proxy(tm.model)}
+    holds = Holds(tm=tm, other=tiny_manager(), extension=HoldsWithState(), kind=nn.Linear, **proxies)
 
     assert saved(holds, tm) == {}
 
