@@ -168,6 +168,26 @@ class Averages(Extension):
         self.average.update_parameters(train_manager.model)
 
 
+class NewEachEpoch(Extension):
+    """Trains a number of its own, from the same beginning in each epoch."""
+
+    def pre_train_step_epoch(self, train_manager: TrainManager) -> None:
+        self.scale = torch.nn.Parameter(torch.ones(1))
+        self.optimizer = torch.optim.Adam([self.scale])
+
+    def post_train_step_batch(self, loss: Tensor) -> None:
+        self.optimizer.zero_grad()
+        (self.scale * loss.detach()).backward()
+        self.optimizer.step()
+
+
+@pytest.mark.parametrize("at", [3, 4], ids=["between epochs", "within one"])
+def test_what_an_extension_makes_anew_in_each_epoch_resumes_exactly(at: int) -> None:
+    report = verify_resume(lambda: tiny_manager(NewEachEpoch(), epochs=2), at=at)
+
+    assert report.identical, str(report)
+
+
 class ForgetsTheAverage(Averages):
     """Writes a state of its own, without the average."""
 

@@ -29,6 +29,9 @@ ATTRIBUTES: Final = "attributes"  # the entry in the state of an extension
 # All others have changed in place, and are loaded in place: an optimizer, or another object, may have this very tensor.
 REPLACED: Final = "replaced"
 
+RESUME: Final = "resume"
+"""The check of findings about attributes that were not there as their states were loaded."""
+
 MARKS: Final = "_tensors_before"
 """The attribute of an extension with the marks of its tensors, by name, as a run of it first began."""
 

@@ -47,6 +47,7 @@ from train_manager.loop.cures import say_that_train_batch_lacks_a_prediction
 from train_manager.loop.description import Facts, as_html, as_text, facts
 from train_manager.loop.eval_at import EvalAtArgument, EvalAtPoints, require_eval_at
 from train_manager.loop.extension_attributes import (
+    RESUME,
     Known,
     awaited_attributes,
     has_only_tensors,
@@ -1402,7 +1403,7 @@ class Interface(Extensible, Generic[Model]):
             return False
         what = f"{name} of extension {extension!r} was made anew in {path[-1]}, without its state in the checkpoint"
         cure = f"if it is to resume, look for it first: if self.{name} is None"
-        self.add_finding(Finding("resume", "note", what, cure=cure))
+        self.add_finding(Finding(RESUME, "note", what, cure=cure))
         return True
 
     def _tell_of_awaited_attributes(self) -> None:
@@ -1411,7 +1412,7 @@ class Interface(Extensible, Generic[Model]):
             for name in awaited_attributes(one):
                 what = f"the checkpoint has a state of {name} of extension {extension!r}, which was never made"
                 cure = "make it as before, in __init__ or in a hook; its state is saved again until then"
-                self.add_finding(Finding("resume", "warning", what, cure=cure))
+                self.add_finding(Finding(RESUME, "warning", what, cure=cure))
 
     def _compare_extensions(self, state: Mapping[str, Any]) -> Iterator[str | Difference]:
         """Say which saved extensions do not fit, and which differ."""

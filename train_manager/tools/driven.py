@@ -29,7 +29,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.data.randomness import random_state
 from train_manager.extensions.reproducibility.checkpoints import Checkpoints
-from train_manager.loop.extension_attributes import MARKS, attribute_states, saves_attributes
+from train_manager.loop.extension_attributes import MARKS, RESUME, attribute_states, saves_attributes
 from train_manager.manager import TrainManager
 from train_manager.model.modules import has_state
 from train_manager.telling.errors import CheckpointError
@@ -126,6 +126,7 @@ class Driver:
         for number, manager in enumerate(self.managers, 1):
             state = {part: value for part, value in manager.state_dict().items() if part not in NOT_COMPARED}
             state["extensions"] = {name: one for name, one in state["extensions"].items() if name != NAME}
+            state["findings"] = [one for one in state["findings"] if one["check"] != RESUME]
             state[LEFT_OUT] = _left_out(manager)
             write_checkpoint(self.notes, f"final-{number}", state, {})
         # From the ends of the epochs `verify_resume` chooses a step in the middle of one.
