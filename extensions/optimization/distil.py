@@ -126,6 +126,10 @@ class Distil(Extension):
             raise _invalid(what, "give a teacher with the same classes, in dimension 1")
         return distillation_loss(prediction, taught, self.temperature)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return no weights of the teacher: it is an argument, and does not change."""
+        return super().state_dict()
+
 
 def distillation_loss(prediction: Tensor, taught: Tensor, temperature: float) -> Tensor:
     """Return the divergence of softened predictions from softened answers, times the square of the temperature.

@@ -11,7 +11,7 @@ from torch.optim import SGD, Adam
 
 from tests.resuming import Kill, Resume, round_trip
 from train_manager import Book, CheckpointError, Extension, TrainManager
-from train_manager.extensions import Distil, Throughput
+from train_manager.extensions import Throughput
 from train_manager.metrics.averages import WeightedMean
 from train_manager.testing import tiny_manager
 
@@ -151,7 +151,6 @@ def test_a_class_with_a_state_of_its_own_saves_no_more() -> None:
 
 def test_private_attributes_of_the_librarys_extensions_are_not_saved() -> None:
     assert saved(Throughput()) == {}
-    assert list(saved(Distil(nn.Linear(2, 2)))["attributes"]) == ["teacher"]
 
 
 def test_a_book_is_saved_with_the_values_of_what_is_open() -> None:
