@@ -11,7 +11,7 @@ def test_a_buffer_in_the_place_of_a_freed_one_has_changed() -> None:
     module.register_buffer("seen", torch.zeros(1), persistent=False)
     before = left_out_values(module)
 
-    module.seen = None
-    module.seen = torch.ones(1)  # which usually gets the address of the first one
+    del module.seen
+    module.register_buffer("seen", torch.ones(1), persistent=False)  # usually at the address of the first one
 
     assert changed_values(module, before) == {"seen": torch.ones(1)}
