@@ -12,10 +12,10 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from train_manager.checkpoints.fit import plain_name
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
 from train_manager.metrics.averages import in_32_bits
+from train_manager.model.modules import plain_name
 from train_manager.model.optimizers import optimizer_of, optimizers_of
 from train_manager.model.per_object import PerObject, name_of_part
 from train_manager.model.sharding import as_sharded

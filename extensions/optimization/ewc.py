@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, final
 import torch
 from torch import Tensor, nn
 
-from train_manager.checkpoints.fit import plain_name
 from train_manager.core.decorators import modifies
 from train_manager.core.extension import Extension
 from train_manager.data.batch import unpack
@@ -23,7 +22,7 @@ from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.modes import preserve_modes
 from train_manager.loop.outputs import count_rows, no_targets
 from train_manager.loop.ranks import ranks_of
-from train_manager.model.modules import require_module
+from train_manager.model.modules import plain_name, require_module
 from train_manager.model.per_object import name_of_part
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError

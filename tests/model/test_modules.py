@@ -80,3 +80,38 @@ def test_what_is_neither_name_nor_module_is_refused() -> None:
     with pytest.raises(InputError) as error:
         choices([3], "FreezeModules")  # type: ignore[list-item]
     assert str(error.value) == ("modules of FreezeModules must be modules, names or patterns, but one is 3")
+
+
+class Compiled(nn.Module):  # as torch.compile's, which takes seconds to import
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._orig_mod = module
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [("trunk.*", ["trunk.0", "trunk.1"]), ("_orig_mod.head", ["head"]), ("_orig_mod.trunk.*", ["trunk.0", "trunk.1"])],
+)
+def test_modules_of_a_compiled_model_have_their_plain_names(wanted: str, names: list[str]) -> None:
+    assert list(choose_modules(Compiled(net()), [wanted], "Test")) == names
+
+
+def test_of_a_compiled_part_the_module_inside_is_chosen_by_name_and_by_itself() -> None:
+    model = net()
+    inner, model.head = model.head, Compiled(model.head)  # type: ignore[assignment]
+    chosen = [choose_modules(model, [choice], "Test") for choice in ("head", model.head, inner)]
+    assert chosen == [{"head": inner}] * 3
+
+
+def test_a_pattern_of_submodules_leaves_out_a_compiled_part_itself() -> None:
+    model = net()
+    model.trunk = Compiled(model.trunk)  # type: ignore[assignment]
+    assert list(choose_modules(model, ["trunk.*"], "Test")) == ["trunk.0", "trunk.1"]
+
+
+def test_a_misspelt_name_in_a_compiled_model_is_an_error_with_the_nearest_plain_name() -> None:
+    with pytest.raises(InputError) as error:
+        choose_modules(Compiled(net()), ["trunc"], "FreezeModules")
+    assert str(error.value) == (
+        "FreezeModules finds no module 'trunc' in the model (Sequential)\n  did you mean 'trunk'?"
+    )

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple, final
 from torch import Tensor
 from torch.optim import Optimizer
 
+from train_manager.model.modules import plain_name
 from train_manager.telling.showing import short
 
-COMPILED: Final = "_orig_mod."  # torch.compile wraps a module and puts this into the names of its parameters
 SHOWN: Final = 8  # names that a message lists, at most
 # Entries of a group or a schedule that are parameters or progress, and not options of the user.
 NOT_OPTIONS: Final = ("params", "param_names", "initial_lr", "base_lrs", "last_epoch")
@@ -43,15 +43,6 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.what}: program {self.program}, checkpoint {self.checkpoint}, used {self.used}"
-
-
-def plain_name(name: str) -> str:
-    """Return the name of a parameter or module without the additions of ``torch.compile``.
-
-    >>> plain_name("trunk._orig_mod.0.weight")
-    'trunk.0.weight'
-    """
-    return name.replace(COMPILED, "")
 
 
 def with_own_names(state: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:

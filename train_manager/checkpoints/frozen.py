@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from torch import nn
 
-from train_manager.checkpoints.fit import Difference, Made, list_names, plain_name
+from train_manager.checkpoints.fit import Difference, Made, list_names
+from train_manager.model.modules import plain_name
 
 
 def frozen_names(module: nn.Module, held: Collection[int], first: Made | None = None) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from train_manager.checkpoints.fit import plain_name
+from train_manager.model.modules import plain_name
 
 LeftOut = dict[str, Any]
 """By dotted names of modules and attributes: a number, or the ``Mark`` of a buffer, which shows a change."""

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import LBFGS, Optimizer
 
-from train_manager.checkpoints.fit import class_misfit, list_names, plain_name
+from train_manager.checkpoints.fit import class_misfit, list_names
+from train_manager.model.modules import plain_name
 
 
 def parameter_names(modules: Mapping[str, nn.Module]) -> dict[int, str]:

@@ -27,6 +27,7 @@ from train_manager.diagnosis.recorded_calls import takes_hooks
 from train_manager.loop.probe import beside_the_batch, calling_the_model_itself
 from train_manager.loop.step import Backward
 from train_manager.model.buffers import preserve_buffers
+from train_manager.model.modules import plain_name
 from train_manager.telling.showing import short
 from train_manager.telling.source_locations import display_path
 
@@ -188,8 +189,8 @@ def watched(modules: Mapping[str, nn.Module]) -> Iterator[Calls]:
     with ExitStack() as hooks:
         for prefix, outer in modules.items():
             for name, module in outer.named_modules(known, prefix):
-                name = name.replace("_orig_mod.", "").removesuffix("_orig_mod")  # of compiled modules
-                label = f"module {name!r}" if name else "the model itself"
+                plain = plain_name(name)
+                label = f"module {plain!r}" if plain else "the model itself"
                 begin = partial(calls.begin, f"{label} ({type(module).__name__})")
                 if takes_hooks(module):
                     hooks.callback(module.register_forward_pre_hook(begin, with_kwargs=True).remove)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.fit import Difference, Made, config_of, options_that_differ, plain_name, schedule_misfit
+from train_manager.checkpoints.fit import Difference, Made, config_of, options_that_differ, schedule_misfit
 from train_manager.checkpoints.frozen import freeze_as_saved, frozen_names
 from train_manager.checkpoints.left_out import LeftOut, changed_values, left_out_values, put_back
 from train_manager.checkpoints.parameter_order import gradients_for, parameter_names, parameters_of
@@ -35,7 +35,7 @@ from train_manager.loop.optimizers import (
 from train_manager.loop.parameter_check import Idle
 from train_manager.loop.region import Region
 from train_manager.loop.saved_state import find_saved, label_of, misfits, other_dtypes, restore, saved_config
-from train_manager.model.modules import has_state
+from train_manager.model.modules import has_state, plain_name
 from train_manager.telling.errors import InputError, near
 from train_manager.validation import require_count
 

@@ -8,7 +8,8 @@ from typing import Any, Final, Self, final
 import torch
 from torch import Tensor, nn
 
-from train_manager.model.layers import OWN_OF_PYTORCH, class_name
+from train_manager.model.layers import class_name
+from train_manager.model.modules import OWN_OF_PYTORCH
 from train_manager.telling.errors import InputError
 
 EXAMPLES: Final = 4  # how many examples of a batch are looked at

@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from train_manager.model.modules import plain_name
+
 OUTSIDE: Final = "outside of the model"  # the label of parameters that no module of the model owns
-OWN_OF_PYTORCH: Final = "_orig_mod"  # the name of the user's module inside of the one that torch.compile makes
 
 
 class OwnedParameters(NamedTuple):
@@ -49,8 +50,7 @@ def layers_of(model: nn.Module, optimizer: Optimizer | None = None) -> list[Owne
 
 def _label(name: str, module: nn.Module) -> str:
     """Return the label of a module; a compiled module has the name that it has without ``torch.compile``."""
-    whole = ".".join(inner for inner in name.split(".") if inner != OWN_OF_PYTORCH)
-    return f"{whole} {class_name(module)}".strip()
+    return f"{plain_name(name)} {class_name(module)}".strip()
 
 
 def class_name(module: nn.Module) -> str:

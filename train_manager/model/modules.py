@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 from torch import nn
 
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.source_locations import users_level
+
+OWN_OF_PYTORCH: Final = "_orig_mod"  # the name of the user's module inside of the one that torch.compile makes
 
 Chosen = str | nn.Module
 """A module, its name in the model (``"trunk.0"``), or a pattern of names (``"trunk.*"``)."""
@@ -41,8 +43,19 @@ def choices(arguments: Iterable[Chosen | Iterable[Chosen]], asked_by: str) -> li
     return found
 
 
+def plain_name(name: str) -> str:
+    """Return the name of a parameter or module without the additions of ``torch.compile``.
+
+    >>> plain_name("trunk._orig_mod.0.weight"), plain_name("trunk._orig_mod")
+    ('trunk.0.weight', 'trunk')
+    """
+    return ".".join(part for part in name.split(".") if part != OWN_OF_PYTORCH)
+
+
 def choose_modules(model: nn.Module, selection: Iterable[Chosen], asked_by: str) -> dict[str, nn.Module]:
-    """Return the chosen modules of a model by name, without the modules inside them.
+    """Return the chosen modules of a model by plain name, without the modules inside them.
+
+    Of a compiled module, the one inside is returned, which has the parameters.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> list(choose_modules(net, ["[01]", net[2]], "FreezeModules"))
@@ -51,12 +64,13 @@ def choose_modules(model: nn.Module, selection: Iterable[Chosen], asked_by: str)
     Raises:
         InputError: a name or a pattern matches nothing, or a module is not part of the model.
     """
-    modules = dict(model.named_modules(remove_duplicate=False))  # a shared module can be chosen by each of its names
+    # A shared module can be chosen by each of its names.
+    modules = [(name, _own(module)) for name, module in model.named_modules(remove_duplicate=False)]
     found: dict[str, nn.Module] = {}
     for choice in selection:
-        matching = {name: module for name, module in modules.items() if _matches(choice, name, module)}
+        matching = {plain_name(name): module for name, module in modules if _matches(choice, name, module)}
         if not matching:
-            raise _missing_module(model, choice, modules, asked_by)
+            raise _missing_module(model, choice, [plain_name(name) for name, _ in modules], asked_by)
         found |= matching
     return found
 
@@ -76,15 +90,24 @@ def warn_of_left_out(error: InputError, warned: set[str]) -> None:
 
 
 def _matches(choice: Chosen, name: str, module: nn.Module) -> bool:
-    return module is choice if isinstance(choice, nn.Module) else name == choice or fnmatchcase(name, choice)
+    if isinstance(choice, nn.Module):
+        return module is _own(choice)
+    name = name if OWN_OF_PYTORCH in choice else plain_name(name)
+    return name == choice or fnmatchcase(name, choice)
 
 
-def _missing_module(model: nn.Module, choice: Chosen, modules: Mapping[str, nn.Module], asked_by: str) -> InputError:
-    kind = type(model).__name__
+def _own(module: nn.Module) -> nn.Module:
+    """Return a module of the user, also if ``torch.compile`` has wrapped it."""
+    inner = module._modules.get(OWN_OF_PYTORCH)
+    return module if inner is None else inner
+
+
+def _missing_module(model: nn.Module, choice: Chosen, named: Iterable[str], asked_by: str) -> InputError:
+    kind = type(_own(model)).__name__
     if isinstance(choice, nn.Module):
         what = f"{asked_by} was given a {type(choice).__name__} that is not part of the model ({kind})"
         return InputError(what, name="modules", asked_by=asked_by, cure="give a module of the model, or its name")
-    names = [name for name in modules if name]  # the model itself has the empty name
+    names = [name for name in named if name]  # the model itself has the empty name
     nearest = near(choice, names)
     # Without a name like it, the cure lists the outermost modules: all names of a large model would fill a screen.
     outermost = ", ".join(name for name in names if "." not in name)

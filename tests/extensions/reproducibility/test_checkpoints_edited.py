@@ -33,11 +33,14 @@ from train_manager.extensions import (
     Accumulate,
     Checkpoints,
     ClipGradients,
+    Constrain,
     EarlyStopping,
     FreezeModules,
     LRSchedule,
     MixedPrecision,
+    TestTimeTraining,
 )
+from train_manager.model.constraints import max_norm
 from train_manager.testing import tiny_manager
 
 DIFFERS = "this program is not the one that wrote the checkpoint; for each difference, one of the two is used:"
@@ -59,6 +62,24 @@ class Branches(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         output: Tensor = self.b(torch.tanh(self.a(inputs)))
         return output
+
+
+class Counting(nn.Linear):
+    """A layer with a number that its state does not have."""
+
+    calls = 0
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.calls = 0
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(input)
+
+
+def calls_of(model: nn.Module) -> int:
+    return sum(one.calls for one in model.modules() if isinstance(one, Counting))
 
 
 def trained(train_dir: Path, *extensions: Any, epochs: int = 1, **options: Any) -> TrainManager[Any]:
@@ -460,6 +481,37 @@ def test_compiled_and_plain_models_load_into_each_other(tmp_path: Path, is_compi
     assert weights(tm.model).equal(weights(whole.model))
     average = whole.extensions["ema"].average
     assert all(torch.equal(one, average[name.replace("_orig_mod.", "")]) for name, one in ema.average.items())
+
+
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["compiled into plain", "plain into compiled"])
+def test_extensions_that_name_modules_resume_in_a_compiled_or_plain_model_as_if_it_were_the_other(
+    tmp_path: Path, is_compiled: bool
+) -> None:
+    def model(compiled: bool) -> Any:
+        torch.manual_seed(0)
+        made = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), Counting(4, 2))
+        return torch.compile(made, backend="eager") if compiled else made
+
+    def program(folder: Path, compiled: bool, epochs: int) -> TrainManager:
+        named = FreezeModules("1"), Constrain(max_norm, "0", limit=0.5), TestTimeTraining(modules=["1"])
+        return trained(folder, *named, model=model(compiled), epochs=epochs)
+
+    whole = program(tmp_path / "whole", False, 2)
+    program(tmp_path / "resumed", not is_compiled, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        resumed = program(tmp_path / "resumed", is_compiled, 2)
+
+    assert weights(resumed.model).equal(weights(whole.model))
+    assert calls_of(resumed.model) == calls_of(whole.model) > 0
+
+
+def test_a_number_of_a_compiled_model_comes_back_in_the_plain_one(tmp_path: Path) -> None:
+    whole = trained(tmp_path / "whole", model=Counting(2, 2), epochs=2)
+    trained(tmp_path, model=torch.compile(Counting(2, 2), backend="eager"))
+    resumed = trained(tmp_path, model=Counting(2, 2), epochs=2)
+
+    assert calls_of(resumed.model) == calls_of(whole.model) > 0
 
 
 # ---- extensions, and the rest ----------------------------------------------------------------------------------------
