@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tests.fork_server import ForkServer
 from tests.programs import code, script
-from tests.rebuilding.recorded_parts import Head, Net, Penalised, Probe, WidthTrainer, scaled_loss
+from tests.rebuilding.recorded_parts import Head, Net, Penalised, Probe, WidthTrainer, scaled_loss, weights_and_biases
 from train_manager import ArgumentError, CheckpointError, Extension, SeededDataLoader, TrainManager, every, recorded
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.extensions import (
@@ -183,6 +183,14 @@ def test_a_ready_optimizer_of_the_model_comes_back_as_one_of_the_new_model(tmp_p
 
     assert again.optimizer.defaults["momentum"] == 0.9
     assert again.optimizer.param_groups[0]["params"] == list(again.model.parameters())
+
+
+def test_a_function_that_makes_the_optimizer_of_the_model_comes_back_with_its_groups(tmp_path: Path) -> None:
+    trained(tmp_path, optimizer=partial(weights_and_biases, lr=0.1))
+    again = TrainManager.from_checkpoint(tmp_path, {"optimizer.lr": 0.2})
+
+    assert [len(group["params"]) for group in again.optimizer.param_groups] == [2, 2]
+    assert [group["lr"] for group in again.optimizer.param_groups] == [0.2, 0.2]
 
 
 def test_a_path_may_be_a_checkpoint_its_folder_or_the_train_dir(tmp_path: Path) -> None:

@@ -399,13 +399,21 @@ def test_a_scheduler_where_a_function_makes_one_is_named_in_the_cure() -> None:
     assert caught.value.cure == example
 
 
-@pytest.mark.parametrize("make", [lambda: None, lambda model: SGD(model.parameters())])
+@pytest.mark.parametrize("make", [lambda: None, lambda net: SGD(net.parameters())])
 def test_a_function_that_makes_an_optimizer_of_something_else_than_parameters(make: Any) -> None:
     with pytest.raises((TypeError, AttributeError)) as caught:
         tiny_manager(optimizer=make)
 
-    cure = "optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
-    assert caught.value.__notes__ == [f"the optimizer is made of a list of parameters: {cure}"]
+    assert caught.value.__notes__ == [
+        "the optimizer is made of a list of parameters: optimizer=lambda parameters: torch.optim.SGD(parameters, "
+        "lr=0.1); or of the model: optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1)"
+    ]
+
+
+def test_a_function_of_the_model_makes_its_optimizer() -> None:
+    tm = tiny_manager(optimizer=lambda model: SGD(model.parameters(), lr=0.5))
+
+    assert tm.optimizers["optimizer"].param_groups[0]["params"] == list(tm.model.parameters())
 
 
 def test_a_function_that_makes_a_model_is_called() -> None:

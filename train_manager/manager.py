@@ -127,8 +127,9 @@ class TrainManager(InnerStages[Model]):
             ``prediction``; or an ``Objective``. May be left out if ``loss_forward`` is overridden, the model calls
             ``add_loss``, or its output has a ``loss``. Parameters of a loss are trained too; training sets no mode of
             its modules, so a frozen teacher in eval mode stays in it.
-        optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them; or a dict of names
-            of these, where a callable gets the parameters of ``model.<name>``. A class of torch's is made ``fused`` if
+        optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them (of the model, if
+            its first parameter is called ``model`` or ``model_or_params``); or a dict of names of these, where a
+            callable gets the parameters of ``model.<name>``, or that module. A class of torch's is made ``fused`` if
             all parameters are on a GPU; any other callable is called as it is.
         train_data: an iterable of batches. A pair is ``(inputs, targets)``; else override ``unpack_batch``.
         eval_data: named iterables of batches, each evaluated. An iterable without a name is called "eval".

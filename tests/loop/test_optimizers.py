@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -221,6 +222,73 @@ def test_callables_in_a_dict_get_the_parameters_of_the_part_with_their_name() ->
     tm = both()
 
     assert {name: numbers_in(optimizer) for name, optimizer in tm.optimizers.items()} == {"generator": 9, "critic": 8}
+
+
+def two_groups(model_or_params: Any, lr: float = 0.5) -> Optimizer:
+    """As timm's create_optimizer_v2: of a model it makes groups by name, of parameters one group."""
+    if not isinstance(model_or_params, nn.Module):
+        return SGD(model_or_params, lr=lr)
+    named = dict(model_or_params.named_parameters())
+    parts = ([one for name, one in named.items() if name.endswith(kind)] for kind in ("weight", "bias"))
+    return SGD([{"params": part, "weight_decay": decay} for part, decay in zip(parts, (0.1, 0.0), strict=True)], lr=lr)
+
+
+@pytest.mark.parametrize(
+    "make", [two_groups, partial(two_groups, lr=0.2), lambda model: two_groups(model)], ids=["function", "partial", "λ"]
+)
+def test_a_callable_of_the_model_makes_groups_by_the_names_of_its_parameters(make: Any) -> None:
+    model = nn.Linear(2, 2)
+
+    optimizer = require_optimizer(make, model, None)
+
+    assert isinstance(optimizer, Optimizer)
+    assert [group["params"] for group in optimizer.param_groups] == [[model.weight], [model.bias]]
+
+
+def test_a_callable_of_the_model_trains_as_the_ready_optimizer_of_a_loop_by_hand() -> None:
+    tm, other = tiny_manager(optimizer=two_groups), tiny_manager()
+    optimizer = two_groups(other.model)
+    tm.train()
+    for inputs, targets in other.train_data or ():
+        optimizer.zero_grad()
+        F.cross_entropy(other.model(inputs), targets).backward()
+        optimizer.step()
+
+    assert all(one.equal(two) for one, two in zip(tm.model.parameters(), other.model.parameters(), strict=True))
+
+
+def test_a_callable_of_the_model_in_a_dict_gets_the_part_with_its_name() -> None:
+    tm = both(optimizer={"generator": two_groups, "critic": lambda model: AdamW(model.parameters())})
+
+    assert {name: numbers_in(optimizer) for name, optimizer in tm.optimizers.items()} == {"generator": 9, "critic": 8}
+    assert len(tm.optimizers["generator"].param_groups) == 2
+
+
+def test_parameters_of_the_loss_that_a_callable_of_the_model_leaves_out_are_said() -> None:
+    with pytest.warns(UserWarning, match="parameters") as said:
+        TrainManager(model=nn.Linear(2, 2), loss=Temperature(), optimizer=two_groups)
+
+    assert [str(one.message) for one in said] == [
+        "the optimizer lacks 3 parameters of the loss (Temperature), so they are not trained "
+        "(give them to it, or set requires_grad=False)"
+    ]
+
+
+def test_a_phase_with_a_model_of_its_own_gets_the_optimizer_of_that_model() -> None:
+    tm, other = tiny_manager(optimizer=two_groups, eval_data=None), nn.Linear(2, 2)
+    with tm.run(), tm.phase("other", model=other):
+        groups = tm.optimizers["optimizer"].param_groups
+
+    assert [group["params"] for group in groups] == [[other.weight], [other.bias]]
+
+
+def test_a_model_without_parameters_has_none_for_a_callable_of_the_model() -> None:
+    text = refusal(lambda: require_optimizer(lambda model: SGD(model.parameters()), nn.ReLU(), None))
+
+    assert text == (
+        "ReLU has no parameters for an optimizer\n"
+        "  leave the optimizer out, or give one that has the parameters to train"
+    )
 
 
 def test_a_ready_optimizer_in_a_dict_may_have_any_name() -> None:

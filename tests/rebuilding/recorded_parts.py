@@ -36,6 +36,14 @@ class Net(nn.Module):
 
 
 @recorded
+def weights_and_biases(model: nn.Module, lr: float) -> torch.optim.Optimizer:
+    """Make an optimizer of a model, with groups by the names of its parameters."""
+    named = dict(model.named_parameters())
+    groups = [[one for name, one in named.items() if name.endswith(kind)] for kind in ("weight", "bias")]
+    return torch.optim.SGD([{"params": group} for group in groups], lr=lr)
+
+
+@recorded
 class Holder:
     """Takes anything, and keeps it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -16,9 +17,13 @@ from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.source_locations import users_level
 
 EXAMPLE: Final = "optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
+OF_A_MODEL: Final = "optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1)"
 
-OptimizerArgument = Optimizer | Callable[[Iterable[nn.Parameter]], Optimizer]
-"""An optimizer, or a callable that makes one of parameters."""
+NAMES_OF_THE_MODEL: Final = ("model", "model_or_params")
+"""The first parameter of callables that make an optimizer of a module: timm's create_optimizer_v2 has the second."""
+
+OptimizerArgument = Optimizer | Callable[[Any], Optimizer]
+"""An optimizer, or a callable that makes one of parameters; or of the model, if its first parameter is called so."""
 
 Schedules = Any
 """A scheduler, or a dict of them by optimizer; torch's schedulers have no common base class with ``step()``."""
@@ -37,13 +42,25 @@ def require_optimizer(
         require_optimizer_of(made, model, loss)
         warn_of_untrained_loss(made, loss)
         return made
-    if isinstance(value, Optimizer):
-        require_optimizer_of({"optimizer": value}, model, loss)
-        warn_of_untrained_loss({"optimizer": value}, loss)
-        return value
-    optimizer = _make_optimizer(value, _with_loss(model, loss), "the optimizer", kind_of(model))
-    require_optimizer_of({"optimizer": optimizer}, model, loss)
-    return optimizer
+    if not isinstance(value, Optimizer):
+        given = model if takes_model(value) else _with_loss(model, loss)
+        value = _make_optimizer(value, given, "the optimizer", kind_of(model))
+    require_optimizer_of({"optimizer": value}, model, loss)
+    warn_of_untrained_loss({"optimizer": value}, loss)
+    return value
+
+
+def takes_model(make: object) -> bool:
+    """Return whether the first parameter of a callable has the name of the model.
+
+    >>> takes_model(lambda model: None), takes_model(lambda parameters: None), takes_model(nn.Linear(2, 2))
+    (True, False, False)
+    """
+    try:
+        first = next(iter(inspect.signature(make).parameters.values()), None)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # not callable, or a function in C without a signature
+        return False
+    return first is not None and first.name in NAMES_OF_THE_MODEL and first.kind is not first.KEYWORD_ONLY
 
 
 def _optimizer_of_submodule(value: OptimizerArgument, name: str, model: Any) -> Optimizer:
@@ -64,8 +81,8 @@ def _optimizer_of_submodule(value: OptimizerArgument, name: str, model: Any) -> 
             cure=did_you_mean(nearest)
             or f"name it after a part ({', '.join(submodules) or 'there is none'}), or give a ready optimizer",
         )
-    parameters = list(submodule.parameters()) if isinstance(submodule, nn.Module) else []
-    return _make_optimizer(value, parameters, f"optimizer {name!r}", f"model.{name}")
+    given = submodule if takes_model(value) else list(_parameters_of(submodule))
+    return _make_optimizer(value, given, f"optimizer {name!r}", f"model.{name}")
 
 
 def _with_loss(model: Any, loss: Any) -> list[nn.Parameter]:
@@ -80,14 +97,15 @@ def _with_loss(model: Any, loss: Any) -> list[nn.Parameter]:
     return own + more
 
 
-def _make_optimizer(make: Any, parameters: list[nn.Parameter], which: str, whose: str) -> Optimizer:
-    """Return the optimizer that a callable makes of a list of parameters."""
+def _make_optimizer(make: Any, given: Any, which: str, whose: str) -> Optimizer:
+    """Return the optimizer that a callable makes of a list of parameters, or of a module."""
     # A list, not a generator as Module.parameters(): the callable may walk over it more than once.
+    parameters = given if isinstance(given, list) else list(_parameters_of(given))
     if not callable(make):
         what = f"{which} must be a torch optimizer or a callable that makes one, but is {kind_of(make)}"
         raise InputError(what, name="optimizer", cure="give the class: optimizer=torch.optim.AdamW")
     try:
-        optimizer: Optimizer = make(parameters, **fused_argument(make, parameters))
+        optimizer: Optimizer = make(given, **fused_argument(make, parameters))
     except ValueError as error:
         if parameters:  # an invalid option, such as lr=-1; else torch has refused the empty list
             raise
@@ -95,7 +113,7 @@ def _make_optimizer(make: Any, parameters: list[nn.Parameter], which: str, whose
         cure = "leave the optimizer out, or give one that has the parameters to train"
         raise InputError(what, name="optimizer", cure=cure) from error
     except (TypeError, AttributeError) as error:
-        error.add_note(f"{which} is made of a list of parameters: {EXAMPLE}")
+        error.add_note(f"{which} is made of a list of parameters: {EXAMPLE}; or of the model: {OF_A_MODEL}")
         raise
     if not hasattr(optimizer, "param_groups"):
         what = f"{which.removeprefix('the ')} must make a torch optimizer, but made {kind_of(optimizer)}"
