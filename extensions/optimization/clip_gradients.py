@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from train_manager.core.decorators import priority, provides
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.loop.windows import require_no_closure
-from train_manager.model.optimizers import StepsOf, optimizer_of, parameters_with_gradients
+from train_manager.model.optimizers import StepsOf, in_order_of, optimizer_of
+from train_manager.model.per_object import PerObject
 from train_manager.model.sharding import as_whole
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -34,6 +36,9 @@ class ClipGradients(Extension):
     >>> norms
     [0.12, 0.13, 0.38]
 
+    The norm is that of ``torch.nn.utils.clip_grad_norm_(model.parameters(), ...)`` to the bit, also if the optimizer
+    has groups: its parameters are taken in the order of the model, and parameters of a loss after them.
+
     Each of several optimizers is clipped by itself, before its step. ``ClipGradients(1.0, optimizer="critic")`` clips
     one of them; give it again for the next.
 
@@ -43,7 +48,7 @@ class ClipGradients(Extension):
     *Runs at:* the start of ``run``; the start of ``train_optimizer_step``, after hooks that unscale gradients, add to
     them or skip the stage (priority 10).
 
-    *Asks for:* ``optimizer`` and ``optimizer_name``.
+    *Asks for:* ``model``, ``optimizer`` and ``optimizer_name``.
 
     *Leaves behind:* ``grad_norm`` of ``train_step_batch``: the norm before clipping, a tensor; if a batch has several
     steps, the norm of the last step. With ``optimizer="critic"`` it is called ``grad_norm_critic``. It is not defined
@@ -76,13 +81,15 @@ class ClipGradients(Extension):
         self.norm_type: float = norm_type if norm_type == math.inf else require_number(norm_type, "norm_type", above=0)
 
         self.optimizer = optimizer
+        # By optimizer: how many parameters it had, and these in the order of the model.
+        self._ordered: PerObject[Optimizer, tuple[int, list[Tensor]]] = PerObject()
         self.pre_train_optimizer_step = self._norm_hook()
 
     def _norm_hook(self) -> Callable[..., Any]:
         """Return the hook that clips and provides the norm; a fixture of its own for each of several optimizers."""
         name = "grad_norm" if self.optimizer is None else f"grad_norm_{self.optimizer}"
         # Made here and not as a method, because the name of the fixture depends on an argument.
-        hook = with_parameters(["optimizer", "optimizer_name"], self._clip_gradients)
+        hook = with_parameters(["model", "optimizer", "optimizer_name"], self._clip_gradients)
         # Priority 10: after Accumulate (-20), MixedPrecision (-10),
         # SAM (-5) and your own hooks (0), which change gradients.
         hook = priority(10)(provides(name, stage="train_step_batch")(hook))
@@ -94,7 +101,21 @@ class ClipGradients(Extension):
 
     def _clip_gradients(self, asked: Mapping[str, Any]) -> Tensor:  # the hook pre_train_optimizer_step: see __init__
         require_no_closure(asked["optimizer"], asked["optimizer_name"], "ClipGradients")
-        return self.clip(list(parameters_with_gradients(asked["optimizer"])))
+        parameters = self._in_order(asked["optimizer"], asked["model"])
+        return self.clip([parameter for parameter in parameters if parameter.grad is not None])
+
+    def _in_order(self, optimizer: Optimizer, model: Any) -> list[Tensor]:
+        """Return the parameters of an optimizer in the order of the model."""
+        count = sum(len(group["params"]) for group in optimizer.param_groups)
+        known, parameters = self._ordered.get(optimizer, (0, []))
+        if known != count:  # the optimizer is new, or has got a group since
+            parameters = in_order_of(model, optimizer)
+            self._ordered[optimizer] = count, parameters
+        return parameters
+
+    def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
+        """Forget the parameters, so that the next step finds the new ones, which are in the model by then."""
+        self._ordered.clear()
 
     def clip(self, parameters: list[Tensor]) -> Tensor:
         """Clip the gradients of these parameters in place, and return their norm from before."""

@@ -9,7 +9,13 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from train_manager import InputError
-from train_manager.model.optimizers import learning_rates, optimizer_of, parameters_with_gradients, set_learning_rates
+from train_manager.model.optimizers import (
+    in_order_of,
+    learning_rates,
+    optimizer_of,
+    parameters_with_gradients,
+    set_learning_rates,
+)
 
 
 def two_groups(*rates: float | Tensor) -> SGD:
@@ -22,6 +28,13 @@ def manager(**given: Any) -> Any:
 
 GENERATOR, CRITIC = SGD([torch.zeros(1)]), SGD([torch.zeros(1)])
 SEVERAL = manager(optimizer={"generator": GENERATOR, "critic": CRITIC})
+
+
+def test_parameters_that_are_not_the_models_come_after_those_in_its_order() -> None:
+    model, temperature = nn.Linear(2, 2), nn.Parameter(torch.ones(1))
+    optimizer = SGD([{"params": [temperature, model.bias]}, {"params": [model.weight]}])
+
+    assert [id(one) for one in in_order_of(model, optimizer)] == [*map(id, (model.weight, model.bias, temperature))]
 
 
 def test_the_only_optimizer_needs_no_name() -> None:

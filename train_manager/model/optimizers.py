@@ -145,6 +145,19 @@ def parameters_in(optimizer: Optimizer) -> Iterator[Tensor]:
         yield from group["params"]
 
 
+def in_order_of(model: Any, optimizer: Optimizer) -> list[Tensor]:
+    """Return the parameters of an optimizer in the order of the model, and those that are not the model's after them.
+
+    >>> net = nn.Linear(2, 2)
+    >>> optimizer = torch.optim.SGD([{"params": net.bias}, {"params": net.weight}], lr=.1)
+    >>> [tuple(parameter.shape) for parameter in in_order_of(net, optimizer)]
+    [(2, 2), (2,)]
+    """
+    left = {id(parameter): parameter for parameter in parameters_in(optimizer)}
+    own = model.parameters() if isinstance(model, nn.Module) else ()
+    return [one for one in own if left.pop(id(one), None) is not None] + [*left.values()]
+
+
 def parameters_with_gradients(optimizer: Optimizer | None) -> Iterator[Tensor]:
     """Yield the parameters of an optimizer that have a gradient; none if there is no optimizer.
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import SGD, Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.extensions.optimization.gan import gan_manager
@@ -112,6 +115,71 @@ def test_it_equals_the_training_written_by_hand() -> None:
 
 
 # ---- several optimizers --------------------------------------------------------------------------------------------
+
+
+def deep() -> nn.Module:
+    torch.manual_seed(0)
+    layers = (one for width in (2, 8, 8) for one in (nn.Linear(width, 8), nn.Tanh()))
+    return nn.Sequential(*layers, nn.Linear(8, 2))
+
+
+def biases_first(model: nn.Module) -> Optimizer:
+    named = dict(model.named_parameters())
+    groups = [[one for name, one in named.items() if name.endswith(kind)] for kind in ("bias", "weight")]
+    return SGD([{"params": group} for group in groups], lr=0.5)
+
+
+def norms_by_hand(model: nn.Module, optimizer: Optimizer, change: Callable[[int], None] = lambda step: None) -> Any:
+    """Train a model as PyTorch's users do, and return the norms."""
+    norms = []
+    for step, (inputs, targets) in enumerate(4 * list(tiny_manager().train_data or ())):
+        change(step)
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), targets).backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1).item())
+        optimizer.step()
+    return norms
+
+
+def test_the_order_of_groups_changes_no_bit_of_the_norm_nor_of_the_weights() -> None:
+    recorder, model = Gradients(), deep()
+    tm = tiny_manager(ClipGradients(0.1), recorder, model=deep(), optimizer=biases_first, epochs=4)
+    tm.train()
+
+    assert recorder.norms == norms_by_hand(model, biases_first(model))
+    assert all(one.equal(other) for one, other in zip(tm.model.parameters(), model.parameters(), strict=True))
+
+
+def test_a_group_that_is_added_later_has_its_place_in_the_order_of_the_model() -> None:
+    def without_the_first(model: nn.Module) -> Optimizer:
+        return SGD([*model.parameters()][2:], lr=0.5)
+
+    recorder, model = Gradients(), deep().requires_grad_(True)
+    tm = tiny_manager(ClipGradients(0.1), recorder, model=deep(), optimizer=without_the_first, epochs=4)
+    tm.model[0].requires_grad_(False)
+    model.get_submodule("0").requires_grad_(False)
+
+    def thaw(module: nn.Module, optimizer: Optimizer, step: int) -> None:
+        if step == 4:
+            first = module.get_submodule("0").requires_grad_(True)
+            optimizer.add_param_group({"params": [*first.parameters()]})
+
+    tm.add_extension(pre_train_step_batch=lambda step_num: thaw(tm.model, tm.optimizers["optimizer"], step_num))
+    tm.train()
+    optimizer = without_the_first(model)
+
+    assert recorder.norms == norms_by_hand(model, optimizer, lambda step: thaw(model, optimizer, step))
+
+
+def test_a_parameter_that_was_replaced_is_clipped_in_place_of_the_old_one() -> None:
+    recorder = Gradients()
+    tm = tiny_manager(ClipGradients(max_norm=0.01), recorder, epochs=2)
+    tm.train_steps(1)
+    old, tm.model[0] = tm.model[0], nn.Linear(2, 8)
+    tm.replace_parameters(dict(zip(old.parameters(), tm.model[0].parameters(), strict=True)))
+    tm.train_steps(1)
+
+    assert [round(found.norm().item(), 4) for found in recorder.found] == [0.01, 0.01]
 
 
 def test_two_of_them_for_two_optimizers_leave_two_norms() -> None:
