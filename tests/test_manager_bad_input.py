@@ -120,9 +120,9 @@ def test_an_empty_evaluation_set_is_refused() -> None:
 def test_no_loss_is_refused() -> None:
     assert refused_run(loss=None) == (
         "there is no loss: none was returned, and the model has added none\n"
-        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
-        "or call add_loss(value) in the model's forward; beside an own train_batch, "
-        "override eval_batch too, or give eval_data=None"
+        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), return a dict of scalar "
+        "losses from the model, or call add_loss(value) in its forward; beside an own train_batch, override "
+        "eval_batch too, or give eval_data=None; an evaluation with Metrics needs no loss"
     )
 
 

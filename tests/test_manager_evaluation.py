@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from torch.nn import functional as F
 from torch.optim import SGD
 
 from tests.training import At, Values, make_batches
-from train_manager import Extension, StageError, TrainManager, modifies
+from train_manager import Extension, InputError, StageError, TrainManager, modifies
+from train_manager.extensions import Checkpoints, Metrics, default_extensions
 from train_manager.testing import tiny_manager
 
 
@@ -167,3 +169,87 @@ def test_what_hooks_make_of_the_results_of_an_evaluation_is_what_eval_returns() 
 
     expected = {"loss": 1.0, "accuracy": 0.5}
     assert tiny_manager(Doubled()).eval() == {"valid": expected, "copy": expected}
+
+
+# ---- without a loss --------------------------------------------------------------------------------------------------
+
+
+class WithoutLoss(nn.Linear):
+    """Returns its losses in train mode and predictions in eval mode."""
+
+    def forward(self, inputs: Tensor) -> Any:
+        output = super().forward(inputs)
+        return {"size": output.square().mean(), "sum": output.mean()} if self.training else output
+
+
+def without_loss(*extensions: Any, **options: Any) -> TrainManager:
+    return tiny_manager(*extensions, model=WithoutLoss(2, 2), loss=None, **options)
+
+
+def right(prediction: Tensor, targets: Tensor) -> Tensor:
+    return prediction.argmax(dim=1) == targets
+
+
+def test_an_evaluation_with_a_metric_needs_no_loss() -> None:
+    tm = without_loss(Metrics(eval={"right": right}), epochs=2)
+    tm.train()
+
+    assert [set(row) & {"loss", "right"} for row in tm.history.evaluations] == [{"right"}] * 3
+    assert [set(row) & {"loss", "right"} for row in tm.history.epochs] == [{"loss"}] * 2
+    assert list(tm.eval()["valid"]) == ["right"]
+
+
+def test_an_evaluation_without_a_metric_needs_a_loss() -> None:
+    with pytest.raises(InputError) as caught:
+        without_loss().train()
+
+    assert caught.value.what == "there is no loss: none was returned, and the model has added none"
+    assert caught.value.cure.endswith("; an evaluation with Metrics needs no loss")
+
+
+def test_a_metric_that_pauses_lets_no_evaluation_lack_a_loss() -> None:
+    tm = without_loss(Metrics(eval={"right": right}))
+    with tm.run(), pytest.raises(InputError), tm.phase("other", without=["metrics"]):
+        tm.eval()
+
+
+def test_a_loss_function_that_forgets_its_return_is_refused_also_beside_a_metric() -> None:
+    with pytest.raises(InputError, match="there is no loss: none was returned"):
+        tiny_manager(Metrics(eval={"right": right}), loss=lambda prediction, targets: None).train()
+
+
+def test_forward_of_an_own_evaluation_returns_none_where_there_is_no_loss() -> None:
+    found: list[Any] = []
+
+    class Evaluates(TrainManager):
+        def eval_batch(self) -> None:
+            found.append(self.forward())
+
+    options = {"model": WithoutLoss(2, 2), "optimizer": SGD, "eval_data": {"valid": make_batches(1)}}
+    Evaluates(**options, extensions=[Metrics(eval={"right": right})]).eval()
+
+    assert found == [None]
+
+
+def test_the_losses_that_a_model_returns_in_its_evaluation_are_summed() -> None:
+    class Always(nn.Linear):
+        def forward(self, inputs: Tensor) -> Any:
+            output = super().forward(inputs)
+            return {"size": output.square().mean(), "more": output.square().mean()}
+
+    batch = make_batches(1)[0]
+    tm = tiny_manager(model=Always(2, 2), loss=None, eval_data=[batch])
+    size = nn.functional.linear(batch[0], tm.model.weight, tm.model.bias).square().mean()
+
+    assert tm.eval()["eval"]["loss"] == pytest.approx(2 * size.item())
+
+
+def test_the_usual_extensions_work_in_evaluations_without_a_loss(tmp_path: Path) -> None:
+    def manager(epochs: int) -> TrainManager:
+        usual = {**default_extensions(), "checkpoints": Checkpoints(resume=True)}
+        del usual["code_record"]  # the tests may run outside of a repository
+        return without_loss(Metrics(eval={"right": right}), usual, train_dir=tmp_path, epochs=epochs)
+
+    manager(2).train()
+
+    assert manager(3).train().steps == 3

@@ -99,9 +99,9 @@ def test_a_loss_that_is_a_plain_number() -> None:
 def test_a_loss_without_return() -> None:
     assert answer_to(loss=lambda prediction: None) == (
         "there is no loss: none was returned, and the model has added none\n"
-        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
-        "or call add_loss(value) in the model's forward; beside an own train_batch, "
-        "override eval_batch too, or give eval_data=None"
+        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), return a dict of scalar "
+        "losses from the model, or call add_loss(value) in its forward; beside an own train_batch, override "
+        "eval_batch too, or give eval_data=None; an evaluation with Metrics needs no loss"
     )
 
 

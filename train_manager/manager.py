@@ -125,8 +125,9 @@ class TrainManager(InnerStages[Model]):
             to be evaluated, with ``eval_step(batch)``): it needs no loss and no optimizer.
         loss: ``loss(prediction, targets)``; or any function of fixtures, if one of its required parameters is called
             ``prediction``; or an ``Objective``. May be left out if ``loss_forward`` is overridden, the model calls
-            ``add_loss``, or its output has a ``loss``. Parameters of a loss are trained too; training sets no mode of
-            its modules, so a frozen teacher in eval mode stays in it.
+            ``add_loss``, or its output has a ``loss`` or is a dict of scalar losses, whose sum is trained. Parameters
+            of a loss are trained too; training sets no mode of its modules, so a frozen teacher in eval mode stays in
+            it.
         optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them (of the model, if
             its first parameter is called ``model`` or ``model_or_params``); or a dict of names of these, where a
             callable gets the parameters of ``model.<name>``, or that module. A class of torch's is made ``fused`` if

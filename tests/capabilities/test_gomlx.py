@@ -134,9 +134,9 @@ def test_g05_without_a_loss_function_and_without_an_added_loss_it_is_a_clear_err
 
     assert str(caught.value) == (
         "there is no loss: none was returned, and the model has added none\n"
-        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
-        "or call add_loss(value) in the model's forward; beside an own train_batch, "
-        "override eval_batch too, or give eval_data=None"
+        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), return a dict of scalar "
+        "losses from the model, or call add_loss(value) in its forward; beside an own train_batch, override "
+        "eval_batch too, or give eval_data=None; an evaluation with Metrics needs no loss"
     )
 
 

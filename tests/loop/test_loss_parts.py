@@ -45,8 +45,61 @@ def trained(*extensions: Any, kind: type[TrainManager] = TrainManager, loss: Any
     return tm
 
 
+def trained_detector(*extensions: Any, **options: Any) -> TrainManager:
+    optimizer = lambda parameters: SGD(parameters, lr=0.01)  # noqa: E731
+    given = {"model": Detector(), "optimizer": optimizer, "train_data": [(X, Y)], "extensions": [*extensions]}
+    tm = TrainManager(**{**given, **options})
+    tm.train()
+    return tm
+
+
+def test_the_sum_of_a_dict_of_losses_is_trained() -> None:
+    loss = Values("post_train_step_batch", "loss")
+    tm = trained_detector(loss)
+
+    assert [one.item() for one in loss.seen] == [4.0 + 2.0 + 8.0]
+    assert tm.model.weight.item() == pytest.approx(2 - 0.01 * (4 + 1))
+
+
+@pytest.mark.parametrize("stages", ["closed", "open"])
+def test_the_entries_of_a_dict_of_losses_are_its_parts(stages: str) -> None:
+    named = Values("post_train_step_batch", "losses")
+    trained_detector(named, parts := Parts(), *[At("pre_train_loss_forward", lambda: None)] * (stages == "open"))
+
+    assert [values(one) for one in named.seen] == [{"near": 4.0, "far": 2.0, "error": 8.0}]
+    assert parts.values == [{"near": 4.0, "far": 2.0}]  # without what has no gradient
+
+
+def test_losses_that_the_model_adds_beside_its_dict_are_trained_too() -> None:
+    class Penalised(Detector):
+        def forward(self, inputs: Tensor) -> Any:
+            add_loss(self.weight.square(), "penalty")
+            return super().forward(inputs)
+
+    named = Values("post_train_step_batch", "losses", "loss")
+    trained_detector(named, model=Penalised())
+
+    assert [(values(losses), loss.item()) for losses, loss in named.seen] == [
+        ({"penalty": 4.0, "near": 4.0, "far": 2.0, "error": 8.0}, 18.0)
+    ]
+
+
 def values(parts: dict[str, Tensor]) -> dict[str, float]:
     return {name: part.item() for name, part in parts.items()}
+
+
+class Detector(nn.Module):
+    """Returns a dict of losses in train mode, as torchvision's detectors do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, inputs: Tensor) -> Any:
+        boxes = self.weight * inputs
+        if not self.training:
+            return [{"boxes": box} for box in boxes]
+        return {"near": boxes.square().mean(), "far": boxes.abs().mean(), "error": boxes.detach().sum()}
 
 
 class Parts(Extension):

@@ -54,9 +54,9 @@ def test_neither_a_loss_nor_an_addition_is_an_error() -> None:
         Losses().total(None)
     assert str(caught.value) == (
         "there is no loss: none was returned, and the model has added none\n"
-        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
-        "or call add_loss(value) in the model's forward; beside an own train_batch, "
-        "override eval_batch too, or give eval_data=None"
+        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), return a dict of scalar "
+        "losses from the model, or call add_loss(value) in its forward; beside an own train_batch, override "
+        "eval_batch too, or give eval_data=None; an evaluation with Metrics needs no loss"
     )
 
 

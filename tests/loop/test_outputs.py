@@ -13,6 +13,7 @@ from torch import nn
 from train_manager import InputError
 from train_manager.loop.outputs import (
     count_rows,
+    loss_in,
     no_targets,
     require_batch_size,
     require_modified_loss,
@@ -158,3 +159,36 @@ def test_a_loss_that_a_hook_modified_into_a_number_is_refused() -> None:
         "Half.pre_train_backward made backward_loss a float, but it must be a scalar\n"
         "  give a tensor, such as loss / 2, without .item() or float(...)"
     )
+
+
+# ---- the loss in an output -----------------------------------------------------------------------------------------
+
+GRAPH = torch.tensor(2.0, requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        pytest.param({"a": GRAPH, "b": torch.ones(1)}, id="not a scalar"),
+        pytest.param({"a": GRAPH, "b": 1.0}, id="not a tensor"),
+        pytest.param({"a": GRAPH, "b": torch.tensor(1)}, id="a whole number"),
+        pytest.param({"a": torch.tensor(1.0)}, id="without a graph"),
+        pytest.param({}, id="empty"),
+        pytest.param([GRAPH], id="a list"),
+    ],
+)
+def test_an_output_that_is_no_dict_of_scalars_with_a_graph_has_no_loss(output: Any) -> None:
+    assert loss_in(output) is None
+
+
+def test_a_dict_of_scalars_of_which_one_has_a_graph_has_their_sum() -> None:
+    assert loss_in({"a": GRAPH, "b": torch.tensor(0.5)}).item() == 2.5  # type: ignore[union-attr]
+
+
+def test_a_loss_of_its_own_in_a_dict_of_scalars_is_the_loss() -> None:
+    assert loss_in({"loss": GRAPH, "b": torch.tensor(0.5, requires_grad=True)}) is GRAPH
+
+
+def test_in_an_evaluation_a_dict_of_scalars_needs_no_graph() -> None:
+    with torch.no_grad():
+        assert loss_in({"a": torch.tensor(1.0)}).item() == 1.0  # type: ignore[union-attr]

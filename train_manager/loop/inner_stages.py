@@ -50,7 +50,10 @@ class InnerStages(ClosedStages[Model]):
         self.forward()
 
     def forward(self) -> Tensor:
-        """Open the stages of the forward pass, in ``eval_batch`` those of eval; return the loss as hooks left it."""
+        """Open the stages of the forward pass, in ``eval_batch`` those of eval; return the loss as hooks left it.
+
+        An evaluation with metrics may have no loss: then it is None.
+        """
         if "train_step_batch" in self._store.open:
             self._train_model_forward()
             self._train_loss_forward()
@@ -62,7 +65,7 @@ class InnerStages(ClosedStages[Model]):
         elif "eval_step_batch" in self._store.open:
             self._eval_model_forward()
             self._eval_loss_forward()
-            loss = self.fixtures["loss"]
+            loss = self.fixtures.get("loss")
         else:
             cure = "call it in train_batch(self, ...) or eval_batch(self, ...)"
             raise StageError("forward() was called, but no batch is alive", stages=self.fixtures.path, cure=cure)
@@ -283,11 +286,17 @@ class InnerStages(ClosedStages[Model]):
                 loss = self._chosen.eval_loss_forward()
             finally:
                 self._collector.losses = around
+            if loss is None and losses.added is None and self._may_lack_a_loss():
+                return
             total = require_scalar_loss(losses.total(loss))
             if "loss" not in self.fixtures:  # an own eval_batch may have set one
                 self.fixtures.define("loss", total, stage="eval_step_batch")
             else:
                 self.fixtures.modify("loss", total)
+
+    def _may_lack_a_loss(self) -> bool:
+        """Return whether no loss function was given, and an evaluation has other results than the loss."""
+        return self.loss is None and any("eval_result" in hook.written for hook in self._registry.hooks)
 
 
 InnerStages._trained_by = {

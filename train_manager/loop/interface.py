@@ -438,9 +438,11 @@ class Interface(Extensible, Generic[Model]):
     @overridable
     def loss_forward(self) -> Tensor | None:
         """Return the loss, in training and evaluation. Here: ``loss``, called by fixture names or as PyTorch's losses;
-        without one, the ``loss`` that the model's output has, as those of Hugging Face do.
+        without one, the ``loss`` that the model's output has, as those of Hugging Face do, or the sum of a dict of
+        scalar losses, as torchvision's detectors return it.
 
-        Return None if there is none, because the model adds all of it (``add_loss``).
+        Return None if there is none, because the model adds all of it (``add_loss``), or because an evaluation has
+        metrics alone.
         """
         if self.loss is None:
             return loss_in(self.fixtures["prediction"])

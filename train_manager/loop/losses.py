@@ -115,9 +115,9 @@ class Losses(dict[str, Tensor]):
         raise InputError(
             "there is no loss: none was returned, and the model has added none",
             name="loss",
-            cure="pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
-            "or call add_loss(value) in the model's forward; beside an own train_batch, "
-            "override eval_batch too, or give eval_data=None",
+            cure="pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), return a dict of "
+            "scalar losses from the model, or call add_loss(value) in its forward; beside an own train_batch, "
+            "override eval_batch too, or give eval_data=None; an evaluation with Metrics needs no loss",
         )
 
 
@@ -208,6 +208,13 @@ def report_loss(value: Tensor, name: str, weight: float | Tensor | None = None) 
         mean = _mean(value, "report_loss")
         losses.collect(name, mean.detach())
         losses.keep_part(name, mean, weight)
+
+
+def sum_of_losses(losses: Mapping[str, Tensor]) -> Tensor:
+    """Return the sum of scalars, and report each of them by its name."""
+    for name, value in losses.items():
+        report_loss(value, name)
+    return functools.reduce(operator.add, losses.values())
 
 
 @recorded

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from train_manager.data.batch import Unpacked, tensors_in
+from train_manager.loop.losses import sum_of_losses
 from train_manager.telling.errors import InputError
 
 _UNPACKED = {"inputs", "targets"}
@@ -83,12 +84,19 @@ def require_prediction(value: Any, model: object) -> Any:
 
 
 def loss_in(prediction: Any) -> Tensor | None:
-    """Return the loss that an output of a model has, as attribute or key ``loss``; None if it has none."""
+    """Return the loss that an output of a model has: its attribute or key ``loss``, or the sum of a dict of losses.
+
+    >>> loss_in({"boxes": torch.tensor(1.0, requires_grad=True), "labels": torch.tensor(0.5)})
+    tensor(1.5000, grad_fn=<AddBackward0>)
+
+    Returns:
+        None if it has none.
+    """
     if isinstance(prediction, Tensor):
         return None
     is_named = isinstance(prediction, Mapping) and "loss" in prediction
     if not is_named and not hasattr(prediction, "loss"):
-        return None
+        return sum_of_losses(prediction) if _is_dict_of_losses(prediction) else None
     loss: Tensor | None = prediction["loss"] if is_named else prediction.loss
     if loss is None:
         raise InputError(
@@ -97,6 +105,17 @@ def loss_in(prediction: Any) -> Tensor | None:
             cure="does the batch have the targets under the name that the model takes, such as `labels`?",
         )
     return loss
+
+
+def _is_dict_of_losses(prediction: Any) -> bool:
+    """Return whether an output is a dict of scalars; with gradients, if a graph is recorded."""
+    # An evaluation records no graph, so that a dict of scalars is one of losses there.
+    return (
+        isinstance(prediction, Mapping)
+        and bool(prediction)
+        and all(isinstance(one, Tensor) and not one.dim() and one.is_floating_point() for one in prediction.values())
+        and (not torch.is_grad_enabled() or any(one.requires_grad for one in prediction.values()))
+    )
 
 
 def no_targets(batch: Any) -> InputError:
