@@ -225,7 +225,7 @@ def test_forward_of_an_own_evaluation_returns_none_where_there_is_no_loss() -> N
         def eval_batch(self) -> None:
             found.append(self.forward())
 
-    options = {"model": WithoutLoss(2, 2), "optimizer": SGD, "eval_data": {"valid": make_batches(1)}}
+    options: dict[str, Any] = {"model": WithoutLoss(2, 2), "optimizer": SGD, "eval_data": {"valid": make_batches(1)}}
     Evaluates(**options, extensions=[Metrics(eval={"right": right})]).eval()
 
     assert found == [None]

@@ -32,7 +32,8 @@ SEVERAL = manager(optimizer={"generator": GENERATOR, "critic": CRITIC})
 
 def test_parameters_that_are_not_the_models_come_after_those_in_its_order() -> None:
     model, temperature = nn.Linear(2, 2), nn.Parameter(torch.ones(1))
-    optimizer = SGD([{"params": [temperature, model.bias]}, {"params": [model.weight]}])
+    groups: list[Any] = [{"params": [temperature, model.bias]}, {"params": [model.weight]}]
+    optimizer = SGD(groups)
 
     assert [id(one) for one in in_order_of(model, optimizer)] == [*map(id, (model.weight, model.bias, temperature))]
 

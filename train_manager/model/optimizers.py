@@ -148,6 +148,7 @@ def parameters_in(optimizer: Optimizer) -> Iterator[Tensor]:
 def in_order_of(model: Any, optimizer: Optimizer) -> list[Tensor]:
     """Return the parameters of an optimizer in the order of the model, and those that are not the model's after them.
 
+    >>> import torch
     >>> net = nn.Linear(2, 2)
     >>> optimizer = torch.optim.SGD([{"params": net.bias}, {"params": net.weight}], lr=.1)
     >>> [tuple(parameter.shape) for parameter in in_order_of(net, optimizer)]
