@@ -215,7 +215,7 @@ def test_a_metric_that_pauses_lets_no_evaluation_lack_a_loss() -> None:
 
 def test_a_loss_function_that_forgets_its_return_is_refused_also_beside_a_metric() -> None:
     with pytest.raises(InputError, match="there is no loss: none was returned"):
-        tiny_manager(Metrics(eval={"right": right}), loss=lambda prediction, targets: None).train()
+        tiny_manager(Metrics(eval={"right": right}), loss=lambda prediction, targets: None).eval()
 
 
 def test_forward_of_an_own_evaluation_returns_none_where_there_is_no_loss() -> None:
