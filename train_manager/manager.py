@@ -154,7 +154,7 @@ class TrainManager(InnerStages[Model]):
         optimizers: the optimizers by name; a sole one is called "optimizer".
         open_windows: the names of those with gradients that no step has used yet.
         called_model: what is called in place of the model: its compiled or wrapped form.
-        samples_seen: examples in those batches.
+        samples_seen: examples in those batches; reading it waits for the device if the batch sizes are tensors there.
         history: the metrics of each epoch and each evaluation.
         run_id: the name of this training in what extensions record: 16 hexadecimal digits, other ones for each object.
         start_step: ``step_num`` as the present or last training call began.
@@ -488,7 +488,7 @@ class TrainManager(InnerStages[Model]):
             "epoch_num": self.epoch_num,
             "step_num": self.step_num,
             "update_num": self.update_num,
-            "samples_seen": self.samples_seen,
+            "samples_seen": self._counts.samples_seen,
             "start_step": self.step_num,
             "end_step": None,
             "standalone_eval": entry in ("eval", "eval_on_batch"),
@@ -574,7 +574,7 @@ class TrainManager(InnerStages[Model]):
         self.fixtures.modify("epoch_num", self.epoch_num)
         self.fixtures.modify("step_num", self.step_num)
         self.fixtures.modify("update_num", self.update_num)
-        self.fixtures.modify("samples_seen", self.samples_seen)
+        self.fixtures.modify("samples_seen", self._counts.samples_seen)
 
     def _save_checkpoint(self) -> None:
         """Save a checkpoint, at the loop's point of decision; nothing happens if none of the extensions does so."""
@@ -910,7 +910,7 @@ class TrainManager(InnerStages[Model]):
             number = self._progress.run.number_own_batch(is_last=last_batch)
             examples = None
             if self._decides or batch.__class__ is Share:
-                batch, examples = share_of_batch(batch, self.ranks.place, self.train_data)
+                batch, examples = share_of_batch(batch, self.ranks.place, self.train_data, self._spreads)
             self._progress.begin_own_batch(examples)
             loss = self._train_or_drop(self._setup.on_device(batch), Step(number, is_own=True, is_own_last=last_batch))
             requests = self._decide()
@@ -1158,8 +1158,10 @@ class TrainManager(InnerStages[Model]):
         as_usual = self._chosen.unpacks_as_usual
         if not as_usual:
             self.fixtures.define_all(unpacked)  # at once: an own get_true_batch_size may ask for them
-        counted = count_rows(self._store.cells["batch"].value) if as_usual else self._chosen.get_true_batch_size()
-        size = require_batch_size(counted)
+        if as_usual:
+            size = require_batch_size(count_rows(self._store.cells["batch"].value, self._spreads))
+        else:
+            size = require_batch_size(self._chosen.get_true_batch_size())
         rest = unpacked if as_usual else {}
         if "train_step_batch" in self._store.open:
             self.fixtures.define_all({**rest, "true_batch_size": size, "global_batch_size": size}, seldom=seldom)

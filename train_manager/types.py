@@ -109,7 +109,7 @@ FIXTURES: Final = {
     "epoch_num": FixtureType("EpochNum", "epochs completed; at `post_train_step_epoch` with the present one"),
     "step_num": FixtureType("StepNum", "batches trained on; at `post_train_step_batch` with the present one"),
     "update_num": FixtureType("UpdateNum", "optimizer steps done, of all optimizers"),
-    "samples_seen": FixtureType("SamplesSeen", "examples trained on"),
+    "samples_seen": FixtureType("SamplesSeen", "examples trained on; a tensor if the batch sizes are tensors"),
     "start_step": FixtureType("int", "`step_num` as the training call began"),
     "end_step": FixtureType("int | None", "the `step_num` at the end of the training call; None while unknown"),
     "standalone_eval": FixtureType("bool", "whether the run is a call of `tm.eval()`, and not a training"),

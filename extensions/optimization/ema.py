@@ -47,10 +47,10 @@ class EMA(Extension):
     Each model has an average of its own: if a phase of the training swaps the model, and swaps it back, the average
     continues. If a layer grows, the average keeps what it has, and begins with the weights that are new.
 
-    *Runs at:* the start of ``run``; the end of ``train_optimizer_step``, after hooks that change the weights, such as
-    ``Constrain`` (priority 10); with ``begin="model"`` the start of ``train_step_batch``; and around
-    ``eval_step_epoch`` and ``predict``. Inside these two stages the model has the averaged weights; at their end, also
-    after an error, it has the trained weights again.
+    *Runs at:* the start of ``run``, and its end and that of ``phase``; the end of ``train_optimizer_step``, after hooks
+    that change the weights, such as ``Constrain`` (priority 10); with ``begin="model"`` the start of
+    ``train_step_batch``; and around ``eval_step_epoch`` and ``predict``. Inside these two stages the model has the
+    averaged weights; at their end, also after an error, it has the trained weights again.
 
     *Asks for:* the model; ``optimizer`` and ``optimizer_name`` if they are alive.
 
@@ -125,6 +125,12 @@ class EMA(Extension):
             yield
 
     around_predict = around_eval_step_epoch
+
+    def post_run(self, train_manager: TrainManager) -> None:
+        # A training that resumes with nothing left to do opens none of the stages above.
+        self._meet(train_manager.model, name_of_part(train_manager, "model"))
+
+    post_phase = post_run  # whose model is gone as the run ends
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:

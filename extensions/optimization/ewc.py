@@ -20,7 +20,7 @@ from train_manager.loop.interface import Interface
 from train_manager.loop.losses import Losses, require_hooks_of_loss
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.modes import preserve_modes
-from train_manager.loop.outputs import count_rows, no_targets
+from train_manager.loop.outputs import count_listed, count_rows, no_targets
 from train_manager.loop.ranks import ranks_of
 from train_manager.model.modules import plain_name, require_module
 from train_manager.model.per_object import name_of_part
@@ -182,7 +182,11 @@ def _losses(train_manager: TrainManager, model: nn.Module) -> Iterator[Tensor]:
     call = ModelCall(model)
     with one_pass(train_manager.train_data or ()) as batches:
         for batch in batches:
-            for number in range(size := int(count_rows(batch))):
+            if listed := count_listed(unpack(batch), call.spreads):
+                what = f"EWC calls the model with one example, but a batch has lists of {listed} examples"
+                cure = "anchor with train_data whose batches are tensors, with a row for each example"
+                raise InputError(what, name="batch", asked_by="EWC", cure=cure)
+            for number in range(size := count_rows(batch, call.spreads)):
                 example = unpack(train_manager._setup.on_device(row(batch, number, size)))
                 if "targets" not in example:
                     raise no_targets(batch)

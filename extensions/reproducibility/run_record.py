@@ -205,7 +205,7 @@ class RecordedRuns:
     def _count(self, train_manager: TrainManager) -> None:
         """Keep the counters; the number of examples may be on a GPU, and is read only when the entry is written."""
         tm = train_manager
-        self._counts = tm.epoch_num, tm.step_num, tm.update_num, tm.samples_seen
+        self._counts = tm.epoch_num, tm.step_num, tm.update_num, tm._counts.samples_seen
 
     def _complete(self, entry: dict[str, Any], is_last: bool) -> None:  # called before the entry is written
         train_manager = self._manager()

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from train_manager import InputError
+from tests.training import weights
+from train_manager import InputError, TrainManager
+from train_manager.extensions import Accumulate
+from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.outputs import (
     count_rows,
     loss_in,
@@ -79,12 +82,140 @@ def test_a_batch_without_targets_is_named_by_its_type() -> None:
     "batch", [torch.zeros(3, 2), [torch.zeros(()), torch.zeros(3)], {"n": 1, "x": torch.zeros(3, 1)}]
 )
 def test_rows_are_those_of_the_first_tensor_that_has_any(batch: Any) -> None:
-    assert count_rows(batch) == 3
+    assert count_rows(batch, ModelCall(Finder()).spreads) == 3
+
+
+class Finder(nn.Module):
+    """A detector, as torchvision has them: it takes a list of images of different sizes and gives a number each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, images: list[Tensor]) -> Tensor:
+        return torch.stack([self.scale * image.mean() for image in images])
+
+
+class Pairs(Finder):
+    """A model whose forward has two arguments."""
+
+    def forward(self, images: Tensor, others: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward([images, others])
+
+
+def images_of(*values: float) -> list[Tensor]:
+    """Images of these brightnesses, of different sizes, and of three channels each."""
+    return [torch.full((3, 4 + number, 5), float(value)) for number, value in enumerate(values)]
+
+
+def brightness(prediction: Tensor, targets: list[dict[str, Tensor]]) -> Tensor:
+    return (prediction - torch.stack([one["value"].mean() for one in targets])).square().mean()
+
+
+def batch_of(*values: float) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
+    """Images whose losses are the squares of these numbers, with a number of boxes of their own."""
+    return images_of(*values), [{"value": torch.zeros(number)} for number in range(1, len(values) + 1)]
+
+
+BATCHES = [batch_of(1, 1, 1, 1), batch_of(3)]
+
+
+def detecting(kind: type[TrainManager] = TrainManager, *extensions: Any, lr: float = 0.0, **options: Any) -> Any:
+    given = {"model": Finder(), "loss": brightness, "train_data": BATCHES, **options}
+    return kind(optimizer=lambda parameters: torch.optim.SGD(parameters, lr=lr), extensions=extensions, **given)
+
+
+def test_a_list_of_images_counts_its_images() -> None:
+    tm = detecting(eval_data={"valid": BATCHES})
+    result = tm.train()
+
+    assert result.metrics["valid"]["loss"] == pytest.approx(2.6)  # 4 images of loss 1 and one of loss 9
+    assert tm.history.epochs[0]["loss"] == pytest.approx(2.6)
+    assert tm.samples_seen == 5
+
+
+def test_accumulated_lists_of_images_equal_one_large_list() -> None:
+    accumulated = detecting(TrainManager, Accumulate(2), lr=0.1)
+    accumulated.train()
+    plain = detecting(train_data=[batch_of(1, 1, 1, 1, 3)], lr=0.1)
+    plain.train()
+
+    assert weights(accumulated.model).allclose(weights(plain.model))
+
+
+def test_an_own_unpack_batch_that_gives_lists_of_images_counts_them() -> None:
+    class Zipped(TrainManager):
+        def unpack_batch(self, batch: Any) -> Any:
+            return tuple(map(list, zip(*batch, strict=True)))
+
+    tm = detecting(Zipped, train_data=[list(zip(*batch, strict=True)) for batch in BATCHES])
+    tm.train()
+
+    assert tm.samples_seen == 5
+
+
+def test_a_probe_counts_the_images_of_a_list() -> None:
+    sizes: list[int] = []
+
+    class Probing(TrainManager):
+        def model_forward(self, inputs: Any, true_batch_size: int) -> Any:
+            sizes.append(true_batch_size)
+            return self.model(inputs)
+
+        def post_train_step_batch(self) -> None:
+            self.probe(batch_of(1, 2))
+
+    detecting(Probing).train()
+
+    assert sizes == [4, 2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("targets", "count"),
+    [
+        ([{}, {}], 2),
+        ([torch.tensor(1), torch.tensor(0)], 2),
+        (("cat", "dog"), 2),
+        ([torch.zeros(1, 4), torch.zeros(7, 4)], 2),
+        ([torch.zeros(3, 4), torch.zeros(3, 4)], 3),  # tensors with three rows each: two targets of one batch
+        ([{}], 3),
+        (torch.zeros(2), 3),
+    ],
+)
+def test_a_list_has_examples_if_each_has_a_target_of_its_own(targets: Any, count: int) -> None:
+    batch = {"inputs": tuple(images_of(1, 2)), "targets": targets}
+
+    assert count_rows(batch, ModelCall(Finder()).spreads) == count
+
+
+def test_several_inputs_and_several_targets_count_their_rows() -> None:
+    x, y = torch.zeros(16, 2), torch.zeros(16)
+
+    assert count_rows(((x, x), (y, y)), ModelCall(Finder()).spreads) == 16
+
+
+def test_inputs_that_are_spread_over_the_arguments_of_the_model_count_their_rows() -> None:
+    x = torch.zeros(16, 2)
+    batch = (x, x), ({"label": torch.zeros(16)}, {"label": torch.zeros(16)})
+
+    assert count_rows(batch, ModelCall(Pairs()).spreads) == 16
+    assert count_rows(batch, ModelCall(Finder()).spreads) == 2
+
+
+def test_an_own_forward_may_take_a_list_of_as_many_images_as_the_model_has_arguments() -> None:
+    class OneByOne(TrainManager):
+        def model_forward(self, inputs: list[Tensor]) -> Tensor:
+            return torch.stack([self.model(image, image)[0] for image in inputs])
+
+    tm = detecting(OneByOne, model=Pairs(), train_data=[batch_of(1, 2)])
+    tm.train()
+
+    assert tm.samples_seen == 2
 
 
 @pytest.mark.parametrize("batch", ["text", [], torch.zeros(())])
 def test_a_batch_whose_rows_cannot_be_counted_is_refused(batch: Any) -> None:
-    text = refusal(lambda: count_rows(batch))
+    text = refusal(lambda: count_rows(batch, ModelCall(Finder()).spreads))
 
     assert text == (
         f"a batch ({type(batch).__name__}) has no tensor whose rows can be counted\n"

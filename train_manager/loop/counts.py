@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from train_manager.metrics.deferred import numbers
+
 
 @final
 @dataclass
@@ -14,7 +16,7 @@ class Counts:
 
     step_num: int = 0  # batches trained on, without those that were skipped
     update_num: int = 0  # optimizer steps done, of all optimizers
-    samples_seen: Any = 0  # examples in those batches; a tensor if the batch sizes are tensors
+    samples_seen: Any = 0  # examples in those batches; a tensor, which is not read, if the batch sizes are
     optimizer_updates: dict[str, int] = field(default_factory=dict)  # optimizer steps by optimizer
 
     def count_update(self, name: str) -> None:
@@ -23,8 +25,9 @@ class Counts:
         self.optimizer_updates[name] = self.optimizer_updates.get(name, 0) + 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all of them."""
-        return {**self.__dict__, "optimizer_updates": dict(self.optimizer_updates)}
+        """Return all of them as plain numbers."""
+        seen = numbers([self.samples_seen])[0]
+        return {**self.__dict__, "samples_seen": seen, "optimizer_updates": dict(self.optimizer_updates)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""

@@ -88,6 +88,7 @@ from train_manager.loop.scheduled_eval import EvalAt, scheduled_eval
 from train_manager.loop.setup import Setup
 from train_manager.loop.step import NO_BACKWARD
 from train_manager.loop.windows import Windows, free_gradients, once_known
+from train_manager.metrics.deferred import numbers
 from train_manager.metrics.history_rows import PART
 from train_manager.model.optimizers import learning_rates
 from train_manager.model.replacement import replace_in_optimizers
@@ -172,6 +173,10 @@ def _forward(owner: str, name: str) -> Any:
     return property(attrgetter(f"{owner}.{name}"), lambda manager, value: setattr(getattr(manager, owner), name, value))
 
 
+def _samples_seen(manager: Interface[Any]) -> int:
+    return numbers([manager._counts.samples_seen])[0]  # type: ignore[no-any-return]
+
+
 def _set_device(manager: Interface[Any], value: torch.device | None) -> None:
     manager._setup.device = value
     if "device" in manager.fixtures:  # a run is open: its hooks must see the new device
@@ -232,7 +237,7 @@ class Interface(Extensible, Generic[Model]):
         epoch_num: int
         step_num: int
         update_num: int
-        samples_seen: Any
+        samples_seen: int
         optimizer_updates: dict[str, int]
 
         # Read as one Optimizer; several may be assigned, and are then read from `optimizers`.
@@ -249,7 +254,8 @@ class Interface(Extensible, Generic[Model]):
         device = property(attrgetter("_setup.device"), _set_device)
         epoch_num = _forward("_progress", "epoch_num")
         step_num, update_num = _forward("_counts", "step_num"), _forward("_counts", "update_num")
-        samples_seen, optimizer_updates = _forward("_counts", "samples_seen"), _forward("_counts", "optimizer_updates")
+        samples_seen = property(_samples_seen, _forward("_counts", "samples_seen").fset)
+        optimizer_updates = _forward("_counts", "optimizer_updates")
 
     @named_arguments(ARGUMENTS)
     def __init__(
@@ -405,11 +411,15 @@ class Interface(Extensible, Generic[Model]):
 
     @overridable
     def get_true_batch_size(self, batch: Any) -> int | Tensor:
-        """Return how many examples a batch has, the weight of its loss. Here: rows of the first tensor in it.
+        """Return how many examples a batch has, the weight of its loss. Here: rows of the first tensor in it, or the
+        length of inputs and targets that are lists of examples.
 
         A tensor, as of the tokens that are not padding, is not read on the host.
         """
-        return count_rows(batch)
+        fixtures = self.fixtures
+        is_unpacked = "inputs" in fixtures and batch is fixtures["batch"]
+        unpacked = {"inputs": fixtures["inputs"], "targets": fixtures.get("targets")} if is_unpacked else unpack(batch)
+        return count_rows(batch, self._spreads, unpacked)
 
     @overridable
     def model_forward(self, inputs: Any) -> Any:
@@ -469,6 +479,13 @@ class Interface(Extensible, Generic[Model]):
     def eval_loss_forward(self) -> Tensor | None:
         """Return the loss in evaluation. Here: ``loss_forward``."""
         return self.call_by_name(self.loss_forward)
+
+    def _spreads(self, inputs: Any) -> bool:
+        """Return whether the model takes these inputs as several arguments; an own forward may call it in any way."""
+        objective = self.objective
+        calls_model = objective is None or objective.predicts_as_usual
+        is_own = any(self._overrides(name, Interface) for name in _CALL_THE_MODEL)
+        return calls_model and not is_own and ModelCall(self.model).spreads(inputs)
 
     def _forward_again(self) -> Tensor:
         """Compute the loss of the forward pass anew, without its stages; the fixtures keep their values."""
@@ -1521,6 +1538,7 @@ _COMMON = {
     "train_loss_forward": "loss_forward",
     "eval_loss_forward": "loss_forward",
 }
+_CALL_THE_MODEL = ("model_forward", "train_model_forward", "eval_model_forward")
 _CALL_THE_LOSS = ("loss_forward", "train_loss_forward", "eval_loss_forward")
 _TRAIN_A_BATCH = frozenset({"forward", "update", "backward", "step"})
 _READ_A_BATCH = (*(name for name in Chosen._fields if name != "unpacks_as_usual"), "model_forward", "loss_forward")

@@ -57,10 +57,14 @@ class ModelCall:
         if isinstance(inputs, Mapping) and self._names(inputs):
             return model(**inputs)
         if self._needs_several:
-            if isinstance(inputs, (tuple, list)) and self._takes(len(inputs)):
+            if self.spreads(inputs):
                 return model(*inputs)
             raise self._misfit(inputs)
         return model(inputs)
+
+    def spreads(self, inputs: Any) -> bool:
+        """Return whether the model takes these inputs as several arguments."""
+        return self._needs_several and isinstance(inputs, (tuple, list)) and self._takes(len(inputs))
 
     def _names(self, inputs: Mapping[Any, Any]) -> bool:
         keys = tuple(inputs)

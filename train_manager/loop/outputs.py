@@ -6,13 +6,13 @@ In training these checks run once per batch, so the usual case comes first and n
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from train_manager.data.batch import Unpacked, tensors_in
+from train_manager.data.batch import Unpacked, tensors_in, unpack
 from train_manager.loop.losses import sum_of_losses
 from train_manager.telling.errors import InputError
 
@@ -38,11 +38,20 @@ def require_unpacked(value: tuple[Any, ...] | Mapping[str, Any]) -> Unpacked:
     return cast(Unpacked, value)
 
 
-def count_rows(batch: Any) -> int:
-    """Return the number of rows of the first tensor in a batch that has rows."""
+def count_rows(batch: Any, spreads: Callable[[Any], bool], unpacked: Unpacked | None = None) -> int:
+    """Return how many examples a batch has: in lists of examples, else the rows of the first tensor that has rows.
+
+    Args:
+        batch: the batch.
+        spreads: returns whether the model takes inputs as several arguments.
+        unpacked: its inputs and targets; by default as ``unpack`` finds them.
+    """
     first = batch[0] if type(batch) in (tuple, list) and batch else batch
     if type(first) is Tensor and first.dim():  # the usual batch, without the search below, which takes 1 us
         return first.shape[0]
+    listed = count_listed(unpack(batch) if unpacked is None else unpacked, spreads)
+    if listed:
+        return listed
     for tensor in tensors_in(batch):
         if tensor.dim():
             return tensor.shape[0]
@@ -55,6 +64,25 @@ def count_rows(batch: Any) -> int:
         "give tensors: Rows(data, batch_size=64) makes them of examples; or override get_true_batch_size(self, batch)"
     )
     raise InputError(what, name="true_batch_size", cure=cure)
+
+
+def count_listed(unpacked: Unpacked, spreads: Callable[[Any], bool]) -> int | None:
+    """Return how many examples a batch has whose inputs and targets are lists of examples; None if they are not.
+
+    >>> small, large = torch.zeros(3, 8, 8), torch.zeros(3, 9, 9)
+    >>> count_listed({"inputs": [small, large], "targets": [{"boxes": torch.zeros(5, 4)}, {}]}, lambda inputs: False)
+    2
+
+    Two lists of one length may also be several inputs and several targets of one batch, whose tensors all have its
+    rows: ``((x1, x2), (y1, y2))``. What is of one example has rows of its own, or none, as a dict or a number.
+    """
+    inputs, targets = unpacked["inputs"], unpacked.get("targets")
+    # Not isinstance: a named tuple, such as a PackedSequence, is one thing.
+    if type(inputs) not in (list, tuple) or type(targets) not in (list, tuple) or len(inputs) != len(targets):
+        return None
+    rows = {tensor.shape[:1] for tensor in tensors_in((inputs, targets))}
+    is_of_one = any(not isinstance(target, (Tensor, list, tuple)) for target in targets)
+    return len(inputs) if rows and (is_of_one or len(rows) > 1) and not spreads(inputs) else None
 
 
 def require_batch_size(value: Any) -> Any:

@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
 from torch import Tensor
 
+from train_manager.data.batch import unpack
 from train_manager.data.shared_data import gives_own_batches
 from train_manager.data.shares import ALONE, Place, Share, count_of_rank, rows_of_rank
-from train_manager.loop.outputs import count_rows
+from train_manager.loop.outputs import count_listed, count_rows
 from train_manager.telling.errors import InputError
 
 CURE: Final = "give the rows of this process as Share(batch, examples, of), of train_manager.data.shares"
 
 
-def share_of_batch(batch: Any, place: Place, train_data: object) -> tuple[Any, int | None]:
+def share_of_batch(
+    batch: Any, place: Place, train_data: object, spreads: Callable[[Any], bool]
+) -> tuple[Any, int | None]:
     """Return what this process trains on of a batch, and how many examples it is; None if the process trains alone.
 
     A ``Share`` is taken as it is. Any other batch was given to each process as a whole, and is cut by rows:
 
     >>> import torch
-    >>> share_of_batch((torch.arange(5), ["a", "b", "c", "d", "e"]), Place(1, 2), None)
+    >>> share_of_batch((torch.arange(5), ["a", "b", "c", "d", "e"]), Place(1, 2), None, lambda inputs: False)
     ((tensor([1, 3]), ['b', 'd']), 2)
 
     Args:
         batch: the batch.
         place: the place of the process.
         train_data: the training data, which the batch may come from.
+        spreads: returns whether the model takes inputs as several arguments.
 
     Raises:
-        InputError: the entries of the batch do not have equally many rows, or the training data give each process
-            batches of its own.
+        InputError: the entries of the batch do not have equally many rows, or are lists of examples; or the training
+            data give each process batches of its own.
     """
     if isinstance(batch, Share):
         return batch.batch, batch.examples
@@ -42,7 +46,9 @@ def share_of_batch(batch: Any, place: Place, train_data: object) -> tuple[Any, i
         name = type(train_data).__name__
         what = f"train_on_batch was given a batch, but train_data ({name}) gives each process batches of its own"
         raise InputError(what, name="batch", asked_by="Distributed", cure=CURE)
-    size = count_rows(batch)
+    if listed := count_listed(unpack(batch), spreads):
+        raise _uncut(f"its inputs and targets are lists of {listed} examples")
+    size = count_rows(batch, spreads)
     whole = slice(0, size)
     return _cut(batch, rows_of_rank(whole, place), size), count_of_rank(whole, place)
 
@@ -67,9 +73,9 @@ def _cut(value: Any, rows: slice, size: int) -> Any:
 def _refuse(value: Any, size: int) -> Any:
     shape = getattr(value, "shape", None)
     kind = f"a {type(value).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")
-    raise InputError(
-        f"train_on_batch cannot cut this batch for several processes: it has {size} rows, and {kind}",
-        name="batch",
-        asked_by="Distributed",
-        cure=CURE,
-    )
+    raise _uncut(f"it has {size} rows, and {kind}")
+
+
+def _uncut(why: str) -> InputError:
+    what = f"train_on_batch cannot cut this batch for several processes: {why}"
+    return InputError(what, name="batch", asked_by="Distributed", cure=CURE)

@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from weakref import ref
@@ -16,7 +17,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tests.ctrl_c import CtrlC
 from train_manager import Extension, InputError, SkipStage, TrainManager
 from train_manager.core.hooks import read_hooks
-from train_manager.extensions import EMA, Constrain
+from train_manager.extensions import EMA, Checkpoints, Constrain
 from train_manager.extensions.optimization.ema import Average, decay_after
 from train_manager.model.constraints import non_negative
 from train_manager.testing import tiny_manager
@@ -249,6 +250,32 @@ def test_the_state_from_before_the_first_step_resets_it() -> None:
     ema.load_state_dict(state)
     assert ema.average == {}
     assert ema.state_dict() == state
+
+
+@pytest.mark.filterwarnings("ignore:train.* has nothing to do")
+def test_a_resume_with_nothing_left_to_train_has_the_average(tmp_path: Path) -> None:
+    found = []
+    for _ in range(2):
+        tm = tiny_manager(ema := EMA(0.9), Checkpoints(resume=True), train_dir=tmp_path, eval_data=None)
+        tm.train()
+        found.append(ema.average)
+
+    assert list(found[1]) == list(found[0]) != []
+    assert same(list(found[1].values()), list(found[0].values()))
+
+
+@pytest.mark.filterwarnings("ignore:train.* has nothing to do")
+def test_a_resume_after_a_phase_has_the_average_of_its_model(tmp_path: Path) -> None:
+    found = []
+    for _ in range(2):
+        tm = tiny_manager(ema := EMA(0.9), Checkpoints(resume=True), train_dir=tmp_path, eval_data=None)
+        other = tiny_manager(model=nn.Linear(2, 2))
+        with tm.run(), tm.phase("second", model=other.model, optimizer=other.optimizer):
+            tm.train()
+        found.append(ema.average)
+
+    assert list(found[1]) == ["weight", "bias"]
+    assert same(list(found[1].values()), list(found[0].values()))
 
 
 def test_its_state_can_be_loaded_without_running_code(tmp_path: Any) -> None:

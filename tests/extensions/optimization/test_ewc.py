@@ -289,3 +289,16 @@ def test_a_second_task_is_learned_without_forgetting_the_first_at_a_cost_that_is
     assert (plain[:, 0] - plain[:, 1]).mean() > 0.3
     assert (kept[:, 0] - kept[:, 1]).mean() < 0.1
     assert (plain[:, 2] - kept[:, 2]).mean() < 0.05
+
+
+def test_a_batch_of_lists_of_examples_is_refused() -> None:
+    batch = [torch.zeros(3, 2), torch.zeros(3, 2)], [{"label": 0}, {"label": 1}]
+    tm = tiny_manager(ewc := EWC(1.0), train_data=[batch])
+
+    with pytest.raises(InputError) as error:
+        ewc.anchor(tm, "first")
+
+    assert str(error.value) == (
+        "EWC calls the model with one example, but a batch has lists of 2 examples\n"
+        "  anchor with train_data whose batches are tensors, with a row for each example"
+    )
