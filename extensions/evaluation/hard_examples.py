@@ -22,7 +22,7 @@ from train_manager.loop.books import Book
 from train_manager.loop.drawing import Drawing
 from train_manager.loop.example_losses import losses_of_examples
 from train_manager.loop.interface import Interface
-from train_manager.metrics.confusion import classify
+from train_manager.metrics.confusion import LOGITS, boundary_of, classify
 from train_manager.metrics.example_losses import ExampleLoss, ExampleLosses
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.gallery_svg import grid_of
@@ -115,7 +115,7 @@ class HardExamples(Drawing):
             return
         # The prediction of the step is used again, so this costs a loss and no forward pass.
         losses = losses_of_examples(train_manager._store, len(index), is_own=_has_own_loss(train_manager))
-        right = _right(prediction, train_manager.fixtures.get("targets"), len(index))
+        right = _right(prediction, train_manager.fixtures.get("targets"), len(index), boundary_of(train_manager.loss))
         found = self._losses.of(train_manager)
         if not train_manager._decides:
             found.append(datasource_name, index, losses, right)
@@ -216,12 +216,13 @@ def _rows(examples: Sequence[ExampleLoss]) -> list[list[str]]:
     ]
 
 
-def _right(prediction: Any, targets: Any, count: int) -> Tensor | None:
+def _right(prediction: Any, targets: Any, count: int, boundary: float | None) -> Tensor | None:
     """Return which examples were classified rightly; None if the targets are not numbers of classes."""
     try:
-        found = classify(prediction, targets, NAME)
+        found = classify(prediction, targets, NAME, LOGITS if boundary is None else boundary)
     except InputError:
         return None
-    # Predictions of pixels or tokens are classes too, but several for each example.
-    is_of_each = len(found.said) == count and not targets.is_floating_point()
-    return found.said == found.true if is_of_each else None
+    # Float targets are classes if the loss says so of a single number: 0 and 1. Predictions of pixels or tokens are
+    # classes too, but several for each example.
+    are_classes = not targets.is_floating_point() or (found.numbers is not None and boundary is not None)
+    return found.said == found.true if len(found.said) == count and are_classes else None

@@ -19,7 +19,7 @@ from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMea
 from train_manager.metrics.history_rows import refuse_names_of_places
 from train_manager.metrics.loss_terms import LossTerms
 from train_manager.metrics.metric import Metric, ObjectMetric, metric_of
-from train_manager.metrics.shelf import from_shelf
+from train_manager.metrics.shelf import ClassMetric, from_shelf
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import write_line
 from train_manager.reporting.tables import text_table
@@ -57,7 +57,11 @@ class Metrics(Extension):
     ``"f1"``, a torchmetrics object, or ``whole(function)`` of ``train_manager.metrics``.
 
     In a training batch every value is a moving average over batches; at the end of an epoch it is the mean over the
-    batches of the epoch.
+    batches of the epoch, and ``"accuracy"`` and ``"f1"`` are those of all its examples.
+
+    A prediction with a single number for each example says class 1 if the number is above 0, or above 0.5 if ``loss``
+    is ``nn.BCELoss`` or ``binary_cross_entropy``. With another loss than these and their forms with logits, there is a
+    warning if all numbers of an evaluation after the start's lie between 0 and 1.
 
     Where several processes train together, an epoch and an evaluation are measured on the rows of all, each moving
     average on those of its process. Of objects, torchmetrics and ``whole(function)`` can measure the rows of all.
@@ -91,7 +95,8 @@ class Metrics(Extension):
 
     Raises:
         InputError: a metric is neither a function nor such an object, or its name is missing or taken; in a run of
-            several processes, an object would measure the rows of one.
+            several processes, an object would measure the rows of one; in the first batch of a set, the targets of
+            ``"accuracy"`` or ``"f1"`` are several labels for each example, or numbers of a regression.
     """
 
     def __init__(
@@ -146,7 +151,9 @@ class Metrics(Extension):
         self._means: dict[str, ExponentialMovingAverage] = {}  # the moving average of each loss and metric, by name
 
     def totals(self) -> dict[str, tuple[float, float]]:
-        """Return the sum and the weight of each mean over the examples of the epoch; this waits for the device."""
+        """Return the sum and the weight of each mean over the examples of the epoch, and the counts of "accuracy" and
+        "f1" with the number of batches; this waits for the device.
+        """
         return self._of_epoch.latest.totals()
 
     # ---- hooks -----------------------------------------------------------------------------------------------------
@@ -172,8 +179,16 @@ class Metrics(Extension):
         if self._train:
             totals = sum_totals(ranks_of(train_manager), totals)
         # `train_result` already has the mean loss of the epoch, and what hooks before this one have added.
-        self.epoch = {**train_result, **{name: mean_of(*of) for name, of in totals.items()}}
+        self.epoch = {**train_result, **{name: self._value_of(name, *of) for name, of in totals.items()}}
         return dict(self.epoch)
+
+    def _value_of(self, name: str, total: Any, weight: Any) -> float:
+        metric = self._train.get(name)
+        if isinstance(metric, ClassMetric) and isinstance(total, Tensor):
+            return metric.score(
+                total
+            ).item()  # of the counts of the whole epoch: an F1 score is not a mean over batches
+        return mean_of(total, weight)  # type: ignore[no-any-return]
 
     def pre_eval_step_epoch(self) -> None:
         for metric in self._eval.values():
@@ -186,6 +201,8 @@ class Metrics(Extension):
         found = dict(eval_result)
         fold(ranks_of(train_manager), self._eval)
         for metric in self._eval.values():
+            if isinstance(metric, ClassMetric):
+                metric.reader.tell(train_manager)
             found.update(metric.result())
             # Results are taken; an object that keeps all predictions frees them now, not at the next evaluation.
             metric.reset()
@@ -250,9 +267,13 @@ class Metrics(Extension):
             for name, loss in self._losses.items():
                 self._append(f"moving_{name}", loss)
             for metric in self._train.values():
+                if isinstance(metric, ClassMetric) and metric.name not in of_epoch:
+                    metric.reset()  # the first batch of the epoch: it shows what the targets are
                 for name, value in metric.of_batch(values).items():
                     self._append(name, value)
-                    if counts:
+                    if counts and isinstance(metric, ClassMetric):
+                        of_epoch.append(name, metric.of_last, 1)
+                    elif counts:
                         of_epoch.append(name, value, weight)
 
     def _provide(self, values: Mapping[str, Any]) -> dict[str, Tensor]:  # the fixture metrics: see __init__
@@ -296,7 +317,11 @@ def by_name(functions: Functions, more: Mapping[str, Any] | None = None) -> dict
 def metrics_of(given: Mapping[str, Any]) -> dict[str, Metric]:
     """Return metrics by name; those of loss terms refuse a term that has the name of another metric."""
     return {
-        name: LossTerms(frozenset(given) - {name}) if isinstance(metric, LossTerms) else metric_of(name, metric)
+        name: metric.named(name)
+        if isinstance(metric, ClassMetric)
+        else LossTerms(frozenset(given) - {name})
+        if isinstance(metric, LossTerms)
+        else metric_of(name, metric)
         for name, metric in given.items()
     }
 

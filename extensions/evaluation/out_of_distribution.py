@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
-from train_manager.core.decorators import modifies
+from train_manager.core.decorators import always, modifies
 from train_manager.core.extension import Extension
+from train_manager.core.outcome import SkipStage
 from train_manager.data.shares import ALONE, in_row_order, is_stand_in
 from train_manager.loop.ranks import ranks_of
 from train_manager.metrics.deferred import on_host
@@ -20,6 +21,9 @@ from train_manager.validation import require_number, require_one_of
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
+
+NO_ENERGY: Final = 1e-4  # the energy of logarithms of probabilities is 0, but for rounding
+WITHOUT: Final = object()  # in place of targets that a batch does not have
 
 
 @recorded
@@ -37,12 +41,17 @@ class OutOfDistribution(Extension):
 
     ``auroc_energy`` is 1 if each example of the foreign set has a higher score than each of the known set, and 0.5 if
     the score does not separate the sets. It is in the history like any metric, so ``monitor="noise/auroc_energy"``
-    works. The scores themselves are in ``scores``. Foreign sets are evaluated like any other set, so they need targets,
-    whose values do not matter.
+    works. The scores themselves are in ``scores``. A foreign set may come without targets, as ``InMemory(x,
+    batch_size=64)``, and then has no loss.
 
-    *Runs at:* the start of ``train`` and of ``eval``, and the end of ``eval_step_batch`` and of ``eval_step_epoch``.
+    The energy is that of logits: a model that ends in LogSoftmax has one of 0 for all examples, and is refused.
+    ``score="max_softmax"`` is right for it.
 
-    *Asks for:* ``prediction``, ``true_batch_size``, ``datasource_name`` and ``eval_result``.
+    *Runs at:* the start of ``train`` and of ``eval``; the start and the end of ``eval_loss_forward``; and the end of
+    ``eval_step_batch`` and of ``eval_step_epoch``.
+
+    *Asks for:* ``prediction``, ``true_batch_size``, ``datasource_name`` and ``eval_result``; ``targets`` if there are
+    any.
 
     *Leaves behind:* ``auroc_energy`` or ``auroc_max_softmax`` in ``eval_result`` of each foreign set.
 
@@ -57,8 +66,8 @@ class OutOfDistribution(Extension):
 
     Raises:
         InputError: ``score`` is neither, or ``temperature`` is not above 0; as a training call begins, ``eval_data``
-            lacks a set; in an evaluation, the prediction is not a tensor with a column for each class, or a foreign set
-            comes before the known one.
+            lacks a set; in an evaluation, the prediction is not a tensor with a column for each class, a foreign set
+            comes before the known one, or each energy of a set is 0.
     """
 
     def __init__(
@@ -85,6 +94,18 @@ class OutOfDistribution(Extension):
     def pre_eval(self) -> None:
         self._scores = {}
 
+    def pre_eval_loss_forward(self, datasource_name: str, targets: Any = WITHOUT) -> None:
+        if targets is WITHOUT and datasource_name in self.outside:
+            raise SkipStage
+
+    @always
+    def post_eval_loss_forward(self, datasource_name: str, exc_value: BaseException | None = None) -> None:
+        # Raised by torch for a label that is not a class of the outputs.
+        if isinstance(exc_value, IndexError) and datasource_name in self.outside:
+            exc_value.add_note(
+                f"leave out the targets of the foreign set {datasource_name!r}: it needs none, nor a loss"
+            )
+
     def post_eval_step_batch(self, prediction: Any, datasource_name: str, true_batch_size: int | Tensor = 1) -> None:
         if datasource_name in (self.inside, *self.outside) and not is_stand_in(true_batch_size):
             if not (isinstance(prediction, Tensor) and prediction.dim() == 2 and prediction.shape[1] > 1):
@@ -104,6 +125,8 @@ class OutOfDistribution(Extension):
         if ranks.place is not ALONE and datasource_name in (self.inside, *self.outside):
             of_all = in_row_order(ranks.gather([on_host(one) for one in scores.get(datasource_name, [])]))
             scores.update({datasource_name: of_all} if of_all else {})
+        if self.score == "energy" and datasource_name in scores:
+            self._refuse_no_energy(datasource_name)
         if datasource_name not in self.outside or datasource_name not in scores:
             return dict(eval_result)
         # Sets are evaluated in the order of eval_data, and a foreign set needs the scores of the known one.
@@ -115,3 +138,9 @@ class OutOfDistribution(Extension):
             raise InputError(what, name="inside", asked_by="OutOfDistribution", cure=cure)
         found = auroc(torch.cat(scores[self.inside]), torch.cat(scores[datasource_name]))
         return {**eval_result, f"auroc_{self.score}": found}
+
+    def _refuse_no_energy(self, name: str) -> None:
+        if torch.cat(self._scores[name]).abs().max() < NO_ENERGY:
+            what = f"OutOfDistribution needs logits, but each energy of {name!r} is 0, as of a model with LogSoftmax"
+            cure = 'give OutOfDistribution(score="max_softmax"), or let the model return logits'
+            raise InputError(what, name="score", asked_by="OutOfDistribution", cure=cure)

@@ -10,7 +10,7 @@ from torch import Tensor
 from train_manager.data.shares import is_stand_in
 from train_manager.loop.evaluation_watcher import EvaluationWatcher
 from train_manager.loop.ranks import fold, ranks_of
-from train_manager.metrics.confusion import ConfusionCounts, TensorsByName, classify
+from train_manager.metrics.confusion import ConfusionCounts, TensorsByName
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.confusion_svg import confusion_svg
 
@@ -30,9 +30,9 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
     [[16, 2], [0, 14]]
 
     A row is a true class, a column the class that the model has said: the class with the largest number in
-    ``prediction``, or, if ``prediction`` has a single number (a logit), class 1 if the number is above 0. Examples
-    whose target is not a class, as -100, are left out. ``confusion`` as the last line of a cell of a notebook shows the
-    last matrix of each evaluation set.
+    ``prediction``, or, if ``prediction`` has a single number, class 1 if the number is above 0, or above 0.5 if
+    ``loss`` is ``nn.BCELoss`` or ``binary_cross_entropy``. Examples whose target is not a class, as -100, are left out.
+    ``confusion`` as the last line of a cell of a notebook shows the last matrix of each evaluation set.
 
     *Runs at:* the start and the end of ``eval_step_epoch``, and the end of ``eval_step_batch``.
 
@@ -48,7 +48,8 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
 
     Raises:
         InputError: ``names`` is not a list; in an evaluation, prediction and targets are not of the shapes of a
-            classification, or there are names, but not one for each class.
+            classification, or there are names, but not one for each class; or the targets of the first batch of a set
+            are several labels for each example, or numbers of a regression.
     """
 
     def __init__(self, names: Sequence[str] = ()) -> None:
@@ -68,9 +69,10 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
         if is_stand_in(true_batch_size):
             return
         # Counts stay on the device: nothing waits for it until somebody reads `matrices`.
-        found = classify(prediction, targets, "ConfusionMatrix")
+        counts = self._open.of(train_manager)
+        found = counts.reader.read(prediction, targets, getattr(train_manager, "loss", None))
         self.require_a_name_for_each(found.classes)
-        self._open.of(train_manager).append(found)
+        counts.append(found)
 
     def post_eval_step_epoch(
         self,
@@ -80,6 +82,7 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
     ) -> None:
         found = self._open.of(train_manager)
         fold(ranks_of(train_manager), {"counts": found})
+        found.reader.tell(train_manager)
         counts = found.matrix()
         if counts is None:  # all batches of the set were skipped
             return

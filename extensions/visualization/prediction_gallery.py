@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from train_manager.loop.evaluation_watcher import EvaluationWatcher
-from train_manager.metrics.confusion import classify
 from train_manager.metrics.gallery import ExamplesByName, Gallery, require_one_for_each
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.gallery_svg import caption, gallery_svg, grid_of
@@ -48,8 +47,8 @@ class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
 
     Raises:
         InputError: ``names`` is not a list; a number is not a whole number of at least 1; in an evaluation, the
-            inputs are not a tensor, the prediction and targets do not have the shapes of a classification, or there are
-            names, but not one for each class.
+            inputs are not a tensor, the prediction and targets are not those of a classification, or there are names,
+            but not one for each class.
     """
 
     ranks = 0
@@ -66,11 +65,12 @@ class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
     def post_eval_step_batch(
         self, inputs: Any, prediction: Any, targets: Any, train_manager: TrainManager | None = None
     ) -> None:
-        found = classify(prediction, targets, "PredictionGallery")
+        gallery = self._open.of(train_manager)
+        found = gallery.reader.read(prediction, targets, getattr(train_manager, "loss", None))
         self.require_a_name_for_each(found.classes)
         require_one_for_each(inputs, len(found.said), "PredictionGallery")
         # Only the candidates of the gallery are kept, not the whole set.
-        self._open.of(train_manager).append(inputs, found)
+        gallery.append(inputs, found)
 
     def post_eval_step_epoch(
         self,
@@ -79,7 +79,9 @@ class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
         writer: MetricWriter | None = None,
     ) -> None:
         # This waits for the device, once for each set.
-        examples = self._open.of(train_manager).examples()
+        gallery = self._open.of(train_manager)
+        gallery.reader.tell(train_manager)
+        examples = gallery.examples()
         if not examples:  # all batches of the set were skipped
             return
         self._sets.of(train_manager)[datasource_name] = examples

@@ -65,6 +65,7 @@ class InnerStages(ClosedStages[Model]):
         elif "eval_step_batch" in self._store.open:
             self._eval_model_forward()
             self._eval_loss_forward()
+            # None if a metric is all that is asked for, or a hook has skipped the loss of a set without targets.
             loss = self.fixtures.get("loss")
         else:
             cure = "call it in train_batch(self, ...) or eval_batch(self, ...)"

@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from train_manager.metrics.deferred import DeferredScalars, add_totals, numbers
+from train_manager.metrics.deferred import DeferredScalars, add_totals, numbers, on_host
 
 
 def in_32_bits(value: Any) -> Any:
@@ -98,10 +98,15 @@ class WeightedMean:
     def __init__(self) -> None:
         self._scalars = DeferredScalars()  # values that are not in the sums yet
         self._weights: list[float] = []  # their weights, which may be tensors
-        self._sum = self._weight = 0.0
+        self._sum: Any = 0.0
+        self._weight = 0.0
 
     def append(self, value: Tensor, weight: float) -> None:
-        """Add a value, without reading it on the host."""
+        """Add a value, without reading it on the host; of counts in a tensor of several numbers, the sum is kept."""
+        if value.dim():
+            self._sum = value * weight + (self._sum.to(value) if isinstance(self._sum, Tensor) else 0)
+            self._weight += weight
+            return
         is_full = self._scalars.append(value)
         self._weights.append(weight)
         if is_full:
@@ -113,7 +118,7 @@ class WeightedMean:
 
     def state_dict(self) -> dict[str, float]:
         """Return the sums so far; this reads the values that are not in them yet."""
-        return dict(zip(("sum", "weight"), self.totals(), strict=True))
+        return dict(zip(("sum", "weight"), map(on_host, self.totals()), strict=True))
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         """Restore what ``state_dict`` returned."""

@@ -213,5 +213,5 @@ def add_totals(to: dict[str, Totals], more: Mapping[str, Totals]) -> None:
     {'critic': (1.5, 4.0)}
     """
     for name, (total, weight) in more.items():
-        before, weight_before = to.get(name, (0.0, 0.0))
+        before, weight_before = to.get(name, (0, 0))  # not 0.0, with which counts in a tensor would lose digits
         to[name] = before + total, weight_before + weight

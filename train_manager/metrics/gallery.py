@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from train_manager.metrics.confusion import Classified
+from train_manager.metrics.confusion import Classified, ClassReader
 from train_manager.telling.errors import InputError
 
 
@@ -46,6 +46,7 @@ class Gallery:
     """
 
     def __init__(self, mistakes: int, others: int) -> None:
+        self.reader = ClassReader("PredictionGallery")
         self._mistakes, self._others = Largest(mistakes), Largest(others)
         self._count = 0  # examples so far, for their places
         self._random: torch.Generator | None = None  # a generator apart, so that the training draws the same

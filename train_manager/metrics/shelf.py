@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from inspect import Parameter
 from typing import Any, Final, final
 
 import torch
 from torch import Tensor
 
 from train_manager.data.shares import in_row_order
-from train_manager.metrics.confusion import ConfusionCounts, classify
-from train_manager.metrics.deferred import numbers, on_host
+from train_manager.metrics.confusion import (
+    Classified,
+    ClassReader,
+    add_counts,
+    confusion_of,
+    matrix_in,
+    sum_counts,
+)
+from train_manager.metrics.deferred import on_host
 from train_manager.metrics.loss_terms import LOSSES, LossTerms
-from train_manager.metrics.metric import add_shapes
+from train_manager.metrics.metric import add_shapes, positional_pair
 from train_manager.telling.errors import InputError, did_you_mean, near
 
 
@@ -35,84 +44,110 @@ def from_shelf(name: str) -> Any:
     raise InputError(f"Metrics knows no metric by the name {name!r}", name=name, cure=cure)
 
 
-@final
-class Accuracy:
-    """The share of the examples, or of their tokens or pixels, whose class is right; targets below 0 do not count."""
-
-    def __init__(self) -> None:
-        self._right: Tensor | int = 0  # a tensor on the device of the first batch, from then on
-        self._counted: Tensor | int = 0
-
-    def __repr__(self) -> str:
-        return "accuracy"
-
-    def update(self, prediction: Any, targets: Any) -> None:
-        """Count a batch, on its device."""
-        # Examples that do not count have the class -1, which no prediction says.
-        found = classify(prediction, targets, "Metrics('accuracy')")
-        self._right = self._right + (found.said == found.true).sum()
-        self._counted = self._counted + (found.true >= 0).sum()
-
-    def compute(self) -> Tensor:
-        """Return the share; nan if no target counts."""
-        return torch.as_tensor(self._right) / torch.as_tensor(self._counted)
-
-    def totals(self) -> list[int]:
-        """Return the counts."""
-        return numbers([self._right, self._counted])
-
-    def join(self, totals: Sequence[Sequence[int]]) -> None:
-        """Take the counts of all processes."""
-        self._right, self._counted = map(sum, zip(*totals, strict=True))
-
-    def reset(self) -> None:
-        """Forget all batches."""
-        self._right = self._counted = 0
+def count_right(found: Classified) -> Tensor:
+    """Return how many classes are right, and how many examples count."""
+    # Examples that do not count have the class -1, which no prediction says.
+    return torch.stack([(found.said == found.true).sum(), (found.true >= 0).sum()])
 
 
-@final
-class F1:
-    """The F1 score over all examples, macro: the mean over the classes that were met; of two classes, that of class 1.
+def share_right(counts: Tensor) -> Tensor:
+    """Return the share of the examples, or of their tokens or pixels, whose class is right; nan if none counts."""
+    return counts[0] / counts[1]
+
+
+def f1_of(counts: Tensor) -> Tensor:
+    """Return the F1 score, macro: the mean over the classes that were met; of two classes, that of class 1.
 
     The score of a class is 2 TP / (2 TP + FP + FN), where TP counts its examples that were found, FP other examples
     that were taken for it, and FN its examples that were missed (van Rijsbergen, Information Retrieval, 1979). A class
-    is met if it is the true or the predicted class of an example.
+    is met if it is the true or the predicted class of an example. It is nan if no example counts.
+
+    Args:
+        counts: what ``confusion_of`` returns.
+    """
+    matrix = matrix_in(counts)
+    met = matrix.sum(0) + matrix.sum(1)  # 2 TP + FP + FN
+    scores = 2 * matrix.diagonal() / met  # nan for a class that was not met
+    # Of two classes, 1 is the positive one, as in scikit-learn; of more, the macro average.
+    return scores[1] if len(scores) == 2 else scores.nanmean()
+
+
+KINDS: Final[Mapping[str, tuple[Callable[[Classified], Tensor], Callable[[Tensor], Tensor]]]] = {
+    "accuracy": (count_right, share_right),
+    "f1": (confusion_of, f1_of),
+}
+"""Of each metric of classes: what it counts in a batch, and its score of the counts."""
+
+
+@final
+class ClassMetric:
+    """A metric of classes: counts that add up over batches, epochs and processes, and their score.
+
+    Args:
+        kind: "accuracy" or "f1".
+        name: the name of the metric; None if it is the kind.
+
+    Attributes:
+        counts: those of all batches since ``reset``.
+        of_last: those of the last batch of ``of_batch``.
     """
 
-    def __init__(self) -> None:
-        self._counts = ConfusionCounts()
+    def __init__(self, kind: str, name: str | None = None) -> None:
+        self.kind, self.name = kind, name or kind
+        self.original = self
+        # The loss says what a single number for each example means.
+        self.parameters = [*positional_pair(), Parameter("train_manager", Parameter.KEYWORD_ONLY, default=None)]
+        self.of_last: Tensor | None = None
+        self.reset()
 
     def __repr__(self) -> str:
-        return "f1"
+        return self.kind
 
-    def update(self, prediction: Any, targets: Any) -> None:
+    def named(self, name: str) -> ClassMetric:
+        """Return a new metric of the same kind."""
+        return ClassMetric(self.kind, name)
+
+    def score(self, counts: Tensor) -> Tensor:
+        """Return the score of counts."""
+        return KINDS[self.kind][1](counts)
+
+    def of_batch(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
+        loss = getattr(values.get("train_manager"), "loss", None)
+        found = self.reader.read(values["prediction"], values["targets"], loss, in_training=True)
+        self.of_last = KINDS[self.kind][0](found)
+        return {self.name: self.score(self.of_last)}
+
+    def append(self, values: Mapping[str, Any], weight: float) -> None:
+        self.update(values["prediction"], values["targets"], getattr(values.get("train_manager"), "loss", None))
+
+    def update(self, prediction: Any, targets: Any, loss: Any = None) -> None:
         """Count a batch, on its device."""
-        self._counts.append(classify(prediction, targets, "Metrics('f1')"))
+        self.counts = add_counts(self.counts, KINDS[self.kind][0](self.reader.read(prediction, targets, loss)))
 
     def compute(self) -> Tensor:
-        """Return the score; nan if no example counts."""
-        matrix = self._counts.matrix()
-        if matrix is None:
-            return torch.tensor(torch.nan)
-        met = matrix.sum(0) + matrix.sum(1)  # 2 TP + FP + FN
-        scores = 2 * matrix.diagonal() / met  # nan for a class that was not met
-        # Of two classes, 1 is the positive one, as in scikit-learn; of more, the macro average.
-        return scores[1] if len(scores) == 2 else scores.nanmean()
+        """Return the score of all batches; nan if no target counts."""
+        return torch.tensor(torch.nan) if self.counts is None else self.score(self.counts)
 
-    def totals(self) -> Any:
-        """Return the counts."""
-        return self._counts.totals()
+    def totals(self) -> tuple[Any, Tensor | None]:
+        return self.reader.totals(), on_host(self.counts)
 
-    def join(self, totals: Sequence[Any]) -> None:
-        """Take the counts of all processes."""
-        self._counts.join(totals)
+    def join(self, totals: Sequence[tuple[Any, Tensor | None]]) -> None:
+        readers, counts = zip(*totals, strict=True)
+        self.reader.join(readers)
+        self.counts = sum_counts(counts)
+
+    def result(self) -> dict[str, float]:
+        return {self.name: self.compute().item()}
 
     def reset(self) -> None:
-        """Forget all batches."""
-        self._counts = ConfusionCounts()
+        """Forget all batches, as a set begins."""
+        self.reader, self.counts = ClassReader(f"Metrics({self.kind!r})"), None
 
 
-SHELF: Final[dict[str, Callable[[], Any]]] = {"accuracy": Accuracy, "f1": F1, LOSSES: LossTerms}
+SHELF: Final[dict[str, Callable[[], Any]]] = {
+    **{kind: partial(ClassMetric, kind) for kind in KINDS},
+    LOSSES: LossTerms,
+}
 SYNONYMS: Final = {"acc": "accuracy", "f1_score": "f1", "f1_macro": "f1", "macro_f1": "f1"}
 
 
