@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from train_manager import Extension, InMemory, SeededDataLoader, TrainManager
-from train_manager.extensions import EMA, SAM, Accumulate, ClipGradients, Distributed
+from train_manager.extensions import EMA, SAM, Accumulate, ClipGradients, Distributed, Metrics
 from train_manager.model.sharding import as_whole
 
 Recipe = Callable[..., TrainManager]
@@ -103,6 +103,7 @@ RECIPES: dict[str, Recipe] = {
     "63 examples": lambda *added, **options: manager(*added, n=63, **options),
     "clipping": lambda *added, **options: manager(ClipGradients(0.1), *added, **options),
     "EMA": lambda *added, **options: manager(EMA(0.9), *added, **options),
+    "Metrics": lambda *added, **options: manager(Metrics("accuracy", "f1"), *added, **options),
     "SAM": lambda *added, **options: manager(SAM(), *added, **options),
     "Accumulate": lambda *added, **options: manager(Accumulate(3), *added, **options),
     "own train_batch": lambda *added, **options: manager(*added, of=OwnBatch, **options),

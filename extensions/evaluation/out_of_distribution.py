@@ -102,9 +102,7 @@ class OutOfDistribution(Extension):
     def post_eval_loss_forward(self, datasource_name: str, exc_value: BaseException | None = None) -> None:
         # Raised by torch for a label that is not a class of the outputs.
         if isinstance(exc_value, IndexError) and datasource_name in self.outside:
-            exc_value.add_note(
-                f"leave out the targets of the foreign set {datasource_name!r}: it needs none, nor a loss"
-            )
+            exc_value.add_note(f"leave out the targets of the foreign set {datasource_name!r}: it needs no loss")
 
     def post_eval_step_batch(self, prediction: Any, datasource_name: str, true_batch_size: int | Tensor = 1) -> None:
         if datasource_name in (self.inside, *self.outside) and not is_stand_in(true_batch_size):

@@ -78,7 +78,7 @@ def count_listed(unpacked: Unpacked, spreads: Callable[[Any], bool]) -> int | No
     """
     inputs, targets = unpacked["inputs"], unpacked.get("targets")
     # Not isinstance: a named tuple, such as a PackedSequence, is one thing.
-    if type(inputs) not in (list, tuple) or type(targets) not in (list, tuple) or len(inputs) != len(targets):
+    if targets is None or {type(inputs), type(targets)} - {list, tuple} or len(inputs) != len(targets):
         return None
     rows = {tensor.shape[:1] for tensor in tensors_in((inputs, targets))}
     is_of_one = any(not isinstance(target, (Tensor, list, tuple)) for target in targets)

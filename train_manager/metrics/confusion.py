@@ -114,12 +114,9 @@ def _refuse_targets(found: Classified, prediction: Tensor, targets: Tensor, aske
     # -1 is class 0 for losses of a margin, as soft_margin_loss.
     is_number = ((targets < 0) | (targets > 1)) & (targets != -1)
     if is_number.any():
-        what = (
-            f"{asked_by} needs classes, but the targets are numbers of a regression: one is {targets[is_number][0]:g}"
-        )
-        cure = (
-            f"leave {asked_by} out; an error: Metrics(error=lambda prediction, targets: (prediction - targets).abs())"
-        )
+        shown = f"{targets[is_number][0].item():g}"
+        what = f"{asked_by} needs classes, but the targets are numbers of a regression: one is {shown}"
+        cure = "take the error in its place: Metrics(error=lambda prediction, targets: (prediction - targets).abs())"
         raise InputError(what, name="targets", asked_by=asked_by, cure=cure)
 
 

@@ -97,7 +97,8 @@ class ClassMetric:
         self.original = self
         # The loss says what a single number for each example means.
         self.parameters = [*positional_pair(), Parameter("train_manager", Parameter.KEYWORD_ONLY, default=None)]
-        self.of_last: Tensor | None = None
+        self.counts: Tensor | None = None
+        self.of_last = torch.zeros(0)
         self.reset()
 
     def __repr__(self) -> str:
@@ -141,7 +142,8 @@ class ClassMetric:
 
     def reset(self) -> None:
         """Forget all batches, as a set begins."""
-        self.reader, self.counts = ClassReader(f"Metrics({self.kind!r})"), None
+        self.reader = ClassReader(f"Metrics({self.kind!r})")
+        self.counts = None
 
 
 SHELF: Final[dict[str, Callable[[], Any]]] = {

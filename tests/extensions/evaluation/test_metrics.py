@@ -13,6 +13,7 @@ from tests.adding import mean_of_parts
 from tests.fork_server import ForkServer
 from tests.host_reads import HostReads
 from tests.programs import code
+from tests.resuming import assert_resumes
 from train_manager import Extension, InputError, OrderError, SkipBatch, TrainManager, modifies
 from train_manager.extensions import Metrics
 from train_manager.metrics import whole
@@ -359,6 +360,31 @@ def test_metrics_are_measured_on_the_device_without_a_read() -> None:
             metric.compute()
 
     assert reads.count == 0
+
+
+def test_the_f1_of_an_epoch_of_two_calls_is_that_of_its_counts() -> None:
+    found = []
+    for calls in ((3,), (2, 1)):
+        tm = tiny_manager(Metrics("accuracy", "f1"))
+        for steps in calls:
+            tm.train_steps(steps)
+        found.append([tm.history.epochs[-1][name] for name in ("accuracy", "f1")])
+
+    assert found[0] == found[1]
+
+
+def test_the_counts_of_an_epoch_resume_to_the_bit() -> None:
+    assert_resumes(lambda: tiny_manager(Metrics("accuracy", "f1"), epochs=2), lambda tm: tm.train(), [1, 2, 4])
+
+
+def test_the_moving_average_of_f1_is_over_the_scores_of_batches() -> None:
+    seen, batches = Seen(), list[float]()
+    look = Extension.of(
+        post_train_step_batch=lambda prediction, targets: batches.append(f1_score(targets, prediction.argmax(1)))
+    )
+    tiny_manager(Metrics("f1"), seen, look).train()
+
+    assert [found["f1"] for found in seen.metrics] == pytest.approx([sum(batches[:n]) / n for n in (1, 2, 3)])
 
 
 def test_a_metric_that_is_not_on_the_shelf_is_refused_with_the_names_of_those_that_are() -> None:

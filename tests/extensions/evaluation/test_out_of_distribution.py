@@ -99,3 +99,64 @@ def test_a_set_that_there_is_not_is_refused_before_the_first_step(outside: str, 
 def test_another_score_is_refused() -> None:
     with pytest.raises(InputError, match=r"^score must be 'energy' or 'max_softmax', but is 'entropy'$"):
         OutOfDistribution("noise", score="entropy")
+
+
+# ---- what a foreign set may lack, and what a score needs -----------------------------------------------------------
+
+
+def test_a_foreign_set_may_come_without_targets_and_then_has_no_loss() -> None:
+    inputs = torch.full((6, 2), 9.0)
+    tm = manager(OutOfDistribution("noise"))
+    tm.eval_data = {**tm.eval_data, "noise": InMemory(inputs, batch_size=4)}
+    found = tm.train().metrics
+
+    assert list(found["noise"]) == ["auroc_energy"]
+    assert list(found["valid"]) == ["loss"]
+    assert found["noise"] == {"auroc_energy": trained_with_targets()["noise"]["auroc_energy"]}
+
+
+def trained_with_targets() -> Any:
+    return manager(OutOfDistribution("noise")).train().metrics
+
+
+def test_a_known_set_without_targets_is_refused_as_without_the_extension() -> None:
+    tm = manager(OutOfDistribution("noise"), valid=InMemory(torch.zeros(6, 2), batch_size=4), noise=NOISE)
+
+    with pytest.raises(InputError, match=r"^the loss needs targets, but a batch \(Tensor\) has none"):
+        tm.eval()
+
+
+def test_targets_of_a_foreign_set_that_are_no_classes_get_the_cure() -> None:
+    tm = manager(OutOfDistribution("noise"))
+    tm.eval_data = {**tm.eval_data, "noise": InMemory(torch.zeros(6, 2), torch.full((6,), 7), batch_size=4)}
+
+    with pytest.raises(IndexError, match="Target 7 is out of bounds") as caught:
+        tm.eval()
+    assert "leave out the targets of the foreign set 'noise': it needs no loss" in caught.value.__notes__
+
+
+def log_softmax(**options: Any) -> TrainManager:
+    tm = tiny_manager(OutOfDistribution("noise", **options), model=nn.Sequential(nn.Linear(2, 2), nn.LogSoftmax(1)))
+    tm.eval_data = {**tm.eval_data, "noise": NOISE}
+    return tm
+
+
+def test_energies_that_are_all_0_are_refused_after_the_set() -> None:
+    with pytest.raises(InputError) as caught:
+        log_softmax().eval()
+
+    assert str(caught.value) == (
+        "OutOfDistribution needs logits, but each energy of 'valid' is 0, as of a model with LogSoftmax\n"
+        '  give OutOfDistribution(score="max_softmax"), or let the model return logits'
+    )
+
+
+def test_max_softmax_is_right_for_logarithms_of_probabilities() -> None:
+    tm = log_softmax(score="max_softmax")
+    found = tm.eval()["noise"]["auroc_max_softmax"]
+
+    logits = tm.model[0]
+    with torch.no_grad():
+        inside = torch.cat([max_softmax(logits(inputs)) for inputs, _ in tm.eval_data["valid"]])
+        outside = torch.cat([max_softmax(logits(inputs)) for inputs, _ in NOISE])
+    assert found == pytest.approx(auroc(inside, outside))
