@@ -57,10 +57,10 @@ class HardExamples(Drawing):
 
     ``print(tm["hard_examples"])`` has a table of them, and so has the extension as the last line of a cell of a
     notebook. A mean that stays large is a sign of a wrong label or of an example unlike all others; a large
-    variability, of an example that is learned late. For targets that are numbers of classes, ``forgotten`` counts how
-    often an example was classified wrongly after it had been classified rightly (Toneva et al. 2019, "An Empirical
-    Study of Example Forgetting during Deep Neural Network Learning", https://arxiv.org/abs/1812.05159); some are never
-    learned.
+    variability, of an example that is learned late. For targets that are numbers of classes, or the 0 and 1 of
+    ``nn.BCELoss`` and ``nn.BCEWithLogitsLoss``, ``forgotten`` counts how often an example was classified wrongly after
+    it had been classified rightly (Toneva et al. 2019, "An Empirical Study of Example Forgetting during Deep Neural
+    Network Learning", https://arxiv.org/abs/1812.05159); some are never learned.
 
     The losses are those of the training itself, with the weights of each step, so they contain the effects of dropout
     and of ``Mixup``. One more call of the loss in each step computes them, with ``reduction="none"``; a loss that does

@@ -15,7 +15,7 @@ from train_manager.core.signature import with_parameters
 from train_manager.data.shares import ALONE, is_stand_in
 from train_manager.loop.books import Book
 from train_manager.loop.ranks import fold, ranks_of, sum_totals
-from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMeans, add_means, mean_of
+from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMeans, add_means, as_float, mean_of
 from train_manager.metrics.history_rows import refuse_names_of_places
 from train_manager.metrics.loss_terms import LossTerms
 from train_manager.metrics.metric import Metric, ObjectMetric, metric_of
@@ -185,9 +185,7 @@ class Metrics(Extension):
     def _value_of(self, name: str, total: Any, weight: Any) -> float:
         metric = self._train.get(name)
         if isinstance(metric, ClassMetric) and isinstance(total, Tensor):
-            return metric.score(
-                total
-            ).item()  # of the counts of the whole epoch: an F1 score is not a mean over batches
+            return metric.score(as_float(total)).item()  # not a mean of the scores of batches, which an F1 score is not
         return mean_of(total, weight)  # type: ignore[no-any-return]
 
     def pre_eval_step_epoch(self) -> None:

@@ -36,6 +36,13 @@ def test_each_pixel_of_a_segmentation_counts() -> None:
     assert said_and_true(prediction, torch.tensor([[[1, 1], [1, 0]]])) == ([1, 1, 0, 0], [1, 1, 1, 0])
 
 
+def test_each_pixel_may_have_a_single_number() -> None:
+    prediction = torch.tensor([[[[-1.0, 2.0], [3.0, -4.0]]]])
+
+    for targets in (torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]), torch.tensor([[[[0.0, 1.0], [0.0, 0.0]]]])):
+        assert said_and_true(prediction, targets) == ([0, 1, 1, 0], [0, 1, 0, 0])
+
+
 def test_targets_that_are_no_class_are_left_out_of_the_counts() -> None:
     counts = ConfusionCounts()
     counts.append(classify(torch.eye(2)[[0, 1, 1]], torch.tensor([0, -100, 7]), "ConfusionMatrix"))

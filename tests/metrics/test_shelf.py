@@ -56,7 +56,10 @@ def flat_bce(prediction: Tensor, targets: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(prediction.squeeze(1), targets.float())
 
 
-ONE_HOT = lambda inputs: F.one_hot(quarter(inputs), 4).float()  # noqa: E731
+def one_hot(inputs: Tensor) -> Tensor:
+    return F.one_hot(quarter(inputs), 4).float()
+
+
 KINDS = {
     "a logit": Kind(1, nn.Identity(), nn.BCEWithLogitsLoss(), column, lambda p: p > 0),
     "a logit of integer targets": Kind(1, nn.Identity(), flat_bce, half, lambda p: p > 0),
@@ -76,7 +79,7 @@ KINDS = {
         4, nn.LogSoftmax(1), nn.NLLLoss(), quarter, lambda p: p.argmax(1), true=quarter
     ),
     "targets that are probabilities": Kind(
-        4, nn.Identity(), F.cross_entropy, ONE_HOT, lambda p: p.argmax(1), true=quarter
+        4, nn.Identity(), F.cross_entropy, one_hot, lambda p: p.argmax(1), true=quarter
     ),
 }
 
@@ -279,7 +282,8 @@ def test_integer_targets_of_minus_100_in_one_column_do_not_count() -> None:
     prediction, targets = torch.tensor([[2.0], [2.0], [-2.0], [-2.0]]), torch.tensor([1, -100, -100, 1])
     found = tm.eval([(prediction, targets)])["eval"]
 
-    assert (found["accuracy"], found["f1"]) == (0.5, pytest.approx(2 / 3))
+    assert found["accuracy"] == 0.5
+    assert found["f1"] == pytest.approx(2 / 3)
     assert confusion.matrices["eval"] == [[0, 0], [1, 1]]
 
 
@@ -294,7 +298,7 @@ def test_float_targets_that_are_pixels_of_classes_are_not_labels() -> None:
 
 def test_targets_are_looked_at_in_the_first_batch_of_a_set_only() -> None:
     tm = manager(KINDS["targets that are probabilities"], Metrics("accuracy"), ConfusionMatrix())
-    batch = points(16, 1), ONE_HOT(points(16, 1))
+    batch = points(16, 1), one_hot(points(16, 1))
     counts = []
     for batches in ([batch], [batch] * 5):
         with HostReads() as reads:

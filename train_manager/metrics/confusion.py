@@ -67,10 +67,11 @@ def classify(prediction: Any, targets: Any, asked_by: str, boundary: float = LOG
     if not (isinstance(prediction, Tensor) and isinstance(targets, Tensor)):
         raise _unlike(prediction, targets, asked_by)
     scores, true, numbers = prediction.detach().float(), targets.detach(), None
-    # A single number for each example may come with a dimension of its own, or without.
-    if scores.dim() == true.dim() + 1 and scores.shape[1] == 1:
+    # A single number for each example, or pixel, may come with a dimension of its own, or without.
+    is_single = scores.dim() == 1 or scores.shape[1:2] == (1,)
+    if is_single and scores.dim() == true.dim() + 1:
         scores = scores.squeeze(1)
-    if scores.shape == true.shape and (scores.dim() == 1 or scores.shape[1] == 1):
+    if is_single and scores.shape == true.shape:
         numbers = scores
         of_class_0 = 1 - scores if boundary == PROBABILITIES else torch.zeros_like(scores)
         scores = torch.stack([of_class_0, scores], 1)
