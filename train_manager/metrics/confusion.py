@@ -21,7 +21,7 @@ PROBABILITIES: Final = 0.5
 LOGITS: Final = 0.0
 """The number above which a single number for an example says class 1."""
 
-ENOUGH: Final = 20  # so many numbers of a set must look like probabilities, by chance is then unlikely
+ENOUGH: Final = 20  # numbers of a set: fewer lie between 0 and 1 by chance
 
 
 class Classified(NamedTuple):
@@ -69,7 +69,7 @@ def classify(prediction: Any, targets: Any, asked_by: str, boundary: float = LOG
     scores, true, numbers = prediction.detach().float(), targets.detach(), None
     # A single number for each example, or pixel, may come with a dimension of its own, or without.
     is_single = scores.dim() == 1 or scores.shape[1:2] == (1,)
-    if is_single and scores.dim() == true.dim() + 1:
+    if is_single and 1 < scores.dim() == true.dim() + 1:
         scores = scores.squeeze(1)
     if is_single and scores.shape == true.shape:
         numbers = scores
