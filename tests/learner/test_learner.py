@@ -361,3 +361,45 @@ def test_an_extension_of_the_options_replaces_the_one_of_its_name(tmp_path: Path
     checkpoints: Any = learner.tm["checkpoints"]
 
     assert checkpoints.keep == 7
+
+
+STOPPING = {"use": "EarlyStopping", "monitor": "test/loss", "patience": 1, "min_delta": 9.0}
+
+
+@pytest.mark.filterwarnings("ignore:this run was stopped")
+@pytest.mark.parametrize(
+    ("eval_at", "steps"), [("epoch", 6), (["start", "epoch"], 6), ({"use": "every", "n": 2}, 4)], ids=str
+)
+def test_a_learner_that_evaluates_while_it_trains_stops_early(eval_at: Any, steps: int) -> None:
+    learner = learner_of(given={"eval_at": eval_at, "extension": {"stopping": STOPPING}})
+    for _ in range(4):
+        learner.train_epoch()
+    learner.close()
+
+    assert learner.tm.step_num == steps
+    assert str(learner.tm.stop_reason).startswith("EarlyStopping: 'test/loss' was no better than")
+
+
+def test_a_learner_evaluates_nothing_while_it_trains_by_default() -> None:
+    learner = learner_of(given={})
+    learner.train_epoch()
+    learner.close()
+
+    assert learner.tm.history.evaluations == []
+
+
+def test_early_stopping_rests_in_the_phases_of_a_learner_which_evaluate_nothing() -> None:
+    given = options(eval_at="epoch", extension={"stopping": STOPPING | {"patience": 9}})
+    learner = learner_of(given=given)
+    learner.ss_learn()
+    learner.train_epoch()
+    learner.close()
+
+    assert learner.tm["stopping"].patience.best == learner.tm.history.evaluations[-1]["loss"]
+
+
+def test_a_learner_with_early_stopping_that_evaluates_nothing_is_told_so() -> None:
+    learner = learner_of(given={"extension": {"stopping": STOPPING}})
+    learner.train_epoch()
+    with pytest.warns(UserWarning, match="EarlyStopping saw no evaluation of 'test/loss'"):
+        learner.close()

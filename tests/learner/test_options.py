@@ -98,6 +98,33 @@ options.toml has a mistake
   options.toml:3  self_supervised must be a list of tables, but is the table {'use': 'SimCLR', 'at': 'trunk', 'epochs': 1, 'optimizer': {'use': 'AdamW', 'lr': 0.001}}
                   write [[self_supervised]], or self_supervised = [{ ... }]""",
     ),
+    "a misspelt point of evaluation": (
+        [("seed = 1", 'seed = 1\neval_at = ["start", "epohc"]')],
+        """\
+options.toml has a mistake
+  options.toml:2  eval_at[1] is 'epohc', which is not known
+                  did you mean 'epoch'? known: start, epoch, end""",
+    ),
+    "a misspelt schedule of evaluations": (
+        [("seed = 1", 'seed = 1\neval_at = { use = "evry", n = 2 }')],
+        """\
+options.toml has a mistake
+  options.toml:2  eval_at.use is the text 'evry', which is not known
+                  did you mean 'every'? known: at_most, every, exponentially, periodically
+                  for one of your own, write @recorded above it and import its module first""",
+    ),
+    "a schedule that refuses its number": (
+        [("seed = 1", 'seed = 1\neval_at = { use = "every", n = 0 }')],
+        """\
+options.toml has a mistake
+  options.toml:2  eval_at is every, which refuses its arguments: HookError: every's n must be a whole number of at least 1, but is 0""",
+    ),
+    "a number of evaluations": (
+        [("seed = 1", "seed = 1\neval_at = 5")],
+        """\
+options.toml has a mistake
+  options.toml:2  eval_at must be a word, a table or a list of these, but is the number 5""",
+    ),
     "an extension with the name of another": (
         [("[extension.average]", "[extension.freeze]")],
         """\

@@ -46,6 +46,7 @@ TEXT: Final = Form("a text that is not empty", lambda value: isinstance(value, s
 NAMES: Final = Form("a name or a list of names", _are_names)
 TABLE: Final = Form("a table", lambda value: isinstance(value, Mapping))
 TABLES: Final = Form("a list of tables", _are_tables)
+POINTS: Final = Form("a word, a table or a list of these", lambda value: isinstance(value, str | Mapping | list))
 COUNT: Final = Form("a whole number from 1 on", lambda value: _is_whole(value) and value >= 1)
 WHOLE: Final = Form("a whole number from 0 on", lambda value: _is_whole(value) and 0 <= value < 2**63)
 NUMBER: Final = Form("a finite number", _is_number)

@@ -18,7 +18,7 @@ from torch.optim import AdamW, Optimizer
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
 from train_manager.data.randomness import preserve_random_state
-from train_manager.extensions import EMA, Checkpoints, FreezeModules, default_extensions
+from train_manager.extensions import EMA, Checkpoints, EarlyStopping, FreezeModules, default_extensions
 from train_manager.learner.data import Datasets
 from train_manager.learner.description import Mistakes
 from train_manager.learner.encoder import Encoder
@@ -56,7 +56,7 @@ class Learner(Extensible):
             optimizer=optimizer,
             train_data=data.train_data,
             eval_data=data.eval_data,
-            eval_at=(),
+            eval_at=options.eval_at,
             steps_per_epoch=data.steps_per_epoch,
             seed=options.seed,
             device=options.device,
@@ -131,7 +131,12 @@ class Learner(Extensible):
 
     def _train_phase(self, phase: Phase) -> None:
         task = phase.task.made(Encoder(self.tm.model, phase.at), self._data.augment).to(self.tm.device or "cpu")
-        resting = [name for name in ("freeze", "augment", "curriculum") if name in self.tm.extensions]
+        # EarlyStopping: a phase evaluates nothing.
+        resting = [
+            name
+            for name, one in self.tm.extensions.items()
+            if name in ("freeze", "augment", "curriculum") or isinstance(one, EarlyStopping)
+        ]
         with self.tm.phase(
             f"{phase.task.word} at {phase.at}",
             model=task,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -11,12 +11,27 @@ import torch
 from torch import nn
 
 from train_manager.core.extension import Extension
+from train_manager.core.schedule import Schedule
 from train_manager.learner.description import Description, Mistakes
 from train_manager.learner.exports import require_exports
-from train_manager.learner.keys import COUNT, NAMES, TABLE, TABLES, TEXT, WHOLE, Key, as_names, read_keys, read_tables
+from train_manager.learner.keys import (
+    COUNT,
+    NAMES,
+    POINTS,
+    TABLE,
+    TABLES,
+    TEXT,
+    WHOLE,
+    Key,
+    as_names,
+    read_keys,
+    read_tables,
+)
+from train_manager.learner.places import Place
 from train_manager.learner.tasks import Task
-from train_manager.learner.words import EXTENSION, OPTIMIZER, Entry, Filled, Kind, read_entry
+from train_manager.learner.words import EXTENSION, OPTIMIZER, SCHEDULE, Entry, Filled, Kind, read_entry
 from train_manager.loop.arguments import require_device
+from train_manager.loop.eval_at import WORDS
 from train_manager.telling.errors import InputError
 
 INITIALIZERS: Final[dict[str, Callable[..., Any]]] = {
@@ -37,6 +52,11 @@ KEYS: Final = {
     "train_dir": Key(TEXT, "the folder of checkpoints, metrics and records; a second start resumes there"),
     "device": Key(TEXT, "where the training runs, as `cuda`"),
     "initialize": Key(TEXT, f"how weights are drawn anew: {', '.join(INITIALIZERS)}"),
+    "eval_at": Key(
+        POINTS,
+        "when the training evaluates: `start`, `epoch`, `end`, a schedule as "
+        '`{ use = "every", n = 250 }`, or a list of these; never, if it is left out',
+    ),
     "freeze": Key(NAMES, "modules that only self-supervised phases train"),
     "self_supervised": Key(TABLES, "the phases, one after the other"),
     "deployment": Key(TABLE, "what `deploy_model` writes, checked before the training"),
@@ -71,6 +91,7 @@ class Options:
     train_dir: str | None
     device: str | None
     initialize: str | None
+    eval_at: tuple[str | Schedule, ...]
     freeze: list[str]
     phases: list[Phase]
     extensions: dict[str, Extension]
@@ -89,7 +110,8 @@ def read_options(given: str | Path | Mapping[str, Any], modules: list[str]) -> O
     """
     description, mistakes = Description.read(given, "the options of the learner"), Mistakes()
     found = read_keys(description, (), description.tree, KEYS, mistakes)
-    _check_word(description, "initialize", found.get("initialize"), INITIALIZERS, mistakes)
+    _check_word(description, ("initialize",), found.get("initialize"), INITIALIZERS, mistakes)
+    eval_at = _read_eval_at(description, found.get("eval_at", []), mistakes)
     freeze = as_names(found.get("freeze", []))
     for name in freeze:
         _check_module(description, ("freeze",), name, modules, mistakes)
@@ -111,8 +133,27 @@ def read_options(given: str | Path | Mapping[str, Any], modules: list[str]) -> O
     plain = {name: found.get(name) for name in ("seed", "train_dir", "device", "initialize")}
     found_phases = [phase for phase in phases if phase is not None]
     return Options(
-        **plain, freeze=freeze, phases=found_phases, extensions=extensions, deployment=found.get("deployment")
+        **plain,
+        eval_at=eval_at,
+        freeze=freeze,
+        phases=found_phases,
+        extensions=extensions,
+        deployment=found.get("deployment"),
     )
+
+
+def _read_eval_at(description: Description, given: Any, mistakes: Mistakes) -> tuple[str | Schedule, ...]:
+    """Return what the argument ``eval_at`` of a TrainManager takes: words, and the schedules of tables."""
+    several = isinstance(given, list)
+    points: list[str | Schedule] = []
+    for index, point in enumerate(given if several else [given]):
+        path = ("eval_at", index) if several else ("eval_at",)
+        if isinstance(point, str):
+            _check_word(description, path, point, WORDS, mistakes)
+            points.append(point)
+        elif (entry := read_entry(description, path, point, SCHEDULE, mistakes)) is not None:
+            points.append(entry.tried(mistakes))
+    return tuple(points)
 
 
 def _read_phase(
@@ -146,10 +187,10 @@ def _check_module(
 
 
 def _check_word(
-    description: Description, key: str, word: str | None, words: Mapping[str, Any], mistakes: Mistakes
+    description: Description, path: Place, word: str | None, words: Collection[str], mistakes: Mistakes
 ) -> None:
     if word is not None and word not in words:
-        mistakes.add(description, (key,), f"is {word!r:.60}, which is not known", nearest_of=words, name=word)
+        mistakes.add(description, path, f"is {word!r:.60}, which is not known", nearest_of=words, name=word)
 
 
 def _check_extension_name(description: Description, name: str, mistakes: Mistakes) -> None:

@@ -19,6 +19,7 @@ from train_manager.learner.places import Place
 from train_manager.learner.showing import told
 from train_manager.rebuilding.recorded import signature_of
 from train_manager.rebuilding.registry import is_recorded, named, words
+from train_manager.schedules import at_most, every, exponentially, periodically
 from train_manager.telling.errors import InputError, near
 
 
@@ -29,11 +30,13 @@ class Kind(NamedTuple):
         name: for messages: "a module".
         fits: whether a class or a function is of this kind.
         place: where a file names one.
+        own: functions that only entries of this kind may name, beside what is registered.
     """
 
     name: str
     fits: Callable[[Any], bool]
     place: str = ""
+    own: tuple[Callable[..., Any], ...] = ()
 
 
 # They hold modules, and give nothing by themselves.
@@ -70,6 +73,9 @@ OPTIMIZER: Final = Kind(
     lambda thing: isinstance(thing, type) and issubclass(thing, Optimizer),
     "[self_supervised.optimizer]",
 )
+# Not `when`, which takes a function, and not `once`, which is not called.
+_SCHEDULES: Final = (every, exponentially, at_most, periodically)
+SCHEDULE: Final = Kind("a schedule", lambda thing: thing in _SCHEDULES, "eval_at", _SCHEDULES)
 
 
 class Entry(NamedTuple):
@@ -167,7 +173,7 @@ def find_word(description: Description, path: Place, word: Any, kind: Kind, mist
     if not isinstance(word, str):
         mistakes.add(description, path, f"must be a word in quotes, but is {told(word)}")
         return None
-    found = named(word.rpartition(":")[2])
+    found = named(word.rpartition(":")[2]) | {one.__name__: one for one in kind.own if one.__name__ == word}
     if ":" in word:
         found = {name: thing for name, thing in found.items() if name == word}
     fitting = {name: thing for name, thing in found.items() if kind.fits(thing)}
@@ -202,7 +208,8 @@ def _home_of(things: Iterable[Any]) -> str:
 @cache
 def _known_words(kind: Kind, number: int) -> list[str]:
     """Return the words of a kind; ``number`` is that of all words, since a program may register more."""
-    return sorted(word for word in words() if any(kind.fits(thing) for thing in named(word).values()))
+    fitting = (word for word in words() if any(kind.fits(thing) for thing in named(word).values()))
+    return sorted([*fitting, *(one.__name__ for one in kind.own)])
 
 
 def _words_of(kind: Kind) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.resuming import round_trip
 from train_manager import Extension, InputError, SkipStage, TrainManager, modifies
 from train_manager.extensions import EMA, Checkpoints, EarlyStopping
 from train_manager.testing import tiny_manager
@@ -447,8 +448,8 @@ def weight_of(tm: TrainManager) -> Tensor:
 def test_an_evaluation_by_hand_within_the_first_epoch_counts() -> None:
     stopping = EarlyStopping(patience=9)
     tm = tiny_manager(stopping, Results(4, 3), eval_at=())
-    tm.train_steps(2)
     with tm.run():
+        tm.train_steps(2)
         tm.eval()
         tm.eval()
     assert (stopping.patience.best, stopping.patience.waited) == (3, 0)
@@ -476,3 +477,57 @@ def test_the_result_of_a_resumed_training_is_of_the_weights_that_are_put_back() 
     second.load_state_dict(first.state_dict())
     result = second.train()
     assert (result.metrics, result.evaluated_at) == ({"valid": {"loss": 5}}, 3)
+
+
+SAW_NOTHING = (
+    "EarlyStopping saw no evaluation of 'valid/loss', so it could not stop the training "
+    '(let the training evaluate: eval_at=("start", "epoch"))'
+)
+
+
+@pytest.mark.filterwarnings("ignore:EarlyStopping saw")
+def test_a_training_without_an_evaluation_is_told_as_its_run_closes() -> None:
+    tm = tiny_manager(EarlyStopping(), eval_at=())
+    with tm.run():
+        tm.train()
+        tm.train_steps(1)
+        assert tm.findings == []
+
+    assert [(one.check, one.level, one.in_a_line) for one in tm.findings] == [
+        ("early stopping", "warning", SAW_NOTHING)
+    ]
+
+
+def test_a_standalone_evaluation_is_none_that_early_stopping_sees() -> None:
+    tm = tiny_manager(EarlyStopping(), eval_at=())
+    tm.eval()
+    assert tm.findings == []
+    with pytest.warns(UserWarning, match="EarlyStopping saw no evaluation"):
+        tm.train()
+
+
+def test_a_short_run_after_an_evaluation_is_not_told() -> None:
+    tm = tiny_manager(EarlyStopping())
+    tm.train_steps(1)  # evaluated at its start
+    tm.train_steps(1)
+
+    assert tm.findings == []
+
+
+def test_evaluations_of_a_loop_of_ones_own_count_as_seen() -> None:
+    tm = tiny_manager(EarlyStopping())
+    with tm.run():
+        tm.train_epoch()
+        tm.eval()
+
+    assert tm.findings == []
+
+
+def test_a_part_of_an_epoch_after_a_resume_is_not_told() -> None:
+    tm = tiny_manager(EarlyStopping(), eval_at="epoch")
+    tm.train()
+    again = tiny_manager(EarlyStopping(), eval_at="epoch")
+    again.load_state_dict(round_trip(tm.state_dict()))
+    again.train_steps(1)
+
+    assert (again.step_num, again.findings) == (4, [])
