@@ -384,6 +384,7 @@ def test_the_lines_of_epochs_continue_with_the_best_so_far() -> None:
     assert lines(after=4) == lines(after=None)
 
 
+@pytest.mark.filterwarnings("ignore:a learning rate is below 0")
 def test_the_best_weights_are_put_back_if_the_best_was_before_the_kill() -> None:
     def make() -> TrainManager:
         return manager(EarlyStopping(patience=50, restore_best=True), Rises())
@@ -439,6 +440,7 @@ def test_a_skipped_step_right_after_the_kill_does_not_warm_up() -> None:
     assert_resumes(lambda: gan_manager(WarmUp(steps=9, optimizer="critic"), SkipsAFourth()), TrainManager.train, (3,))
 
 
+@pytest.mark.filterwarnings("ignore:a learning rate is below 0")
 def test_the_best_weights_are_put_back_if_the_resumed_program_only_evaluates() -> None:
     tm = manager(EarlyStopping(restore_best=True, patience=50), Rises())
     state = states_of(tm, TrainManager.train)[9]

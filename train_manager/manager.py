@@ -47,17 +47,19 @@ from train_manager.loop.arguments import (
 from train_manager.loop.batch_losses import BatchLosses
 from train_manager.loop.call import Call
 from train_manager.loop.cures import add_cure
-from train_manager.loop.epoch import EpochEnd, EpochPart
+from train_manager.loop.epoch import EpochEnd, EpochPart, OpenEpoch
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, epoch_length, eval_batches
 from train_manager.loop.history import refuse_metrics_of_places
 from train_manager.loop.inner_stages import InnerStages
 from train_manager.loop.interface import Interface, Model
+from train_manager.loop.last_batch import check_last_batch
 from train_manager.loop.losses import Losses
 from train_manager.loop.modes import preserve_modes
 from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import (
     OptimizerArgument,
+    find_rates_below_zero,
     step_schedulers,
     warn_of_steps_per_batch,
 )
@@ -92,6 +94,7 @@ from train_manager.metrics.averages import WeightedMean, mean_of
 from train_manager.metrics.history_rows import metrics_of
 from train_manager.stages import TOO_LATE
 from train_manager.telling.errors import InputError, StageError
+from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count
 
@@ -685,9 +688,11 @@ class TrainManager(InnerStages[Model]):
 
     @skippable("train")
     def _train(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> None:
-        progress = self._progress
+        progress, resting = self._progress, self._setup.resting_modules()
         with self.mode(training=True), self._collector, self._in_call(entry, epochs, steps, eval_at):
+            progress.call.resting = resting
             with self.staged("train"):
+                self._look_at_last_batch()
                 # Only now: schedules (@every) read `reopens` as the stage opens, and must not count it a second time.
                 progress.reopens.discard("train")
                 if eval_at.start and self.epoch_num == 0 and self.step_num == progress.first_step:
@@ -698,6 +703,11 @@ class TrainManager(InnerStages[Model]):
                     self._evaluate_and_save(evaluates=eval_at.epoch and self.epoch_num > done)
                 self._evaluate_and_save(evaluates=eval_at.end, call_ends=True)
                 self._set_end(self.step_num)  # for post hooks of train, also if a stop has ended it early
+
+    def _look_at_last_batch(self) -> None:
+        found = check_last_batch(self.model, self.train_data, self.ranks.place.number)
+        if found:
+            self.add_finding(*found)
 
     @contextmanager
     def _in_call(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> Iterator[None]:
@@ -789,6 +799,8 @@ class TrainManager(InnerStages[Model]):
         with self.staged("train_step_epoch", {"batches_done": done}) as stage:
             began, first_step = perf_counter(), None if progress.feed.is_unfinished else self.step_num
             progress.reopens.discard("train_step_epoch")
+            if below := find_rates_below_zero(self.optimizers):  # as schedules and pre hooks have left the rates
+                self.add_finding(*below)
             # After the pre hooks, which may have replaced the data.
             progress.begin_epoch(self.train_data, is_last=epochs_after == 0)
             is_complete = self._train_all_batches()
@@ -796,6 +808,7 @@ class TrainManager(InnerStages[Model]):
             progress.end_epoch_part(perf_counter() - began)
             metrics = progress.epoch.metrics(self.ranks)
             if is_complete:
+                self._tell_of_skipped_batches(progress.epoch, progress.feed.batch_num)
                 self._complete_epoch()
                 if epochs_after is not None:
                     self._expect_end(epochs_after, first_step)
@@ -818,6 +831,7 @@ class TrainManager(InnerStages[Model]):
         assert progress.own is not None, "end_epoch() has checked that own batches were trained on"
         progress.epoch_part = EpochPart()
         with self.staged("train_step_epoch", {"batches_done": progress.own.batches}) as stage:
+            self._tell_of_skipped_batches(progress.own.epoch, progress.own.batches)
             progress.end_own_epoch()
             progress.run.number_anew()
             metrics = progress.epoch.metrics(self.ranks)
@@ -826,6 +840,12 @@ class TrainManager(InnerStages[Model]):
             row = self._record_epoch(metrics, is_complete=True)
             stage.keep("train_result")
         self._add_result(row, stage.kept["train_result"])
+
+    def _tell_of_skipped_batches(self, epoch: OpenEpoch, batches: int) -> None:
+        if 2 * epoch.skipped > batches:
+            what = "hooks have skipped more than half of the batches of an epoch (SkipBatch)"
+            numbers = {"epoch": self.epoch_num + 1, "skipped": epoch.skipped, "batches": batches}
+            self.add_finding(Finding("skipped batches", "note", what, numbers=numbers))
 
     def _complete_epoch(self) -> None:
         """Step the schedules, and count the epoch, before its post hooks."""
@@ -906,6 +926,7 @@ class TrainManager(InnerStages[Model]):
             for module in self._setup.modules_of_model():
                 # train() walks over all submodules with a call for each, so it is left out if they are all training.
                 if not all(submodule.training for submodule in module.modules()):
+                    self._progress.call.resting += self._setup.resting_modules()
                     module.train()  # until the run ends, which restores the modes
             number = self._progress.run.number_own_batch(is_last=last_batch)
             examples = None
@@ -931,6 +952,7 @@ class TrainManager(InnerStages[Model]):
             if isinstance(error, SkipStage):
                 raise_if_of_another(error, *self.fixtures.path, "train_step_batch")
                 self.decide(SKIP_BATCH)
+                progress.count_skipped()
                 return None
             is_skipped = isinstance(error, SkipBatch)
             # A pre hook has skipped the batch before `_agree_on_batch`, which the other processes wait for. After an
@@ -945,6 +967,8 @@ class TrainManager(InnerStages[Model]):
                 self._windows.drop(step.backwards)
             if not is_skipped:
                 raise
+            if not step.is_counted:
+                progress.count_skipped()
             return None
         finally:
             progress.step = NO_STEP

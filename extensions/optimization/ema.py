@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING, Any, Literal, final
 
 import torch
@@ -20,6 +22,7 @@ from train_manager.model.optimizers import optimizer_of, optimizers_of
 from train_manager.model.per_object import PerObject, name_of_part
 from train_manager.model.sharding import as_sharded
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.findings import Finding
 from train_manager.validation import require_number, require_one_of
 
 if TYPE_CHECKING:
@@ -52,9 +55,9 @@ class EMA(Extension):
     ``train_step_batch``; and around ``eval_step_epoch`` and ``predict``. Inside these two stages the model has the
     averaged weights; at their end, also after an error, it has the trained weights again.
 
-    *Asks for:* the model; ``optimizer`` and ``optimizer_name`` if they are alive.
+    *Asks for:* the model, ``step_num`` and ``start_step``; ``optimizer`` and ``optimizer_name`` if they are alive.
 
-    *Leaves behind:* its attribute ``average``.
+    *Leaves behind:* its attribute ``average``; a finding if more than half of it is its first weights as a run ends.
 
     Args:
         decay: the share of the old average that stays, from 0 to below 1.
@@ -126,11 +129,16 @@ class EMA(Extension):
 
     around_predict = around_eval_step_epoch
 
-    def post_run(self, train_manager: TrainManager) -> None:
-        # A training that resumes with nothing left to do opens none of the stages above.
+    def post_phase(self, train_manager: TrainManager) -> None:
+        # A training that resumes with nothing left to do opens none of the stages above, and the model of the phase is
+        # gone as the run ends.
         self._meet(train_manager.model, name_of_part(train_manager, "model"))
 
-    post_phase = post_run  # whose model is gone as the run ends
+    def post_run(self, train_manager: TrainManager, step_num: int, start_step: int) -> None:
+        self._meet(train_manager.model, name_of_part(train_manager, "model"))
+        # Not after a run without a training call; a call that was completed before a resume is one.
+        if train_manager._progress.call.entry is not None or step_num > start_step:
+            self._tell_of_first_weights(train_manager)
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
@@ -162,6 +170,20 @@ class EMA(Extension):
             except KeyboardInterrupt:  # Ctrl-C within the restoring: once more, or the average would be trained on
                 _put_back(pairs, trained)
                 raise
+
+    def _tell_of_first_weights(self, train_manager: TrainManager) -> None:
+        average = None if self._model is None else self._averages.get(self._model)
+        if average is None:
+            return
+        # The first of all steps gives the weights themselves, unless the average has begun with the model.
+        first = 0 if self.begin == "model" else 1
+        decays = (
+            decay_after(number, self.decay) if self.warm_up else self.decay for number in range(first, average.updates)
+        )
+        if average.updates > first and is_more_than_half(decays):
+            what = "more than half of the average of EMA is still its first weights"
+            cure = "give a smaller decay, or warm_up=True; or train longer"
+            train_manager.add_finding(Finding("EMA", "warning", what, cure=cure))
 
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
         """Continue with new parameters in place of old ones, before or after they are in the model.
@@ -321,6 +343,15 @@ def fit_to(average: Tensor, tensor: Tensor) -> Tensor:
         common = tuple(slice(min(sizes)) for sizes in zip(average.shape, made.shape, strict=True))
         made[common] = average[common].to(made)
     return made
+
+
+def is_more_than_half(decays: Iterable[float]) -> bool:
+    """Return whether the first weights are more than half of an average with these decays: their product.
+
+    >>> is_more_than_half([0.999] * 692), is_more_than_half([0.999] * 693)
+    (True, False)
+    """
+    return all(share > 0.5 for share in accumulate(decays, mul, initial=1.0))
 
 
 def decay_after(updates: int, decay: float) -> float:

@@ -22,6 +22,7 @@ from train_manager.core.decorators import always, priority, provides
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.loop.books import Book
+from train_manager.loop.optimizers import find_rates_below_zero
 from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, require_set
 from train_manager.model.optimizers import (
     Rate,
@@ -133,9 +134,13 @@ class LRSchedule(Extension):
         return hook if self.optimizer is None else StepsOf(self.optimizer)(hook)
 
     def _rates(self, asked: Mapping[str, Any]) -> tuple[Rate, ...]:  # the hook pre_train_optimizer_step: see __init__
-        optimizer = optimizer_of(asked["train_manager"], self.optimizer, "LRSchedule")
+        train_manager = asked["train_manager"]
+        optimizer = optimizer_of(train_manager, self.optimizer, "LRSchedule")
         assert optimizer is not None, "it is about to step"
-        return learning_rates(optimizer)
+        rates = learning_rates(optimizer)
+        if any(rate.__class__ is float and rate < 0 for rate in rates):  # not a tensor, which would wait for the device
+            train_manager.add_finding(*find_rates_below_zero({self.optimizer or "optimizer": optimizer}))
+        return rates
 
     # ---- stepping --------------------------------------------------------------------------------------------------
 

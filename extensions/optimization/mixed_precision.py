@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +21,13 @@ from train_manager.model.modules import require_module, warn_of_left_out
 from train_manager.model.optimizers import optimizer_of, parameters_with_gradients
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
+from train_manager.telling.findings import Finding
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
+
+IN_A_ROW: Final = 20
+"""So many skipped steps of one optimizer are told: a scale of 65,536 is below 1 after 17, so it is not the scale."""
 
 
 @recorded
@@ -44,7 +49,8 @@ class MixedPrecision(Extension):
     With ``torch.float16`` small gradients would become zero, so the loss is scaled up before the backward pass, and the
     gradients are scaled down before other extensions read them. Each optimizer has a ``GradScaler`` of torch for that.
     If a gradient overflows, ``train_optimizer_step`` is skipped for this optimizer, ``update_num`` stays, and the scale
-    is halved. This reads one number on the host per step of an optimizer, as ``GradScaler`` does by itself.
+    is halved. This reads one number on the host per step of an optimizer, as ``GradScaler`` does by itself. Twenty
+    skipped steps in a row are told in ``tm.findings``.
 
     ``MixedPrecision(optimizer="generator")`` is for one of several optimizers, named after its part of the model: the
     forward of ``model.generator`` alone runs in 16 bits, and returns 32 bits; a float16 loss is scaled for this
@@ -86,6 +92,7 @@ class MixedPrecision(Extension):
         self.scalers: dict[str, GradScaler] = {}
         self._device_type = self.device_type or "cpu"  # of the model in the present batch
         self._scales: dict[str, float] = {}  # the last values that were read on the host, by optimizer
+        self._skipped = Counter[str]()  # by optimizer: the skipped steps since its last step
         self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers, by name
         self._warned: set[str] = set()  # the missing names that a warning was given for
 
@@ -159,7 +166,7 @@ class MixedPrecision(Extension):
             return backward_loss
         return self._scaler(optimizer_name).scale(backward_loss)
 
-    def pre_train_optimizer_step(self, optimizer: Optimizer, optimizer_name: str) -> None:
+    def pre_train_optimizer_step(self, optimizer: Optimizer, optimizer_name: str, train_manager: TrainManager) -> None:
         # A loaded scaler counts: the checkpoint may have been written between a scaled backward pass and its step.
         is_scaled = optimizer_name in self.scalers or optimizer_name in self._loaded
         scaler = self._scaler(optimizer_name) if is_scaled else None
@@ -170,7 +177,11 @@ class MixedPrecision(Extension):
         before, self._scales[optimizer_name] = self._scales[optimizer_name], scaler.get_scale()  # waits for the GPU
         if self._scales[optimizer_name] < before:  # only an overflow lowers the scale
             optimizer.zero_grad(set_to_none=True)
+            self._skipped[optimizer_name] += 1
+            if self._skipped[optimizer_name] == IN_A_ROW:
+                train_manager.add_finding(_overflow(optimizer_name))
             raise SkipStage
+        self._skipped.pop(optimizer_name, None)
 
     def _scaler(self, optimizer_name: str) -> GradScaler:
         if optimizer_name not in self.scalers:
@@ -187,12 +198,13 @@ class MixedPrecision(Extension):
     def state_dict(self) -> dict[str, Any]:
         """Return the loss scale and its growth for each optimizer, by name; none for bfloat16."""
         scalers = self._loaded | {name: scaler.state_dict() for name, scaler in self.scalers.items()}
-        return {**super().state_dict(), "scalers": scalers}
+        skipped = {"skipped": dict(self._skipped)} if self._skipped else {}
+        return {**super().state_dict(), "scalers": scalers, **skipped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned, each scale at the next backward pass of its optimizer."""
         super().load_state_dict(state)
-        self._loaded = dict(state["scalers"])
+        self._loaded, self._skipped = dict(state["scalers"]), Counter(state.get("skipped", {}))
         self.scalers.clear()
 
 
@@ -229,6 +241,13 @@ def _in_32_bits(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(_in_32_bits, value))
     return type(value)(map(_in_32_bits, value)) if isinstance(value, list | tuple) else value
+
+
+def _overflow(optimizer_name: str) -> Finding:
+    what = f"{IN_A_ROW} steps in a row were skipped, as the gradients overflow in float16 at any scale"
+    where = "" if optimizer_name == "optimizer" else optimizer_name
+    cure = "give MixedPrecision(torch.bfloat16), or look for inf and nan: StopOnNonFinite(), NonFiniteFinder()"
+    return Finding("mixed precision", "warning", what, where, cure)
 
 
 def _check_device_type(value: str | None) -> str | None:

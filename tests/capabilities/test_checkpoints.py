@@ -287,6 +287,7 @@ def losses(tm: TrainManager) -> dict[int, float]:
     return {row["step"]: row["loss"] for row in tm.history.evaluations if row["step"]}
 
 
+@pytest.mark.filterwarnings("ignore:a learning rate is below 0")
 @pytest.mark.parametrize("save_at", ["best", "epoch"])
 def test_a22_the_best_checkpoint_is_that_of_the_best_epoch(tmp_path: Path, save_at: str) -> None:
     tm = tiny_manager(Checkpoints(save_at=save_at, keep=1), Rises(), epochs=5, train_dir=tmp_path)

@@ -68,6 +68,11 @@ class Passes(ABC):
         full, rest = divmod(self.num_examples, self._size)
         return full + bool(rest and not self.drop_last)
 
+    @property
+    def rest(self) -> int:
+        """The examples of a last batch that is not full; 0 if each batch of a pass is full."""
+        return 0 if self.drop_last else self.num_examples % self._size
+
     def __repr__(self) -> str:
         given = [f"{self.num_examples:,} rows", count_text(len(self), self._size)]
         switches = {"shuffle": self.shuffle, "drop_last": self.drop_last}

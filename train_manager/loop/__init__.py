@@ -16,6 +16,7 @@ A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and her
     extension_attributes  attributes of extensions that a checkpoint holds
     counts        how much was trained in all
     parameter_check  which parameters a training leaves out
+    last_batch    a last batch that is too small for a norm
     ranks         the processes that train together
     step          one batch that is trained on
     windows       from the first backward of an optimizer to its step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 
@@ -23,6 +23,8 @@ class Call:
     # If end_step is unknown: a guess of it, as if the coming epochs were as long as the last one.
     expected_end: int | None = None
     has_updated: bool = False  # train_batch has called update or backward in it
+    # The submodules of the model that were in eval mode as the call has put the model into train mode.
+    resting: list[str] = field(default_factory=list)
 
 
 @final

@@ -43,6 +43,7 @@ class OpenEpoch:
     # Sum and examples of the part in which a checkpoint was written: losses_of_part continues with them.
     begun: tuple[float, float] = 0.0, 0.0
     is_left: bool = False  # a part of the epoch was begun before the present one
+    skipped: int = 0  # batches that hooks have skipped
     # If there are several optimizers, and no loss that is common to them: sum and weight for each, as above.
     by_optimizer: dict[str, Totals] = field(default_factory=dict)
     begun_by_optimizer: dict[str, Totals] = field(default_factory=dict)
@@ -85,13 +86,15 @@ class OpenEpoch:
         part = list(checked if is_open else self.begun)
         by_optimizer = self.by_optimizer, losses.by_optimizer if is_open else self.begun_by_optimizer
         several = {"by_optimizer": [lists_of(totals) for totals in by_optimizer]} if any(by_optimizer) else {}
-        return {"total": self.total, "examples": self.examples, "seconds": self.seconds, "part": part, **several}
+        sums = {"total": self.total, "examples": self.examples, "seconds": self.seconds, "part": part}
+        return {**sums, **({"skipped": self.skipped} if self.skipped else {}), **several}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from what ``state_dict`` returned; an empty state begins the epoch anew."""
         self.total, self.examples = state.get("total", 0.0), state.get("examples", 0.0)
         self.seconds = state.get("seconds", 0.0)
         self.begun = tuple(state.get("part", (0.0, 0.0)))
+        self.skipped = state.get("skipped", 0)
         self.is_left = bool(state)  # the program that wrote the state has trained a part of the epoch
         self.by_optimizer, self.begun_by_optimizer = map(totals_of, state.get("by_optimizer", ({}, {})))
 
@@ -123,6 +126,7 @@ def add_epochs(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "seconds": states[0]["seconds"] if states else 0.0,
         "part": [sum((state["part"][place] for state in states), start=0.0) for place in (0, 1)],
         **({"by_optimizer": [lists_of(totals) for totals in by_optimizer]} if any(by_optimizer) else {}),
+        **({"skipped": states[0]["skipped"]} if states and "skipped" in states[0] else {}),  # all skip the same batches
     }
 
 

@@ -973,6 +973,7 @@ class Interface(Extensible, Generic[Model]):
                 wrapped=setup.wrapped is not None,
                 around=[one for level in self._resume.phases.around for one in level.setup.optimizers.values()],
                 frozen=self._frozen_parameter_ids(),
+                resting=self._progress.call.resting,
             )
         else:
             idle.look()

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from train_manager.loop.arguments import kind_of, modules_of_loss
 from train_manager.model.optimizers import fused_argument, parameters_in, require_scheduler_factory
 from train_manager.telling.errors import InputError, did_you_mean, near
+from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import users_level
 
 EXAMPLE: Final = "optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
@@ -239,3 +240,21 @@ def step_schedulers(schedulers: Schedules) -> None:
     """Step each scheduler, as an epoch ends."""
     for scheduler in schedulers_in(schedulers):
         scheduler.step()
+
+
+def find_rates_below_zero(optimizers: Mapping[str, Optimizer]) -> list[Finding]:
+    """Return a finding of each optimizer with a learning rate below 0; a rate in a tensor is not read.
+
+    >>> import torch
+    >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    >>> find_rates_below_zero({"optimizer": optimizer})
+    []
+    >>> optimizer.param_groups[0]["lr"] -= 0.2
+    >>> print(find_rates_below_zero({"optimizer": optimizer})[0])
+    warning: a learning rate is below 0, so steps make the loss larger
+      do     end the schedule at 0: max(0.0, rate)
+    """
+    what, cure = "a learning rate is below 0, so steps make the loss larger", "end the schedule at 0: max(0.0, rate)"
+    rates = ((name, group.get("lr")) for name, optimizer in optimizers.items() for group in optimizer.param_groups)
+    below = dict.fromkeys(name for name, rate in rates if isinstance(rate, float) and rate < 0)
+    return [Finding("learning rate", "warning", what, "" if name == "optimizer" else name, cure) for name in below]

@@ -11,8 +11,11 @@ from itertools import accumulate
 from typing import Any, Final, final
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 
+from train_manager.checkpoints.fit import plain_name
 from train_manager.loop.arguments import modules_of_loss
 from train_manager.model.optimizers import parameters_in
 from train_manager.telling.findings import Finding, Level
@@ -45,6 +48,7 @@ IDLE: Final[Texts] = (
     "{count} {parameters} of {which} {have} no gradient after a backward pass",
     "does the loss depend on {them}, without detach() or no_grad()? else freeze {them}: requires_grad_(False)",
 )
+WOKEN: Final = "a module without trained parameters was in eval mode, and its BatchNorm or dropout is in train mode now"
 MANY: Final = ("parameters", "tensors", "learn", "are", "have", "them")
 ONE: Final = ("parameter", "tensor", "learns", "is", "has", "it")
 """The words of the texts that depend on the number of parameters: for several, and for one."""
@@ -59,6 +63,7 @@ def check_first_window(
     wrapped: bool = False,
     around: Iterable[Optimizer] = (),
     frozen: Collection[int] = (),
+    resting: Collection[str] = (),
 ) -> list[Finding]:
     """Return findings about the parameters of a training, as far as one step shows them.
 
@@ -72,6 +77,7 @@ def check_first_window(
         wrapped: a compiled or wrapped form of the model is called, which may have flattened parameters into its own.
         around: the optimizers of the training around a phase.
         frozen: the ids of parameters that an extension has frozen, and will train later.
+        resting: the submodules that were in eval mode before the training.
     """
     names, optimizer = names_of(model, loss), optimizers[name]
     owners = Counter(one for owner in optimizers.values() for one in dict.fromkeys(parameters_in(owner)))
@@ -83,12 +89,36 @@ def check_first_window(
     learn = (one for one in of_model if one.requires_grad and one.grad is not None)
     # Groups as a whole: `model.parameters()` in one group may well have frozen parameters among others.
     groups: list[list[Tensor]] = [group["params"] for group in optimizer.param_groups]
-    resting = (group for group in groups if not any(one.requires_grad or id(one) in frozen for one in group))
+    idle = (group for group in groups if not any(one.requires_grad or id(one) in frozen for one in group))
+    still = {id(one) for one in owners if not one.requires_grad} - {*frozen}
     return [
         *make_findings((one for one in learn if id(one) not in owned), names, UNOWNED),
         *make_findings((one for one, count in owners.items() if count > 1), names, SHARED),
-        *make_findings((one for group in resting for one in group), names, FROZEN, name),
+        *make_findings((one for group in idle for one in group), names, FROZEN, name),
+        *find_woken(model, () if are_flat else resting, {*frozen, *owned} - still),
     ]
+
+
+def find_woken(model: Any, resting: Collection[str], trained: Collection[int]) -> list[Finding]:
+    """Return a finding of submodules that are not trained, and whose BatchNorm or dropout has left eval mode.
+
+    Args:
+        model: the model.
+        resting: the names of its modules that were in eval mode before the training.
+        trained: the ids of the parameters that are trained, now or later.
+    """
+    modules = {plain_name(name): one for name, one in model.named_modules()} if resting else {}
+    woken: list[str] = []
+    for name in resting:
+        # The names are in the order of the model: an outer module comes before those inside it, and stands for them.
+        inside = [*modules[name].modules()] if name in modules and not name.startswith(tuple(woken)) else []
+        is_awake = any(isinstance(one, _BatchNorm | _DropoutNd) and one.training for one in inside)
+        parameters = {id(one) for one in modules[name].parameters()} if is_awake else set()
+        if parameters and parameters.isdisjoint(trained):
+            woken.append(f"{name}.")
+    names = ", ".join(name[:-1] for name in woken)
+    cure = f'keep it in eval mode: FreezeModules("{names.split(", ")[0]}", dropout="off")'
+    return [Finding(CHECK, "warning", WOKEN, names, cure)] if woken else []
 
 
 @final

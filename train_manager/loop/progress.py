@@ -172,6 +172,10 @@ class Progress:
             losses.check()
         return kept
 
+    def count_skipped(self) -> None:
+        """Count a batch that a hook has skipped to its epoch."""
+        (self.epoch if self.own is None else self.own.epoch).skipped += 1
+
     # ---- findings ------------------------------------------------------------------------------------------------
 
     def keep_finding(self, finding: Finding) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import shutil
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,6 +36,8 @@ STAGES, CHECKPOINT, DISK, GRAPHS = "rehearsal", "checkpoint", "disk", "graphs"
 
 EPOCHS: Final = 2
 """The most epochs of a rehearsal: the second one shows how many bytes each further epoch writes."""
+OF_SHORT_TRAININGS: Final = "more than half of the average of EMA"
+"""How a finding begins that a rehearsal has because it is short."""
 
 
 def rehearse(train_manager: TrainManager, *, disk_usage: DiskUsage = shutil.disk_usage) -> Findings:
@@ -144,7 +147,8 @@ class Trial:
         disk = None if tm.train_dir is None else DiskWatch(tm.train_dir, self._disk_usage)
         steps, known = tm.step_num, len(tm.findings)
         try:
-            with tm._adding([graphs, *([] if disk is None else [disk])]):
+            with tm._adding([graphs, *([] if disk is None else [disk])]), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", OF_SHORT_TRAININGS)
                 tm.train()
         except Exception as error:  # an error of the training is the finding
             # The set of an evaluation comes first: the training set also has an open batch then.
@@ -154,7 +158,8 @@ class Trial:
             return stage_of(error) or ""
         finally:
             for finding in tm.findings[known:]:  # extensions that check have added these
-                self._find(finding)
+                if not finding.what.startswith(OF_SHORT_TRAININGS):
+                    self._find(finding)
         self._look_at_metrics()
         self._cover_stages(tm.step_num - steps, min(EPOCHS, planned), sets)
         if graphs.held is not None:  # None: the training has fewer steps than the watch needs

@@ -528,7 +528,7 @@ def test_another_argument_of_an_extension_is_that_of_the_program_and_told(tmp_pa
 def test_an_extension_that_is_added_begins_here_and_is_told(tmp_path: Path) -> None:
     trained(tmp_path)
 
-    assert list_differences(tmp_path, EMA()) == ["  - extension 'ema': program EMA, checkpoint none, used EMA"]
+    assert list_differences(tmp_path, EMA(decay=0.5)) == ["  - extension 'ema': program EMA, checkpoint none, used EMA"]
 
 
 def test_an_extension_without_a_state_that_is_removed_is_told(tmp_path: Path) -> None:
@@ -624,9 +624,9 @@ def test_fewer_epochs_train_nothing_and_that_is_told(tmp_path: Path) -> None:
 
 def test_the_program_as_it_was_is_told_of_nothing(tmp_path: Path) -> None:
     given: dict[str, Any] = {"optimizer": adamw(lr=0.1), "lr_schedule": lambda one: StepLR(one, 2), "seed": 0}
-    trained(tmp_path, EMA(), EarlyStopping("valid/loss"), **given)
+    trained(tmp_path, EMA(decay=0.5), EarlyStopping("valid/loss"), **given)
 
-    assert list_differences(tmp_path, EMA(), EarlyStopping("valid/loss"), **given) == []
+    assert list_differences(tmp_path, EMA(decay=0.5), EarlyStopping("valid/loss"), **given) == []
 
 
 # ---- programs of several calls ---------------------------------------------------------------------------------------
