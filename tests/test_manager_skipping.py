@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.resuming import round_trip
 from tests.training import At, make_batches, skip_batch, skip_stage, weights
 from train_manager import Extension, FixtureNotFound, SkipBatch, SkipStage, always
 from train_manager.testing import tiny_manager
@@ -201,3 +202,57 @@ def test_an_error_in_an_always_hook_while_a_batch_is_skipped_is_not_lost(stage: 
 def test_a_wish_to_skip_a_batch_in_evaluation_comes_out() -> None:
     with pytest.raises(SkipBatch):
         tiny_manager(At("pre_eval_step_batch", skip_batch)).eval()
+
+
+class SkipsUpTo(Extension):
+    """Skip the batches up to a number, by the exception that is given."""
+
+    def __init__(self, number: int, skip: type[Exception] = SkipBatch) -> None:
+        self.number, self.skip = number, skip
+
+    def pre_train_step_batch(self, batch_num: int) -> None:
+        if batch_num <= self.number:
+            raise self.skip
+
+
+@pytest.mark.parametrize("skip", [SkipBatch, SkipStage])
+def test_an_epoch_of_which_more_than_half_was_skipped_is_noted_once(skip: type[Exception]) -> None:
+    tm = tiny_manager(SkipsUpTo(2, skip), epochs=2)
+    tm.train()
+
+    assert [(one.check, one.level, one.what, one.numbers) for one in tm.findings] == [
+        (
+            "skipped batches",
+            "note",
+            "hooks have skipped more than half of the batches of an epoch (SkipBatch)",
+            {"epoch": 1, "skipped": 2, "batches": 3},
+        )
+    ]
+
+
+def test_half_of_an_epoch_may_be_skipped() -> None:
+    tm = tiny_manager(SkipsUpTo(2), train_data=make_batches(4))
+    tm.train()
+
+    assert tm.findings == []
+
+
+def test_skipped_batches_are_counted_over_the_calls_and_the_resumes_of_an_epoch() -> None:
+    tm = tiny_manager(SkipsUpTo(3), train_data=make_batches(5))
+    tm.train_steps(1)
+    again = tiny_manager(SkipsUpTo(3), train_data=make_batches(5))
+    again.load_state_dict(round_trip(tm.state_dict()))
+    again.train_steps(1)
+    again.train_steps(1)  # of the next epoch, with three skipped batches before it
+
+    assert [one.numbers for one in again.findings] == [{"epoch": 1, "skipped": 3, "batches": 5}]
+
+
+def test_skipped_batches_of_a_loop_of_ones_own_are_noted_as_its_epoch_ends() -> None:
+    tm = tiny_manager(SkipsUpTo(2))
+    with tm.run():
+        for batch in make_batches(3):
+            tm.train_on_batch(batch)
+        tm.end_epoch()
+
+    assert [one.numbers for one in tm.findings] == [{"epoch": 1, "skipped": 2, "batches": 3}]

@@ -799,7 +799,8 @@ class TrainManager(InnerStages[Model]):
         with self.staged("train_step_epoch", {"batches_done": done}) as stage:
             began, first_step = perf_counter(), None if progress.feed.is_unfinished else self.step_num
             progress.reopens.discard("train_step_epoch")
-            if below := find_rates_below_zero(self.optimizers):  # as schedules and pre hooks have left the rates
+            # As schedules and pre hooks have left them. Not in the rest of an epoch: a resume would tell it earlier.
+            if first_step is not None and (below := find_rates_below_zero(self.optimizers)):
                 self.add_finding(*below)
             # After the pre hooks, which may have replaced the data.
             progress.begin_epoch(self.train_data, is_last=epochs_after == 0)

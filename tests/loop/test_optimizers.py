@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, AdamW, Optimizer
-from torch.optim.lr_scheduler import StepLR
+from torch.optim.lr_scheduler import LambdaLR, StepLR
 
-from tests.training import At
+from tests.training import At, make_batches
 from train_manager import InputError, Objective, StageError, TrainManager, WeightedLosses
+from train_manager.extensions import LRSchedule
 from train_manager.loop.arguments import modules_of_loss, require_loss
-from train_manager.loop.optimizers import require_lr_schedule, require_optimizer
+from train_manager.loop.optimizers import find_rates_below_zero, require_lr_schedule, require_optimizer
 from train_manager.model.optimizers import parameters_in
 from train_manager.testing import tiny_manager
 
@@ -532,3 +533,34 @@ def test_a_schedule_made_for_epochs_is_told_nothing() -> None:
         return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=3)
 
     tiny_manager(lr_schedule=one_cycle, epochs=3).train()
+
+
+BELOW = "a learning rate is below 0, so steps make the loss larger (end the schedule at 0: max(0.0, rate))"
+
+
+@pytest.mark.filterwarnings("ignore:a learning rate is below 0")
+def test_a_schedule_that_leads_below_zero_is_told_as_the_first_such_epoch_begins() -> None:
+    tm = tiny_manager(lr_schedule=lambda optimizer: LambdaLR(optimizer, lambda epoch: 1.0 - epoch), epochs=4)
+    tm.train_epochs(2)  # with the rates 0.5 and 0; the next epoch would have -0.5
+    before = len(tm.findings)
+    tm.train_epochs(2)
+
+    assert (before, [one.in_a_line for one in tm.findings]) == (0, [BELOW])
+
+
+@pytest.mark.filterwarnings("ignore:a learning rate is below 0")
+@pytest.mark.parametrize(("steps", "count"), [(3, 0), (4, 1)])
+def test_a_schedule_of_steps_is_told_with_the_first_step_below_zero(steps: int, count: int) -> None:
+    make = lambda optimizer: LambdaLR(optimizer, lambda step: 1.0 - step / 2)  # noqa: E731
+    tm = tiny_manager(LRSchedule(make, per="step"), train_data=make_batches(9))
+    tm.train_steps(steps)
+
+    assert [one.level for one in tm.findings] == ["warning"] * count
+
+
+def test_a_rate_in_a_tensor_is_not_read() -> None:
+    parameter = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.AdamW([parameter], lr=torch.tensor(0.1))
+    optimizer.param_groups[0]["lr"].fill_(-1.0)
+
+    assert find_rates_below_zero({"optimizer": optimizer}) == []

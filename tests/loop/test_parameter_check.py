@@ -352,3 +352,63 @@ def test_a_finding_that_is_known_is_not_in_the_warning() -> None:
         tm.add_finding(one)
     with pytest.warns(UserWarning, match=r"^b is idle$"):
         tm.add_finding(one, other)
+
+
+# ---- modules that train mode wakes -----------------------------------------------------------------------------------
+
+WOKEN = (
+    "a module without trained parameters was in eval mode, and its BatchNorm or dropout is in train mode now: trunk "
+    '(keep it in eval mode: FreezeModules("trunk", dropout="off"))'
+)
+
+
+class Resting(Net):
+    """A net whose trunk has a norm or dropout, is frozen, and is in eval mode."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        del self.unused
+        self.trunk: nn.Module = nn.Sequential(nn.Linear(2, 4), inner)
+        self.trunk.requires_grad_(False).eval()
+
+
+def trained_head(model: Net) -> Optimizer:
+    return SGD(model.head.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("inner", [nn.BatchNorm1d(4), nn.Dropout()], ids=lambda one: type(one).__name__)
+def test_a_frozen_module_that_train_mode_wakes_is_told_once_by_its_outermost_name(inner: nn.Module) -> None:
+    assert list_warnings(manager(Resting(inner), trained_head)) == [WOKEN]
+
+
+def test_a_module_in_no_optimizer_that_train_mode_wakes_is_told() -> None:
+    model = Resting(nn.BatchNorm1d(4))
+    model.trunk.requires_grad_(True)
+
+    assert any(text.endswith(WOKEN) for text in list_warnings(manager(model, trained_head)))
+
+
+def test_batches_of_ones_own_wake_a_module_too() -> None:
+    tm = manager(Resting(nn.BatchNorm1d(4)), trained_head)
+
+    assert list_warnings(tm, lambda tm: [tm.train_on_batch(batch) for batch in make_batches(2)]) == [WOKEN]
+
+
+def test_a_module_that_is_kept_in_eval_mode_is_not_told() -> None:
+    tm = manager(Resting(nn.BatchNorm1d(4)), trained_head, FreezeModules("trunk", dropout="off"))
+
+    assert list_warnings(tm) == []
+
+
+def test_modules_in_eval_mode_that_are_trained_or_have_neither_norm_nor_dropout_are_not_told() -> None:
+    trained = without_unused().eval()
+    plain = Resting(nn.ReLU())
+
+    assert list_warnings(manager(trained)) == list_warnings(manager(plain, trained_head)) == []
+
+
+def test_a_frozen_module_that_was_in_train_mode_is_not_told() -> None:
+    model = Resting(nn.BatchNorm1d(4))
+    model.train()
+
+    assert list_warnings(manager(model, trained_head)) == []

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import warnings
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -689,3 +690,55 @@ def test_ctrl_c_while_the_average_is_inside_brings_the_trained_weights_back() ->
         if not ctrl_c.has_come:
             break
     assert at_point > 6  # at least one for each of the loops
+
+
+FIRST = "more than half of the average of EMA is still its first weights"
+
+
+@pytest.mark.parametrize(
+    ("ema", "steps", "is_told"),
+    [
+        (EMA(0.9), 1, False),  # the average is the weights
+        (EMA(0.9), 7, True),  # 0.9 ** 6 = 0.53
+        (EMA(0.9), 8, False),  # 0.9 ** 7 = 0.48
+        (EMA(0.9, begin="model"), 6, True),
+        (EMA(0.9, begin="model"), 7, False),
+        (EMA(0.999, warm_up=True), 2, False),  # the second step has a decay of 2 / 11
+        (EMA(0.999), 30, True),
+    ],
+    ids=repr,
+)
+def test_an_average_that_is_mostly_its_first_weights_is_told_as_the_run_ends(
+    ema: EMA, steps: int, is_told: bool
+) -> None:
+    tm = tiny_manager(ema)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with tm.run():
+            tm.train_steps(1)
+            if steps > 1:
+                tm.train_steps(steps - 1)
+            assert tm.findings == []
+
+    assert [(one.check, one.level, one.what) for one in tm.findings] == [("EMA", "warning", FIRST)] * is_told
+
+
+def test_an_average_that_no_step_has_touched_is_not_told() -> None:
+    class SkipsAll(Extension):
+        def pre_train_optimizer_step(self) -> None:
+            raise SkipStage
+
+    tm = tiny_manager(EMA(begin="model"), SkipsAll())
+    tm.train()
+
+    assert tm.findings == []
+
+
+@pytest.mark.filterwarnings(f"ignore:{FIRST}")
+def test_an_evaluation_alone_does_not_tell_of_the_average() -> None:
+    tm = tiny_manager(EMA())
+    tm.train()
+    tm.findings.clear()
+    tm.eval()
+
+    assert tm.findings == []

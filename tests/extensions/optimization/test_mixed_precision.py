@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.extensions.optimization.gan import Gan, GanManager, assert_same_weights, gan_batches, gan_manager
+from tests.resuming import round_trip
 from train_manager import Extension, InputError, TrainManager, modifies
 from train_manager.extensions import EMA, SAM, MixedPrecision
 from train_manager.testing import tiny_manager
@@ -587,3 +588,45 @@ def test_in_a_phase_whose_model_lacks_the_part_it_rests_and_says_so_once() -> No
     what = "MixedPrecision(optimizer='generator') needs model.generator, which is not a module"
     assert [str(warning.message) for warning in told] == [f"{what}, and leaves it out while this model is trained"]
     assert_same_weights(model, plain.model)
+
+
+class Overflows(Extension):
+    """Make the gradients of all batches after the first one infinite, except of one batch."""
+
+    def __init__(self, but: int | None = None) -> None:
+        self.but = but
+
+    @modifies("backward_loss")
+    def pre_train_backward(self, backward_loss: Tensor, step_num: int) -> Tensor:
+        return backward_loss * torch.inf if step_num not in (0, self.but) else backward_loss
+
+
+SKIPPED = "20 steps in a row were skipped, as the gradients overflow in float16 at any scale"
+
+
+@pytest.mark.filterwarnings(f"ignore:{SKIPPED}")
+def test_float16_tells_once_of_twenty_skipped_steps_in_a_row() -> None:
+    tm = tiny_manager(MixedPrecision(torch.float16), Overflows(), eval_data=None)
+    tm.train_steps(20)
+    before = len(tm.findings)
+    tm.train_steps(30)
+
+    assert (before, [(one.level, one.what) for one in tm.findings]) == (0, [("warning", SKIPPED)])
+
+
+def test_float16_does_not_tell_of_twenty_skipped_steps_with_one_between_them() -> None:
+    tm = tiny_manager(MixedPrecision(torch.float16), Overflows(but=15), eval_data=None)
+    tm.train_steps(30)
+
+    assert (tm.update_num, tm.findings) == (2, [])
+
+
+@pytest.mark.filterwarnings(f"ignore:{SKIPPED}")
+def test_skipped_steps_are_counted_on_after_a_resume() -> None:
+    tm = tiny_manager(MixedPrecision(torch.float16), Overflows(), eval_data=None)
+    tm.train_steps(11)
+    again = tiny_manager(MixedPrecision(torch.float16), Overflows(), eval_data=None)
+    again.load_state_dict(round_trip(tm.state_dict()))
+    again.train_steps(10)
+
+    assert [one.what for one in again.findings] == [SKIPPED]
