@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from train_manager.core.decorators import modifies
+from train_manager.core.decorators import modifies, priority
 from train_manager.core.extension import Extension
 from train_manager.data.interleaved import Interleaved
 from train_manager.data.named_sets import join_names
@@ -132,6 +132,7 @@ class Curriculum(Extension):
             self._of_epoch.of(train_manager).batches[datasource_name] += 1
 
     @modifies("train_result")
+    @priority(1)  # after Metrics, which modifies it too
     def post_train_step_epoch(
         self, train_result: Mapping[str, float], train_manager: TrainManager | None = None
     ) -> dict[str, float]:

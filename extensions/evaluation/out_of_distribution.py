@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from train_manager.core.decorators import always, modifies
+from train_manager.core.decorators import always, modifies, priority
 from train_manager.core.extension import Extension
 from train_manager.core.outcome import SkipStage
 from train_manager.data.shares import ALONE, in_row_order, is_stand_in
@@ -116,6 +116,7 @@ class OutOfDistribution(Extension):
             self._scores.setdefault(datasource_name, []).append(found)
 
     @modifies("eval_result")
+    @priority(1)  # after Metrics, which modifies it too
     def post_eval_step_epoch(
         self, datasource_name: str, eval_result: Mapping[str, float], train_manager: TrainManager | None = None
     ) -> dict[str, float]:

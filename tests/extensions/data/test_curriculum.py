@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tests.resuming import assert_resumes
 from train_manager import Extension, InputError, Interleaved, SkipBatch, TrainManager, add_loss
 from train_manager.data.randomness import random_state
-from train_manager.extensions import Curriculum
+from train_manager.extensions import Curriculum, Metrics
 from train_manager.testing import tiny_manager
 
 LEVELS = ("easy", "noise", "hard")
@@ -219,3 +219,15 @@ def test_a_probe_whose_loss_is_not_finite_is_refused() -> None:
         "the loss of the probe of 'bad' is nan, so it says nothing about what the model learns\n"
         "  look for values that are not finite in the probe and in the model (a smaller learning rate)"
     )
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_it_trains_with_metrics_in_any_order(is_first: bool) -> None:
+    curriculum = teacher()
+    tm = manager(curriculum)
+    tm.remove_extension("curriculum")
+    for one in [curriculum, Metrics("accuracy")][:: 1 if is_first else -1]:
+        tm.add_extension(one)
+    tm.train()
+
+    assert [*tm.history.epochs[0]][-5:] == ["loss", "accuracy", *(f"share/{level}" for level in LEVELS)]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from train_manager import InMemory, InputError, TrainManager
-from train_manager.extensions import OutOfDistribution
+from train_manager.extensions import Metrics, OutOfDistribution
 from train_manager.metrics.outside_scores import auroc, max_softmax
 from train_manager.testing import tiny_manager
 
@@ -160,3 +160,12 @@ def test_max_softmax_is_right_for_logarithms_of_probabilities() -> None:
         inside = torch.cat([max_softmax(logits(inputs)) for inputs, _ in tm.eval_data["valid"]])
         outside = torch.cat([max_softmax(logits(inputs)) for inputs, _ in NOISE])
     assert found == pytest.approx(auroc(inside, outside))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_it_evaluates_with_metrics_in_any_order(is_first: bool) -> None:
+    extensions = [OutOfDistribution("noise"), Metrics("accuracy")]
+    tm = tiny_manager(*(extensions if is_first else reversed(extensions)))
+    tm.eval_data = {**tm.eval_data, "noise": NOISE}
+
+    assert [*tm.eval()["noise"]] == ["loss", "accuracy", "auroc_energy"]
