@@ -33,7 +33,7 @@ class Attribution(Extension):
 
     Where several processes train together, these are the first examples that rank 0 evaluates.
 
-    *Runs at:* the start of ``eval_step_epoch``, and the end of ``eval_step_batch``.
+    *Runs at:* the start and the end of ``eval_step_epoch``, and the end of ``eval_step_batch``.
 
     *Asks for:* ``model``, ``inputs``, ``prediction`` and ``datasource_name``; ``writer`` if there is one.
 
@@ -73,8 +73,9 @@ class Attribution(Extension):
         self.gaps: dict[str, Tensor] = {}
 
     def pre_eval_step_epoch(self, datasource_name: str) -> None:
-        # An entry means that this evaluation has its shares; so the entry of the evaluation before must go.
+        # The entries are those of the evaluation before, which this one replaces.
         self.shares.pop(datasource_name, None)
+        self.gaps.pop(datasource_name, None)
 
     def post_eval_step_batch(
         self,
@@ -84,16 +85,17 @@ class Attribution(Extension):
         datasource_name: str,
         writer: MetricWriter | None = None,
     ) -> None:
-        # Only the first batch of each set is explained: the same
-        # examples in every evaluation, if the set is not shuffled.
-        if datasource_name in self.shares:
+        # The first examples of each set are explained, over as many batches as they are: the same ones in every
+        # evaluation, if the set is not shuffled.
+        left = self.examples - len(self.shares.get(datasource_name, ()))
+        if not left:
             return
         if not (isinstance(inputs, Tensor) and inputs.is_floating_point()):
             kind = inputs.dtype if isinstance(inputs, Tensor) else type(inputs).__name__
             raise _unlike(f"inputs that are a tensor of floats, but they are {kind}")
         if not (isinstance(prediction, Tensor) and prediction.dim() == 2):
             raise _unlike("a prediction with a column for each class")
-        some = inputs[: self.examples].detach()
+        some = inputs[:left].detach()
         with torch.enable_grad():  # an evaluation runs under no_grad, and integrated gradients are made of gradients
             shares, gaps = self._method(model).attribute(
                 some,
@@ -106,9 +108,14 @@ class Attribution(Extension):
                 internal_batch_size=max(len(inputs), len(some)),
                 return_convergence_delta=True,
             )
-        self.shares[datasource_name], self.gaps[datasource_name] = shares.detach(), gaps.detach()
-        if writer is not None:
-            _write(writer, f"attribution/{datasource_name}", shares.detach())
+        for kept, new in ((self.shares, shares), (self.gaps, gaps)):
+            kept[datasource_name] = torch.cat(
+                [*([kept[datasource_name]] if datasource_name in kept else []), new.detach()]
+            )
+
+    def post_eval_step_epoch(self, datasource_name: str, writer: MetricWriter | None = None) -> None:
+        if writer is not None and datasource_name in self.shares:
+            _write(writer, f"attribution/{datasource_name}", self.shares[datasource_name])
 
 
 def _write(writer: MetricWriter, name: str, shares: Tensor) -> None:

@@ -20,7 +20,9 @@ class MLflow(FollowsStore):
     >>> extensions = [MetricStore(), MLflow(experiment="digits")]
 
     MLflow cannot take points back, so each stretch of the training between two resumes is a run of MLflow. Its tags
-    ``run_id`` and ``from_step`` say where it belongs, and ``until_step`` how much of it counts. Histograms and
+    ``run_id`` and ``from_step`` say where it belongs, and ``until_step`` how much of it counts. Its status is FAILED
+    after an error, and KILLED after a signal (after a kill, once a resume or an export has looked); its parameters are
+    those of the ``TrainManager``, its extensions and its optimizers, as ``run.json`` has them. Histograms and
     matrices, which MLflow does not know, are left out. Metrics that were not sent as the run ends are sent by a
     resume, or by ``train-manager export RUN --to mlflow``; if the training was given a ``uri``, set
     ``MLFLOW_TRACKING_URI`` there. The extension needs the package mlflow-skinny:
@@ -58,4 +60,4 @@ class MLflow(FollowsStore):
         # `train-manager export` makes this extension without arguments; `state`, which the sink of the training has
         # saved in sinks.json, has the arguments of the training.
         experiment = self.experiment or state.get("experiment", "train_manager")
-        return MlflowRuns(uri, experiment, train_dir, state)
+        return MlflowRuns(uri, experiment, train_dir, state, self.known_notes)

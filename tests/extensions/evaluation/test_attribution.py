@@ -88,3 +88,17 @@ def test_inputs_that_are_no_numbers_are_refused(data: object, what: str) -> None
     assert str(caught.value) == (
         f"Attribution needs {what}\n  leave Attribution out, or call captum with a function of your model's inputs"
     )
+
+
+@pytest.mark.parametrize(("examples", "explained"), [(2, 2), (3, 3), (5, 5), (8, 6)])
+def test_the_first_examples_are_explained_over_several_batches(tmp_path: Path, examples: int, explained: int) -> None:
+    attribution, one_batch = Attribution(examples), Attribution(examples)
+    for extension, size in ((attribution, 3), (one_batch, 6)):
+        tm = image_manager(extension, MetricStore(), train_dir=tmp_path / str(size))
+        inputs, targets = (torch.cat(parts) for parts in zip(*tm.eval_data["valid"], strict=True))
+        tm.eval_data = {"valid": InMemory(inputs, targets, batch_size=size)}
+        tm.eval()
+        tm.eval()  # each evaluation explains them anew
+
+    assert len(attribution.shares["valid"]) == len(attribution.gaps["valid"]) == explained
+    assert torch.allclose(attribution.shares["valid"], one_batch.shares["valid"], atol=1e-6)

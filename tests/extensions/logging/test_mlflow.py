@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import shutil
+import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.runs.sending.sinks import OwnMetrics, Points, counting, kill_and_resume, needs_package
-from train_manager import Extension
-from train_manager.extensions import Checkpoints, MetricStore, MLflow
+from train_manager import Extension, TrainManager
+from train_manager.extensions import Checkpoints, MetricStore, MLflow, RunRecord
+from train_manager.runs.record.processes import this_process
 from train_manager.runs.sending.exporting import export_metrics
 from train_manager.runs.sending.mlflow_keys import key_of
 from train_manager.testing import tiny_manager
@@ -159,3 +165,95 @@ def test_a_run_that_is_not_followed_has_no_run_of_mlflow(tmp_path: Path) -> None
     assert [run.data.tags["from_step"] for run in runs_of(tmp_path)] == ["3"]
     export_metrics(MLflow(), tmp_path)
     assert shown(tmp_path) == stored(tmp_path)
+
+
+def statuses(train_dir: Path) -> list[str]:
+    return [run.info.status for run in runs_of(train_dir)]
+
+
+@pytest.mark.parametrize(("step", "error"), [(1, "in the first step"), (4, "later")])
+def test_a_run_that_fails_is_shown_as_failed(tmp_path: Path, step: int, error: str) -> None:
+    class Fails(Extension):
+        def pre_train_step_batch(self, step_num: int) -> None:
+            if step_num + 1 == step:
+                raise ValueError(error)
+
+    with pytest.raises(ValueError, match=error):
+        train(tmp_path, Fails())
+
+    assert statuses(tmp_path) == ["FAILED"]
+
+
+def test_a_run_that_ctrl_c_ends_is_shown_as_killed(tmp_path: Path) -> None:
+    class Interrupted(Extension):
+        def post_train_step_batch(self, step_num: int) -> None:
+            if step_num == 4:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, Interrupted())
+
+    assert statuses(tmp_path) == ["KILLED"]
+
+
+def test_a_run_that_a_signal_stops_is_shown_as_killed(tmp_path: Path) -> None:
+    class Signalled(Extension):
+        def post_train_step_batch(self, step_num: int) -> None:
+            if step_num == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit):
+        train(tmp_path, Signalled())
+
+    assert statuses(tmp_path) == ["KILLED"]
+
+
+def test_a_run_that_stops_early_is_shown_as_finished(tmp_path: Path) -> None:
+    class Stops(Extension):
+        def post_train_step_batch(self, train_manager: TrainManager, step_num: int) -> None:
+            if step_num == 4:
+                train_manager.stop("enough")
+
+    train(tmp_path, Stops())
+
+    assert statuses(tmp_path) == ["FINISHED"]
+
+
+def test_a_killed_run_is_shown_as_killed_once_it_resumes(tmp_path: Path) -> None:
+    kill_and_resume(tmp_path, "MLflow")
+
+    assert statuses(tmp_path) == ["KILLED", "FINISHED"]
+
+
+def test_a_killed_run_is_shown_as_killed_once_it_is_exported(tmp_path: Path) -> None:
+    train(tmp_path, RunRecord())
+    change_entry(tmp_path, outcome="running", process={**this_process(), "started": "before the boot"})
+    (tmp_path / "sinks.json").unlink()
+    export_metrics(MLflow(), tmp_path)
+
+    assert statuses(tmp_path) == ["KILLED"]
+
+
+def test_a_run_that_has_failed_and_was_not_followed_is_failed_in_the_export(tmp_path: Path) -> None:
+    tiny_manager(MetricStore(), RunRecord(), epochs=1, train_dir=tmp_path).train()
+    change_entry(tmp_path, outcome="failed")
+    export_metrics(MLflow(), tmp_path)
+
+    assert statuses(tmp_path) == ["FAILED"]
+    assert runs_of(tmp_path)[0].data.params["epochs"] == "1"
+
+
+def test_it_has_the_parameters_of_the_training(tmp_path: Path) -> None:
+    optimizer = partial(torch.optim.SGD, lr=0.25)
+    tiny_manager(MetricStore(), MLflow(), optimizer=optimizer, epochs=2, train_dir=tmp_path).train()
+    params = runs_of(tmp_path)[0].data.params
+
+    assert (params["epochs"], params["loss"]) == ("2", "cross_entropy")
+    assert [value for key, value in params.items() if key.endswith(".lr")] == ["0.25"]
+
+
+def change_entry(train_dir: Path, **changes: Any) -> None:
+    path = train_dir / "run.json"
+    found = json.loads(path.read_text())
+    found["runs"][0] |= changes
+    path.write_text(json.dumps(found))

@@ -5,6 +5,7 @@ Its files in reading order; each imports only those above it:
     sink          what takes the metrics for another tool
     event_values  texts, histograms and pictures as TensorBoard keeps them
     event_file    a sink that writes the event files of TensorBoard
+    run_notes     the parameters of a run, and how it has ended
     mlflow_keys   what metrics are called in MLflow
     mlflow_runs   a sink with runs of MLflow
     wandb_runs    a sink with runs of Weights & Biases

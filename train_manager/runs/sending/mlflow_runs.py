@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
-from mlflow.entities import Metric
+from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient
 
 from train_manager.runs.record.metric_news import NewRow, NewSegment
 from train_manager.runs.sending.mlflow_keys import key_of
+from train_manager.runs.sending.run_notes import RunNotes, read_notes
 from train_manager.runs.sending.sink import file_of, scalars_of, tag_of
 
 MOST_AT_ONCE: Final = 1000  # metrics that MLflow accepts in one `log_batch`
+MOST_PARAMETERS: Final = 100  # parameters that it accepts in one
+LONGEST: Final = 6000  # characters of a parameter
 LARGEST: Final = 2**62  # MLflow stores steps in a BIGINT of SQL, which ends at 2**63
 
 
@@ -27,9 +30,17 @@ class MlflowRuns:
         experiment: their experiment.
         train_dir: the folder of the training.
         state: the runs of MLflow by segments, of the sink before.
+        notes: returns what is known of the runs of this process, by their run_ids.
     """
 
-    def __init__(self, uri: str, experiment: str, train_dir: Path, state: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        uri: str,
+        experiment: str,
+        train_dir: Path,
+        state: Mapping[str, Any],
+        notes: Callable[[], Mapping[str, RunNotes]] = dict,
+    ) -> None:
         self._client, self._train_dir = MlflowClient(tracking_uri=uri), train_dir
         known = self._client.get_experiment_by_name(experiment)
         # A database has no place for files; by default MLflow would put them into the working folder.
@@ -38,6 +49,8 @@ class MlflowRuns:
         # `_runs`: the id that MLflow has given to the run of each segment, by the segment's name.
         self._experiment, self._runs = made, dict[str, str](state.get("runs", {}))
         self._named = {"experiment": experiment}
+        self._notes = notes
+        self._own = set[str]()  # the runs of MLflow that this sink has made, or found
 
     def cut(self, step: int) -> bool:
         """Set the tag ``until_step`` of all runs: MLflow cannot delete the later points."""
@@ -58,6 +71,10 @@ class MlflowRuns:
             begun = int(1000 * segment.began)
             found = same[0] if same else self._client.create_run(self._experiment, begun, tags, run_name=name)
             self._runs[name] = found.info.run_id
+            self._own.add(found.info.run_id)
+            notes = self._known().get(segment.run)
+            if notes is not None:
+                self._send_parameters(found.info.run_id, notes.parameters)
 
     def send(self, rows: Sequence[NewRow]) -> None:
         """Send numbers in batches, and texts and files one by one."""
@@ -78,6 +95,25 @@ class MlflowRuns:
         return {**self._named, "runs": dict(self._runs)}
 
     def close(self) -> None:
-        """Mark the runs as finished."""
-        for run in self._runs.values():
-            self._client.set_terminated(run, "FINISHED")
+        """Mark how the runs have ended."""
+        known, of_this_process = self._known(), self._notes()
+        for name, run in self._runs.items():
+            run_id, before = name.rpartition("-")[0], self._client.get_run(run).info.status
+            if run_id in known:
+                status = known[run_id].status
+            elif before == "RUNNING":  # without run.json: nobody has ended the run of an earlier process
+                status = "FINISHED" if run in self._own else "KILLED"
+            else:
+                continue
+            if run_id in of_this_process and status == "RUNNING":  # its program has not closed it
+                status = "FINISHED"
+            if status != before:
+                self._client.set_terminated(run, status)
+
+    def _known(self) -> dict[str, RunNotes]:
+        return {**read_notes(self._train_dir), **self._notes()}
+
+    def _send_parameters(self, run: str, parameters: Mapping[str, str]) -> None:
+        found = [Param(key_of(name), value[:LONGEST]) for name, value in parameters.items()]
+        for first in range(0, len(found), MOST_PARAMETERS):
+            self._client.log_batch(run, params=found[first : first + MOST_PARAMETERS])
