@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -79,12 +78,14 @@ def test_a_file_system_that_does_not_count_is_written_to(folder: Path, monkeypat
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 @pytest.mark.parametrize("call", [1, 3, 6])
-def test_a_disk_that_is_full_in_the_middle_says_how_much_is_needed(
+def test_a_disk_that_is_full_in_the_middle_and_has_room_again_is_told_without_numbers(
     folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, call: int
 ) -> None:
     failing(monkeypatch, "write", number, lambda at: at >= call)
 
-    assert re.fullmatch(rf"disk full at {folder}: 1\.0 MB needed, \d+\.\d MB free", refusal(folder))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 0, 10**9))
+
+    assert refusal(folder) == f"disk full at {folder}"
 
 
 def test_a_disk_without_inodes_is_not_called_full(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +124,7 @@ print([path.name for path in folder.iterdir()])
 def test_a_real_limit_of_the_system_is_a_full_disk(tmp_path: Path, fork_server: ForkServer) -> None:
     told, left = fork_server.run(code, LIMITED, str(tmp_path)).output.splitlines()
 
-    assert re.fullmatch(rf"CheckpointError disk full at {tmp_path}: 5\.0 MB needed, \d+\.\d MB free", told)
+    assert told == f"CheckpointError disk full at {tmp_path}"
     assert left == "['step-000000000001']"
 
 

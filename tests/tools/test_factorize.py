@@ -187,6 +187,16 @@ def test_a_share_that_cannot_be_reached_is_refused_with_the_least_that_can() -> 
     assert count(factorize(model, 0.93)) == 1020
 
 
+def test_a_model_of_which_nearly_all_cannot_be_split_is_not_told_a_share_that_is_refused() -> None:
+    model = nn.Sequential(nn.Embedding(1000, 64), nn.TransformerEncoderLayer(64, 2, 64), nn.Linear(64, 10))
+    with pytest.raises(InputError) as error:
+        factorize(model, 0.5)
+
+    assert str(error.value) == (
+        "factorize cannot leave 0.5 of 89,866 parameters: at rank 1, 89,300 of them are left\n  leave low rank out"
+    )
+
+
 @pytest.mark.parametrize("share", [0, 1, float("nan")])
 def test_a_share_that_is_none_is_refused(share: float) -> None:
     with pytest.raises(InputError, match="share must be a number above 0 and below 1"):

@@ -236,8 +236,11 @@ def _full(folder: Path, needed: int) -> CheckpointError:
     if _lacks_inodes(folder):
         what = f"no inodes left at {folder}: its file system takes no more files, however small"
         return CheckpointError(what, name=str(folder), cure="delete files there, or give another train_dir")
+    what = f"disk full at {folder}"
     try:
-        free = f"{shutil.disk_usage(folder).free / 1e6:.1f} MB free"
+        free = shutil.disk_usage(folder).free
     except OSError:
-        free = "free space unknown"
-    return CheckpointError(f"disk full at {folder}: {needed / 1e6:.1f} MB needed, {free}", name=str(folder))
+        return CheckpointError(f"{what}: {needed / 1e6:.1f} MB needed, free space unknown", name=str(folder))
+    # More is free than needed after a quota has refused the file, or another program has freed it: no cause is in that.
+    numbers = f": {needed / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free" if free < needed else ""
+    return CheckpointError(f"{what}{numbers}", name=str(folder))

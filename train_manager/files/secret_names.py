@@ -22,11 +22,15 @@ WORDS: Final = frozenset({"password", "passwd", "passphrase", "passcode", "pwd",
 # Last words of a name, whose value is a password.
 PASSWORDS: Final = (WORDS - {"apikey"}) | {"secret", "pw", "passwort"}
 CHOSEN: Final = frozenset({"password", "passwd", "passphrase", "pwd"})  # whose value may be plain words
+# Services with keys: an option that is called like one may have its key as the value.
+_SERVICES: Final = set_of(
+    """wandb openai anthropic hf huggingface comet neptune stripe aws azure google github gitlab openrouter gemini
+    mistral cohere pinecone groq replicate together deepl mapbox twilio sendgrid mailgun datadog sentry"""
+)
 # Words before `key` in names of secrets: `api_key`; `sort_key` is not one.
-_KEYS: Final = set_of(
-    """api access private secret auth account signing encryption license master session shared client server storage
-    wandb openai anthropic hf huggingface comet neptune stripe aws azure google github gitlab openrouter gemini mistral
-    cohere pinecone groq replicate together deepl mapbox twilio sendgrid mailgun datadog sentry ssh fernet"""
+_KEYS: Final = _SERVICES | set_of(
+    """api access private secret auth account signing encryption license master session shared client server storage ssh
+    fernet"""
 )
 # Words before `token` in names of language models, which are not secrets: `pad_token`, `last_token`.
 _WORDS_OF_MODELS: Final = set_of(
@@ -52,6 +56,15 @@ def names_a_secret(name: str) -> bool:
     ['DB_PASS', '--pass']
     """
     return kind_of_name(name) is not None
+
+
+def names_a_service(name: str) -> bool:
+    """Return whether an option is named after a service with keys, so that a random value of it is one.
+
+    >>> [name for name in ("--wandb", "--use-openai", "--wandb-project", "--commit") if names_a_service(name)]
+    ['--wandb', '--use-openai']
+    """
+    return words_of(name)[-1] in _SERVICES
 
 
 def may_have_entries(name: str) -> bool:

@@ -141,7 +141,9 @@ def _ranks(parts: Mapping[str, Parts], count: int, share: float) -> dict[str, in
     least = others + sum(_size(one, 1) for one in parts.values())
     if least > share * count:
         what = f"factorize cannot leave {share:g} of {count:,} parameters: at rank 1, {least:,} of them are left"
-        raise InputError(what, name="share", cure=f"give a share of at least {math.ceil(100 * least / count) / 100:g}")
+        possible = math.ceil(100 * least / count) / 100
+        cure = f"give a share of at least {possible:g}" if possible < 1 else "leave low rank out"
+        raise InputError(what, name="share", cure=cure)
     tiny = torch.finfo(torch.float).tiny  # keeps a layer of zeros from 0 / 0
     shares = {name: one.values.square() / one.values.square().sum().clamp_min(tiny) for name, one in parts.items()}
     worth = [(value / parts[name].costs, name) for name, of_layer in shares.items() for value in of_layer.tolist()[1:]]

@@ -120,3 +120,23 @@ def test_a_secret_is_found_however_deep_it_lies(before: int) -> None:
     assert reason_to_leave_out("a.bin", bytes(before) + key) == "it holds what looks like a key of AWS"
     where = f"(line {before // 7 + 1})"
     assert reason_to_leave_out("a.txt", text + key) == f"it holds what looks like a key of AWS {where}"
+
+
+TOKEN = "9f8e7d6c5b4a392817061122334455667788aabb"  # 40 hexadecimal digits, as of W&B
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (["train.py", "--wandb", TOKEN], ["train.py", "--wandb", "***"]),
+        (["train.py", f"--use-openai={TOKEN}"], ["train.py", "--use-openai=***"]),
+        (["train.py", "--wandb", "digits"], ["train.py", "--wandb", "digits"]),
+        (["train.py", "--wandb", "--seed", "1"], ["train.py", "--wandb", "--seed", "1"]),
+        (["train.py", "--commit", TOKEN], ["train.py", "--commit", TOKEN]),
+    ],
+    ids=" ".join,
+)
+def test_a_random_value_of_an_option_that_is_named_after_a_service_is_hidden(
+    given: list[str], shown: list[str]
+) -> None:
+    assert redacted_arguments(given) == shown

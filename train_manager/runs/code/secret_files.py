@@ -13,7 +13,7 @@ from fnmatch import translate
 from pathlib import PurePosixPath
 from typing import Final
 
-from train_manager.files.secret_names import names_a_secret
+from train_manager.files.secret_names import names_a_secret, names_a_service
 from train_manager.files.secrets import ADDRESS, Found, looks_random, secrets_in
 
 HIDDEN: Final = "***"
@@ -115,11 +115,12 @@ def redacted_arguments(arguments: Sequence[str]) -> list[str]:
     ['train.py', '--token', '***', '--password=***', 'wandb.api_key=***', '--num_tokens', '5']
     """
     shown: list[str] = []
-    is_value = False
+    option = ""  # the option before the argument
     for argument in arguments:
         is_option = _FLAG.fullmatch(argument) is not None
-        shown.append(_hide(argument) if is_value and not is_option else _redact_argument(argument))
-        is_value = is_option and names_a_secret(argument)
+        is_hidden = option and not is_option and _is_secret(option, argument)
+        shown.append(_hide(argument) if is_hidden else _redact_argument(argument))
+        option = argument if is_option else ""
     return shown
 
 
@@ -148,9 +149,13 @@ def _texts(content: bytes) -> Iterator[str]:
 
 def _redact_argument(argument: str) -> str:
     match = _ARGUMENT.fullmatch(argument)
-    if match is None or not names_a_secret(match["name"]):
+    if match is None or not _is_secret(match["name"], match["value"]):
         return redacted(argument)
     return match["name"] + match["sign"] + _hide(match["value"])
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return names_a_secret(name) or (names_a_service(name) and looks_random(value))
 
 
 def _hide(value: str) -> str:
