@@ -108,7 +108,9 @@ FIXTURES: Final = {
     "phase_name": FixtureType("str | None", "the name of the phase; None outside of `tm.phase(...)`"),
     "epoch_num": FixtureType("EpochNum", "epochs completed; at `post_train_step_epoch` with the present one"),
     "step_num": FixtureType("StepNum", "batches trained on; at `post_train_step_batch` with the present one"),
-    "update_num": FixtureType("UpdateNum", "optimizer steps done, of all optimizers"),
+    "update_num": FixtureType(
+        "UpdateNum", "optimizer steps done, of all optimizers; at `post_train_optimizer_step` with the present one"
+    ),
     "samples_seen": FixtureType("SamplesSeen", "examples trained on; a tensor if the batch sizes are tensors"),
     "start_step": FixtureType("int", "`step_num` as the training call began"),
     "end_step": FixtureType("int | None", "the `step_num` at the end of the training call; None while unknown"),

@@ -292,6 +292,18 @@ def test_a_loss_that_a_hook_modified_into_a_number_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize("method", ["train_model_forward", "model_forward"])
+def test_a_method_of_ones_own_that_returns_nothing_is_named(method: str) -> None:
+    own = type("Own", (TrainManager,), {method: lambda self, model, inputs: None, "__module__": __name__})
+    with pytest.raises(InputError) as caught:
+        tiny_manager(manager_class=own, eval_data=None).train()
+
+    assert str(caught.value).splitlines()[:2] == [
+        f"Own.{method} must return a prediction with a tensor, but returned a NoneType",
+        f"  does {method}() end with `return`?",
+    ]
+
+
 # ---- the loss in an output -----------------------------------------------------------------------------------------
 
 GRAPH = torch.tensor(2.0, requires_grad=True)

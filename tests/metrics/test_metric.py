@@ -78,8 +78,8 @@ def test_a_function_with_a_parameter_called_prediction_is_called_by_names_in_any
 
 
 def test_a_default_is_used_where_the_fixture_is_not_alive() -> None:
-    def metric(prediction: Tensor, threshold: float = 0.25) -> float:
-        return threshold
+    def metric(prediction: Tensor, samples_seen: float = 0.25) -> float:
+        return samples_seen
 
     assert one(metric) == 0.25
 
@@ -233,3 +233,48 @@ def test_a_metric_may_give_a_number_of_python_after_a_tensor() -> None:
         metric.append(VALUES, weight=weight)
 
     assert metric.result() == {"count": (3 + BIG) / 3}
+
+
+def test_a_function_whose_second_parameter_has_a_default_that_is_no_fixture_is_called_by_position() -> None:
+    def right(prediction: Tensor, target: Any = None) -> Any:
+        return prediction.argmax(dim=1) == target
+
+    assert one(right) == 0.5
+
+
+def test_a_default_behind_the_pair_does_not_matter() -> None:
+    assert one(lambda loss, prediction, scale=3: loss * scale) == 6
+    assert one(lambda prediction, targets, scale=3: len(targets) * scale) == 6
+
+
+class Sizes(Right):
+    """How large predictions are; it needs no targets."""
+
+    def update(self, prediction: Tensor) -> None:  # type: ignore[override]
+        self.right += int(prediction.sum())
+        self.seen += len(prediction)
+
+
+class Losses(Right):
+    def update(self, *, loss: Tensor) -> None:  # type: ignore[override]
+        self.right, self.seen = int(loss), 1
+
+
+class Labels(Right):
+    def update(self, preds: Tensor, labels: Any = None) -> None:  # type: ignore[override]
+        super().update(preds, labels)
+
+
+def test_an_object_whose_update_cannot_take_a_pair_is_called_by_names_and_lives_without_targets() -> None:
+    metric = metric_of("size", Sizes())
+
+    assert [parameter.name for parameter in metric.parameters] == ["prediction"]
+    assert metric.of_batch({"prediction": torch.eye(4)})["size"] == 1.0
+
+
+def test_an_object_may_name_other_fixtures_than_the_prediction() -> None:
+    assert one(Losses()) == 2.0
+
+
+def test_an_object_whose_update_can_take_a_pair_is_given_one() -> None:
+    assert one(Labels()) == 0.5

@@ -11,6 +11,39 @@ from torch import Tensor
 
 from train_manager.telling.errors import InputError
 
+FIXTURES_OF_A_BATCH = frozenset(
+    {
+        "batch",
+        "batch_num",
+        "datasource_name",
+        "end_step",
+        "epoch_num",
+        "example_index",
+        "extensible",
+        "fixtures",
+        "global_batch_size",
+        "inputs",
+        "last_batch",
+        "loss",
+        "loss_parts",
+        "losses",
+        "model",
+        "prediction",
+        "samples_seen",
+        "stage",
+        "start_step",
+        "step_num",
+        "targets",
+        "train_dir",
+        "train_manager",
+        "true_batch_size",
+        "update_begins",
+        "update_ends",
+        "update_num",
+    }
+)
+"""The fixtures that a loss or a metric can name; without those whose names none takes by mistake for something else."""
+
 
 class FromSource(NamedTuple):
     """A batch and the name of the set of data that it comes from; the loop unpacks it."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from train_manager.core.hooks import Hook
 from train_manager.core.signature import NamedCall
+from train_manager.data.batch import FIXTURES_OF_A_BATCH as FIXTURES_OF_A_BATCH
 from train_manager.data.iteration import is_endless, is_read_once, refuse_unusable
 from train_manager.loop.objectives import Objective
 from train_manager.telling.errors import InputError
@@ -97,40 +98,6 @@ def modules_in_loss(loss: Any) -> list[nn.Module]:
         return [holder]
     held = vars(holder).values() if isinstance(holder, Objective) else ()
     return [module for module in held if isinstance(module, nn.Module)]
-
-
-FIXTURES_OF_A_BATCH = frozenset(
-    {
-        "batch",
-        "batch_num",
-        "datasource_name",
-        "end_step",
-        "epoch_num",
-        "example_index",
-        "extensible",
-        "fixtures",
-        "global_batch_size",
-        "inputs",
-        "last_batch",
-        "loss",
-        "loss_parts",
-        "losses",
-        "model",
-        "prediction",
-        "samples_seen",
-        "stage",
-        "start_step",
-        "step_num",
-        "targets",
-        "train_dir",
-        "train_manager",
-        "true_batch_size",
-        "update_begins",
-        "update_ends",
-        "update_num",
-    }
-)
-"""The fixtures that a loss can name; without those whose names no loss takes by mistake for something else."""
 
 
 def bind_loss(

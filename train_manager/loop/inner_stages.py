@@ -145,7 +145,9 @@ class InnerStages(ClosedStages[Model]):
                     # not be in the loss of the second.
                     losses.forget_added()
                 try:
-                    prediction = require_prediction(self._chosen.train_model_forward(), self.model)
+                    prediction = require_prediction(
+                        self._chosen.train_model_forward(), self.model, self, "train_model_forward"
+                    )
                 finally:
                     self._collector.losses = around  # collects the terms that train_batch adds beside forward()
                 if step.forward_loss is None:
@@ -272,7 +274,7 @@ class InnerStages(ClosedStages[Model]):
                 prediction = self._chosen.eval_model_forward()
             finally:
                 self._collector.losses = around
-            require_prediction(prediction, self.model)
+            require_prediction(prediction, self.model, self, "eval_model_forward")
             if is_first:
                 self.fixtures.define("prediction", prediction, stage="eval_step_batch")
             else:

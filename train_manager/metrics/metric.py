@@ -11,6 +11,7 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
+from train_manager.data.batch import FIXTURES_OF_A_BATCH
 from train_manager.metrics.averages import WeightedMean, as_float
 from train_manager.metrics.deferred import on_host
 from train_manager.telling.errors import InputError
@@ -122,7 +123,10 @@ class ObjectMetric:
     def __init__(self, name: str, original: Any) -> None:
         self.name = name
         self.original = original
-        self.parameters = positional_pair()
+        # A metric that can take a pair is given one, as those of torchmetrics are, whatever its parameters are called.
+        by_name = None if _can_take_a_pair(original.update) else parameters_by_name(original.update)
+        self._by_name = by_name is not None
+        self.parameters = positional_pair() if by_name is None else by_name
 
     def __repr__(self) -> str:
         return constructor_text(self)
@@ -131,8 +135,8 @@ class ObjectMetric:
         # Reset first: an evaluation that an error has ended may have left batches in the object.
         self.original.reset()
         if _is_joined() and self._syncing:  # compute() would wait for all processes, in each batch
-            self._move_to(values["prediction"])
-            scalars = self._scalars(self.original(values["prediction"], values["targets"]))
+            self._move_to(values.get("prediction"))
+            scalars = self._scalars(self._call(self.original, values))
         else:
             self.append(values, 1)
             scalars = self._scalars(self.original.compute())
@@ -140,8 +144,13 @@ class ObjectMetric:
         return scalars
 
     def append(self, values: Mapping[str, Any], weight: float) -> None:
-        self._move_to(values["prediction"])
-        self.original.update(values["prediction"], values["targets"])
+        self._move_to(values.get("prediction"))
+        self._call(self.original.update, values)
+
+    def _call(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+        if not self._by_name:
+            return function(values["prediction"], values["targets"])
+        return function(**{one.name: values[one.name] for one in self.parameters if one.name in values})
 
     def _move_to(self, prediction: Any) -> None:
         # The states of torchmetrics are on the CPU until somebody moves them.
@@ -244,7 +253,8 @@ def as_scalar(name: str, value: Any) -> Tensor:
 def parameters_by_name(function: Callable[..., Any]) -> list[Parameter] | None:
     """Return the parameters if they name fixtures, otherwise None.
 
-    They do if a required one is ``prediction``, or if the function cannot be called with prediction and targets.
+    They do if a required one is ``prediction``, or if the function cannot be called with prediction and targets. They
+    do not if the targets would go to a parameter with a default that is not the name of a fixture.
     """
     called = function.forward if isinstance(function, torch.nn.Module) else function
     try:
@@ -253,7 +263,8 @@ def parameters_by_name(function: Callable[..., Any]) -> list[Parameter] | None:
         return None
     parameters = signature.parameters
     prediction = parameters.get("prediction")
-    if (prediction is None or prediction.default is not Parameter.empty) and _takes_a_pair(signature):
+    is_named = prediction is not None and prediction.default is Parameter.empty
+    if _takes_a_pair(signature) and not (is_named and _is_fixture_or_required(signature)):
         return None
     return [p for p in parameters.values() if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
 
@@ -264,6 +275,20 @@ def _takes_a_pair(signature: inspect.Signature) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _can_take_a_pair(function: Callable[..., Any]) -> bool:
+    try:
+        return _takes_a_pair(inspect.signature(function))
+    except ValueError:  # a function in C without a signature
+        return True
+
+
+def _is_fixture_or_required(signature: inspect.Signature) -> bool:
+    """Return whether the parameter that targets would go to by position names a fixture, or must be given."""
+    _, second, *_ = [*signature.parameters.values(), None]
+    is_rest = second is None or second.kind is not Parameter.POSITIONAL_OR_KEYWORD
+    return second is None or is_rest or second.default is Parameter.empty or second.name in FIXTURES_OF_A_BATCH
 
 
 def _cure(error: Exception) -> str:

@@ -170,17 +170,18 @@ class whole:  # noqa: N801  # users call it as a function
     Where several processes train together, each one gets all rows of the set, in their order.
 
     Args:
-        function: of prediction and targets, whose first axes are the examples; it returns a number. Both stay on their
-            device until the evaluation ends.
+        function: of prediction and targets, whose first axes are the examples, or lists of an entry for each; it
+            returns a number. Both stay on their device until the evaluation ends.
 
     Raises:
-        InputError: in an evaluation, if prediction and targets are not tensors.
+        InputError: in an evaluation, if prediction and targets are not tensors or lists; with several processes, if
+            they are lists.
     """
 
     def __init__(self, function: Callable[[Tensor, Tensor], Any]) -> None:
         self.function = function
         self.__name__ = str(getattr(function, "__name__", "<lambda>"))  # Metrics names a metric by its __name__
-        self._batches: list[tuple[Tensor, Tensor]] = []
+        self._batches: list[tuple[Any, Any]] = []
 
     def __repr__(self) -> str:
         return f"whole({self.__name__})"
@@ -190,18 +191,18 @@ class whole:  # noqa: N801  # users call it as a function
 
     def update(self, prediction: Any, targets: Any) -> None:
         """Keep a batch, on its device."""
-        if not (isinstance(prediction, Tensor) and isinstance(targets, Tensor)):
+        if not (isinstance(prediction, Tensor | list) and isinstance(targets, Tensor | list)):
             given = f"{type(prediction).__name__} and {type(targets).__name__}"
-            what = f"whole({self.__name__}) needs tensors for prediction and targets, but was given {given}"
+            what = f"whole({self.__name__}) needs tensors or lists for prediction and targets, but was given {given}"
             raise InputError(what, name="prediction", cure="give a torchmetrics object, which takes what it can add up")
-        self._batches.append((prediction.detach(), targets.detach()))
+        self._batches.append((_kept(prediction), _kept(targets)))
 
     @torch.no_grad()
     def compute(self) -> Any:
         """Return the value over all batches; nan if there are none."""
         if not self._batches:
             return torch.nan
-        predictions, targets = (torch.cat(one) for one in zip(*self._batches, strict=True))
+        predictions, targets = map(_joined, zip(*self._batches, strict=True))
         try:
             return self.function(predictions, targets)
         except Exception as error:
@@ -210,6 +211,9 @@ class whole:  # noqa: N801  # users call it as a function
 
     def totals(self) -> list[tuple[Tensor, Tensor]]:
         """Return the batches, on the host."""
+        if any(isinstance(one, list) for batch in self._batches for one in batch):
+            what = f"whole({self.__name__}) cannot join the lists of several processes"
+            raise InputError(what, name="prediction", cure="give a torchmetrics object, which gathers those of all")
         return [(on_host(prediction), on_host(targets)) for prediction, targets in self._batches]
 
     def join(self, totals: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> None:
@@ -220,3 +224,14 @@ class whole:  # noqa: N801  # users call it as a function
     def reset(self) -> None:
         """Forget all batches."""
         self._batches = []
+
+
+def _kept(value: Any) -> Any:
+    """Return what is kept of a batch: a tensor without its graph, a list as it is."""
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+def _joined(batches: Sequence[Any]) -> Any:
+    if all(isinstance(one, Tensor) for one in batches):
+        return torch.cat(list(batches))
+    return [entry for one in batches for entry in one]

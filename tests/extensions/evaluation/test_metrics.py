@@ -406,7 +406,7 @@ def test_a_whole_set_of_something_other_than_tensors_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         whole(accuracy).update({"logits": torch.eye(2)}, torch.tensor([0, 1]))
     assert str(caught.value) == (
-        "whole(accuracy) needs tensors for prediction and targets, but was given dict and Tensor\n"
+        "whole(accuracy) needs tensors or lists for prediction and targets, but was given dict and Tensor\n"
         "  give a torchmetrics object, which takes what it can add up"
     )
 
@@ -493,3 +493,13 @@ def test_a_copy_has_measurements_of_its_own() -> None:
     expected = tiny_manager(extension, epochs=2).train().metrics
     again = copy.deepcopy(Metrics(accuracy=lambda prediction, targets: prediction.argmax(dim=1) == targets))
     assert tiny_manager(again, epochs=2).train().metrics == expected
+
+
+def test_a_function_of_a_whole_set_is_given_lists_as_one_list() -> None:
+    boxes = whole(lambda prediction, targets: len(prediction) + sum(one["count"] for one in targets))
+    boxes.update([torch.zeros(1), torch.zeros(2)], [{"count": 1}, {"count": 2}])
+    boxes.update([torch.zeros(3)], [{"count": 3}])
+
+    assert boxes.compute() == 9
+    with pytest.raises(InputError, match="cannot join the lists of several processes"):
+        boxes.totals()
