@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tests.training import weights
 from train_manager import InputError, TrainManager
@@ -25,6 +26,7 @@ from train_manager.loop.outputs import (
     require_training_loss,
     require_unpacked,
 )
+from train_manager.testing import tiny_manager
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -294,9 +296,13 @@ def test_a_loss_that_a_hook_modified_into_a_number_is_refused() -> None:
 
 @pytest.mark.parametrize("method", ["train_model_forward", "model_forward"])
 def test_a_method_of_ones_own_that_returns_nothing_is_named(method: str) -> None:
-    own = type("Own", (TrainManager,), {method: lambda self, model, inputs: None, "__module__": __name__})
+    def nothing(self: Any, model: nn.Module, inputs: Tensor) -> None:
+        model(inputs)
+
+    own, like = type("Own", (TrainManager,), {method: nothing}), tiny_manager()
+    tm = own(model=like.model, loss=F.cross_entropy, optimizer=torch.optim.SGD, train_data=like.train_data)
     with pytest.raises(InputError) as caught:
-        tiny_manager(manager_class=own, eval_data=None).train()
+        tm.train()
 
     assert str(caught.value).splitlines()[:2] == [
         f"Own.{method} must return a prediction with a tensor, but returned a NoneType",

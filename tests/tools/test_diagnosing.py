@@ -20,6 +20,7 @@ from examples import diffusion, lbfgs, meta_learning
 from tests.training import At
 from train_manager import (
     Endless,
+    Extension,
     ExtensionNotFound,
     InMemory,
     InputError,
@@ -29,6 +30,7 @@ from train_manager import (
     add_loss,
     demo,
     diagnose,
+    modifies,
 )
 from train_manager.extensions import EMA, Accumulate, Metrics, default_extensions
 from train_manager.telling.findings import Findings
@@ -1024,3 +1026,30 @@ def test_no_warning_of_its_steps_is_shown() -> None:
     found = asked("parameters", model)  # warnings are errors here
 
     assert not found.is_clean
+
+
+class Halves(Extension):
+    """Give the model the inputs that it was made for."""
+
+    @modifies("inputs")
+    def pre_train_model_forward(self, inputs: Tensor) -> Tensor:
+        return inputs[:, :2]
+
+
+def test_a_paused_extension_that_modifies_the_inputs_is_named_where_a_check_could_not_look() -> None:
+    wide = [(torch.rand(16, 4), torch.arange(16) % 2)]
+    tm = tiny_manager(Halves(), train_data=wide, eval_data=None)
+
+    found = diagnose(tm, ["initial loss", "overfit"], quiet=True)
+    assert list_findings(found) == ["note: paused while the checks looked, and modifies what is trained on @ halves"]
+    assert found[0].cure == "if the training needs it: diagnose(tm, keep=['halves'])"
+    assert diagnose(tm, ["initial loss"], keep=["halves"], quiet=True).is_clean
+
+
+def test_a_paused_extension_is_not_named_if_all_is_clean() -> None:
+    class Same(Extension):
+        @modifies("inputs")
+        def pre_train_model_forward(self, inputs: Tensor) -> Tensor:
+            return inputs
+
+    assert len(diagnose(tiny_manager(Same()), ["initial loss"], quiet=True)) == 0

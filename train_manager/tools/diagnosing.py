@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from inspect import getclosurevars, isfunction
 from itertools import cycle, islice
 from typing import Any, Final
@@ -102,7 +102,20 @@ def diagnose(
             print(f"diagnose: {name} ({number} of {len(names)})", file=sys.stderr, flush=True)
         for look in CHECKS[name]:
             found += _asked(name, look, trial)
-    return found
+    # What a check has found may come from batches that are not those of the training.
+    return found if found.is_clean else found + Findings(_changing(train_manager, trial.paused))
+
+
+def _changing(train_manager: TrainManager, paused: Collection[str]) -> list[Finding]:
+    """Return a note on extensions that paused, and that modify what is trained on."""
+    modified = {"batch", "inputs", "targets"}
+    names = [hook.owner for hook in train_manager._registry.hooks if modified.intersection(hook.written)]
+    resting = [name for name in dict.fromkeys(names) if name in paused]
+    if not resting:
+        return []
+    what = "paused while the checks looked, and modifies what is trained on"
+    cure = f"if the training needs it: diagnose(tm, keep={resting})"
+    return [Finding("paused extensions", "note", what, ", ".join(resting), cure)]
 
 
 def _require_checks(checks: Any) -> list[str]:

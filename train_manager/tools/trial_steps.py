@@ -50,6 +50,8 @@ class TrialSteps:
     """
 
     def __init__(self, train_manager: TrainManager, keep: Sequence[str]) -> None:
+        # The names of the extensions that pause.
+        self.paused = {*train_manager.extensions}.difference(keep)
         self.tm, self._keep, self._ends = train_manager, keep, perf_counter() + LIMIT
         data: Any = train_manager.train_data
         with self.preserved():
