@@ -1157,7 +1157,7 @@ class TrainManager(InnerStages[Model]):
             except Exception as error:
                 add_cure(error, self._store.computed)
                 raise
-            self.fixtures["prediction"] = require_prediction(prediction, self.model, self, "eval_model_forward")
+            self.fixtures["prediction"] = require_prediction(prediction, self.model, type(self), "eval_model_forward")
             stage.keep("prediction")  # stage.kept has it after the block, as the post hooks have left it
         return stage.kept["prediction"]
 

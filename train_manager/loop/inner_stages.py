@@ -146,7 +146,7 @@ class InnerStages(ClosedStages[Model]):
                     losses.forget_added()
                 try:
                     prediction = require_prediction(
-                        self._chosen.train_model_forward(), self.model, self, "train_model_forward"
+                        self._chosen.train_model_forward(), self.model, type(self), "train_model_forward"
                     )
                 finally:
                     self._collector.losses = around  # collects the terms that train_batch adds beside forward()
@@ -274,7 +274,7 @@ class InnerStages(ClosedStages[Model]):
                 prediction = self._chosen.eval_model_forward()
             finally:
                 self._collector.losses = around
-            require_prediction(prediction, self.model, self, "eval_model_forward")
+            require_prediction(prediction, self.model, type(self), "eval_model_forward")
             if is_first:
                 self.fixtures.define("prediction", prediction, stage="eval_step_batch")
             else:

@@ -101,26 +101,26 @@ def require_batch_size(value: Any) -> Any:
     )
 
 
-def require_prediction(value: Any, model: object, manager: Any = None, method: str = "model_forward") -> Any:
+def require_prediction(value: Any, model: object, manager: type | None = None, method: str = "model_forward") -> Any:
     """Return a prediction: anything but None or a container without a tensor; a distribution, for example.
 
     Args:
         value: the prediction.
         model: what has made it, for the error.
-        manager: the manager whose method has called the model; the error names the method, if it is an own one.
+        manager: the class whose method has called the model; the error names the method, if it is an own one.
         method: the name of the method.
     """
     if isinstance(value, Tensor):
         return value
     if value is None or (isinstance(value, Mapping | list | tuple) and next(tensors_in(value), None) is None):
         own = _own_method(manager, method)
-        who, returns = (f"{type(manager).__name__}.{own}", own) if own else (type(model).__name__, "its forward")
+        who, returns = (f"{manager.__name__}.{own}", own) if manager and own else (type(model).__name__, "its forward")
         what = f"{who} must return a prediction with a tensor, but returned a {type(value).__name__}"
         raise InputError(what, name="prediction", cure=f"does {returns}() end with `return`?")
     return value
 
 
-def _own_method(manager: Any, method: str) -> str:
+def _own_method(manager: type | None, method: str) -> str:
     """Return the method of the user that has returned the prediction; empty if it is the library's."""
     for name in (method, "model_forward"):
         found = getattr(manager, name, None)
