@@ -368,7 +368,7 @@ class Resting(Net):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         del self.unused
-        self.trunk: nn.Module = nn.Sequential(nn.Linear(2, 4), inner)
+        self.trunk = nn.Sequential(nn.Linear(2, 4), inner)  # type: ignore[assignment]
         self.trunk.requires_grad_(False).eval()
 
 

@@ -261,7 +261,7 @@ class Losses(Right):
 
 
 class Labels(Right):
-    def update(self, preds: Tensor, labels: Any = None) -> None:  # type: ignore[override]
+    def update(self, preds: Tensor, labels: Any = None) -> None:
         super().update(preds, labels)
 
 
