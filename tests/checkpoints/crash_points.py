@@ -17,12 +17,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tests.checkpoints import library
 from tests.checkpoints.states import same, small_state
-from train_manager.checkpoints import checkpoint, hashed_file
+from train_manager.checkpoints import checkpoint, hashed_file, tensors
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from train_manager.telling.errors import CheckpointError
 
-TRACED = (checkpoint.__file__, hashed_file.__file__)  # all that is asked of the disk is asked in their lines
+# All that is asked of the disk is asked in their lines.
+TRACED = (checkpoint.__file__, hashed_file.__file__, tensors.__file__, library.__file__)
 
 
 def killed_at_each_line(work: Callable[[], object], files: Collection[str] = TRACED, every: int = 1) -> Iterator[int]:
@@ -81,7 +83,12 @@ def kill_a_save(folder: Path, every: int = 1) -> dict[str, int]:
     states = {step: small_state(step) for step in names}
     write_checkpoint(folder, names[1], states[1], {})
     counts = {"points": 0, "written": 0, "corrupt": 0, "lost": 0, "next save failed": 0}
-    for _ in killed_at_each_line(lambda: write_checkpoint(folder, names[2], states[2], {}), every=every):
+
+    def save() -> None:
+        with library.in_python():
+            write_checkpoint(folder, names[2], states[2], {})
+
+    for _ in killed_at_each_line(save, every=every):
         found = {path.name: state_of(path) for path in folder.glob("step-*")}
         write_checkpoint(folder, names[3], states[3], {})  # beside what was left
         counts["points"] += 1

@@ -17,6 +17,7 @@ from tests.checkpoints.hostile import resealed
 from tests.checkpoints.states import same, small_state
 from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
+from train_manager.checkpoints.hashed_file import Unreadable
 from train_manager.checkpoints.manifest import render_manifest
 from train_manager.checkpoints.verification import verify
 
@@ -128,14 +129,21 @@ def with_manifest(path: Path, **changes: Any) -> str:
     return reason(path)
 
 
-def test_a_newer_format_is_told_apart_from_damage(sound: Path) -> None:
-    with_manifest(sound, format=2)
+@pytest.mark.parametrize(
+    ("number", "writer", "cure"),
+    [
+        (3, "a newer", "update train_manager"),
+        (1, "an earlier", 'load it with that train_manager, or begin anew, with resume="fresh"'),
+    ],
+)
+def test_another_format_is_told_apart_from_damage(sound: Path, number: int, writer: str, cure: str) -> None:
+    with_manifest(sound, format=number)
 
-    with pytest.raises(CheckpointError) as info:
+    with pytest.raises(Unreadable) as info:
         verify(sound)
     assert str(info.value) == (
-        f"{sound}/manifest.json was written by a newer train_manager (format 2); this one reads format 1\n"
-        "  update train_manager"
+        f"{sound}/manifest.json was written by {writer} train_manager (format {number}); this one reads format 2\n"
+        f"  {cure}"
     )
 
 

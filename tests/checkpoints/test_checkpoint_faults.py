@@ -6,13 +6,14 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 
+from tests.checkpoints.library import in_python
 from tests.checkpoints.states import small_state
 from tests.fork_server import ForkServer
 from tests.programs import code
@@ -28,6 +29,12 @@ class Usage(NamedTuple):
     total: int
     used: int
     free: int
+
+
+@pytest.fixture(autouse=True)
+def calls_that_can_fail() -> Iterator[None]:
+    with in_python():
+        yield
 
 
 @pytest.fixture
@@ -133,7 +140,7 @@ def test_a_write_that_fails_is_told_with_its_file(folder: Path, monkeypatch: pyt
     path, real = folder / f".tmp-{NAME}-{os.getpid()}" / file, os.write
 
     def faulty(descriptor: int, content: bytes) -> int:
-        if os.readlink(f"/proc/self/fd/{descriptor}") == str(path):
+        if os.readlink(f"/proc/self/fd/{descriptor}") in (str(path), str(path.with_name(f".tmp{file}"))):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return real(descriptor, content)
 
@@ -151,7 +158,7 @@ def test_a_sync_of_a_file_that_fails_is_an_error(folder: Path, monkeypatch: pyte
 
 
 def test_a_rename_that_fails_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing(monkeypatch, "rename", errno.EIO, lambda at: True)
+    failing(monkeypatch, "rename", errno.EIO, lambda at: at == 3)  # after those of the two files of tensors
 
     assert refusal(folder) == f"rename failed at {folder}/.tmp-{NAME}-{os.getpid()}: Input/output error"
 
@@ -277,12 +284,13 @@ def test_a_file_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.M
 def test_the_manifest_of_a_save_is_written_last(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, real = [], os.open
 
-    def noted(path: Any, *more: Any) -> int:
-        files.append(Path(path).name)
-        return real(path, *more)
+    def noted(path: Any, flags: int, *more: Any) -> int:
+        if flags & os.O_CREAT:
+            files.append(Path(path).name.removeprefix(".tmp"))
+        return real(path, flags, *more)
 
     monkeypatch.setattr(os, "open", noted)
     write_checkpoint(folder, NAME, small_state(2), {})
 
-    assert files[:4] == ["model.safetensors", "state.json", "state.safetensors", "manifest.json"]
+    assert files == ["model.safetensors", "state.json", "state.safetensors", "manifest.json"]
     assert json.loads((folder / NAME / "manifest.json").read_text())["step"] == 2

@@ -180,7 +180,7 @@ def test_a_checkpoint_that_goes_while_it_is_read_is_not_damaged(
 def test_a_checkpoint_of_a_newer_format_is_told_and_stays(folder: CheckpointFolder) -> None:
     first, second = write(folder, 10, 20)
     manifest = second / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
+    manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 3'))
     other = again(folder)
     with warned() as texts:
         assert other.last_sound() == first
@@ -188,10 +188,24 @@ def test_a_checkpoint_of_a_newer_format_is_told_and_stays(folder: CheckpointFold
         other.keep(1)
 
     assert texts == [
-        f"{manifest} was written by a newer train_manager (format 2); this one reads format 1; "
+        f"{manifest} was written by a newer train_manager (format 3); this one reads format 2; "
         "it stays as it is, and step-000000000010 is used instead"
     ]
     assert folder.checkpoints() == [second, third]
+
+
+def test_where_all_are_of_an_earlier_format_the_error_says_so(folder: CheckpointFolder) -> None:
+    for path in write(folder, 10, 20):
+        manifest = path / "manifest.json"
+        manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 1'))
+    with pytest.raises(CheckpointError) as info:
+        again(folder).find("last")
+
+    assert str(info.value) == (
+        f"{manifest} was written by an earlier train_manager (format 1); this one reads format 2\n"
+        '  load it with that train_manager, or begin anew, with resume="fresh"'
+    )
+    assert names(folder.path) == ["step-000000000010", "step-000000000020"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read and rename all")

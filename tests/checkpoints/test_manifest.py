@@ -9,6 +9,7 @@ import pytest
 from train_manager import CheckpointError
 from train_manager.checkpoints.manifest import (
     FILES,
+    FORMAT,
     differences_from_here,
     environment,
     parse_manifest,
@@ -47,7 +48,7 @@ def test_in_the_same_place_nothing_differs() -> None:
 )
 def test_a_fact_of_another_kind_under_a_right_hash_is_damage(name: str, value: object, told: str) -> None:
     files = {file: {"size": 0, "sha256": ""} for file in FILES}
-    content = render_manifest({"format": 1, **environment(), "files": files, name: value})
+    content = render_manifest({"format": FORMAT, **environment(), "files": files, name: value})
 
     with pytest.raises(CheckpointError) as refused:
         parse_manifest(content, "manifest.json")

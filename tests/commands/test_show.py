@@ -88,7 +88,7 @@ def test_a_damaged_file_of_tensors_is_told(tmp_path: Path, capsys: pytest.Captur
 
     assert cli.main(["show", str(file)]) == 1
 
-    assert lines(capsys) == [str(file), "DAMAGED     it is not a safetensors file, or is cut off"]
+    assert lines(capsys) == [str(file), "DAMAGED     it is not a safetensors file, or is cut off (header too large)"]
 
 
 def test_recorded_parameters_are_shown_as_python_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,8 @@
 
 Its files in reading order; each imports only those above it:
 
-    hash_beside   a hash that is computed in a thread, while the file is written
-    hashed_file   a file that is hashed while it is written
-    tensor_header  the header of a file of tensors, read without torch
-    tensor_file   tensors in one file that cannot run
+    hashed_file   a file that is written, synced and hashed
+    tensors       tensors in one file that cannot run
     state_tree    a state as JSON and tensors, and back
     fit           how saved components were made: classes and options, compared when states are loaded
     parameter_order  the parameters of optimizers by their names, in the order of the program

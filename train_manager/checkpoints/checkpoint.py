@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,19 @@ from torch import Tensor
 
 from train_manager.checkpoints import manifest
 from train_manager.checkpoints.checkpoint_names import order_of
-from train_manager.checkpoints.hashed_file import HashedFile, is_full, open_file, sync_folder, translate_os_errors
+from train_manager.checkpoints.hashed_file import (
+    hash_of,
+    is_full,
+    open_file,
+    seal,
+    sync_folder,
+    translate_os_errors,
+    write_file,
+)
 from train_manager.checkpoints.manifest import FILES, MANIFEST, MODEL, TENSORS, TREE
 from train_manager.checkpoints.state_tree import join, split, tensor_names
-from train_manager.checkpoints.tensor_file import read_tensors, size_of, write_tensors
-from train_manager.checkpoints.verification import damaged_error, translate_gone_errors, verify
+from train_manager.checkpoints.tensors import read_tensors, size_of, write_tensors
+from train_manager.checkpoints.verification import damaged_error, require_hash, translate_gone_errors, verify_sizes
 from train_manager.files.strict_json import strict_json
 from train_manager.telling.errors import CheckpointError
 
@@ -40,6 +49,7 @@ def write_checkpoint(folder: Path, name: str, state: Mapping[str, Any], facts: M
     """Write a checkpoint; when this returns, the disk has it.
 
     >>> from tempfile import mkdtemp
+    >>> from train_manager.checkpoints.verification import verify
     >>> path = write_checkpoint(Path(mkdtemp()), "step-000000000003", {"counters": {"step": 3}}, {"run_id": "a"})
     >>> path.name, read_checkpoint(path), verify(path)["step"]
     ('step-000000000003', {'counters': {'step': 3}}, 3)
@@ -98,15 +108,13 @@ def read_checkpoint(path: Path, parts: Collection[str] | None = None, *, is_veri
         CheckpointError: it is not a checkpoint, is damaged, or lacks a component of that name.
     """
     path = Path(path)
-    if not is_verified:
-        verify(path)
     with translate_gone_errors(path):
-        return _read(path, parts)
+        return _read(path, parts, None if is_verified else verify_sizes(path))
 
 
-def _read(path: Path, parts: Collection[str] | None) -> dict[str, Any]:
-    with open_file(path / TREE) as file:
-        tree = strict_json(file.read(LARGEST_TREE), str(path / TREE))
+def _read(path: Path, parts: Collection[str] | None, found: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Read the files of a checkpoint, and check them against its manifest if it is given."""
+    tree = strict_json(_content(path / TREE, found, LARGEST_TREE), str(path / TREE))
     if not isinstance(tree, dict):
         raise damaged_error(path, f"{TREE} is not an object")
     if missing := sorted({*(parts or ())} - {*tree}):
@@ -116,10 +124,28 @@ def _read(path: Path, parts: Collection[str] | None) -> dict[str, Any]:
     names = tensor_names(tree)
     of_model = {name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)}
     # The model has a file of its own, under its plain names, so that other programs can read it.
-    tensors = read_tensors(path / TENSORS, {name for name in names if not name.startswith(PREFIX)})
-    tensors |= {PREFIX + name: tensor for name, tensor in read_tensors(path / MODEL, of_model).items()}
+    tensors = _tensors(path / TENSORS, {name for name in names if not name.startswith(PREFIX)}, found)
+    tensors |= {PREFIX + name: tensor for name, tensor in _tensors(path / MODEL, of_model, found).items()}
     state: dict[str, Any] = join(tree, tensors, str(path / TREE))
     return state
+
+
+def _tensors(path: Path, names: Collection[str], found: Mapping[str, Any] | None) -> dict[str, Tensor]:
+    if names:
+        return read_tensors(_content(path, found), path, names)
+    # A checkpoint with a damaged file is not used, although nothing is needed of this one.
+    if found is not None:
+        require_hash(path, hash_of(path), found)
+    return {}
+
+
+def _content(path: Path, found: Mapping[str, Any] | None, at_most: int = -1) -> bytes:
+    with open_file(path) as file:
+        content = file.read(at_most)
+    # The hash is of the bytes that are used: those on the disk may change after any check.
+    if found is not None:
+        require_hash(path, sha256(content).hexdigest(), found)
+    return content
 
 
 def _plain(name: str) -> str:
@@ -169,17 +195,14 @@ def _write_files(
     # The size and hash of each file are known only after its last byte, so the manifest comes last.
     files = {}
     for name in FILES:
-        with HashedFile(folder / name) as file:
-            if name == TREE:
-                file.write(tree)
-            else:
-                is_model = name == MODEL
-                write_tensors(file, model if is_model else tensors, shares=not is_model)
-            file.sync()
-        files[name] = {"size": file.size, "sha256": file.sha256}
-    with HashedFile(folder / MANIFEST) as file:
-        file.write(manifest.render_manifest({"format": manifest.FORMAT, **facts, "files": files}))
-        file.sync()
+        if name == TREE:
+            write_file(folder / name, tree)
+        else:
+            is_model = name == MODEL
+            write_tensors(folder / name, model if is_model else tensors, shares=not is_model)
+        files[name] = seal(folder / name)
+    write_file(folder / MANIFEST, manifest.render_manifest({"format": manifest.FORMAT, **facts, "files": files}))
+    seal(folder / MANIFEST)
     # The names of the files are on the disk before the rename: else a power failure could leave an empty folder.
     sync_folder(folder)
 

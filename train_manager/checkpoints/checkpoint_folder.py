@@ -209,6 +209,9 @@ class CheckpointFolder:
     def _first_sound(self, paths: Iterable[Path]) -> Path | None:
         damaged: list[tuple[Path, CheckpointError]] = []
         sound = next((path for path in paths if self._is_sound(path, damaged)), None)
+        # The error of the first one says it for all: they are of another format, or their disk is away.
+        if sound is None and damaged and all(isinstance(error, Unreadable) for _, error in damaged):
+            raise damaged[0][1]
         instead = "there is no other one" if sound is None else f"{sound.name} is used instead"
         # Renamed only after a sound one was found, because the warning names the one that is used instead.
         for path, error in damaged:

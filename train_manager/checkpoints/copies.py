@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from train_manager.checkpoints.state_tree import DEEPEST, MAPPINGS
-from train_manager.checkpoints.tensor_file import memory_of
+from train_manager.checkpoints.tensors import memory_of
 
 
 def copy_state(state: Any) -> Any:

@@ -20,7 +20,7 @@ from train_manager.checkpoints.state_tree import join, split
 from train_manager.files.strict_json import strict_json
 from train_manager.telling.errors import CheckpointError
 
-FORMAT: Final = 1  # of the whole checkpoint; raised if an older version could not read it
+FORMAT: Final = 2  # of the whole checkpoint; raised if another version could not read it
 MANIFEST: Final = "manifest.json"
 MODEL: Final = "model.safetensors"
 TENSORS: Final = "state.safetensors"
@@ -97,12 +97,15 @@ def parse_manifest(content: bytes, label: str) -> dict[str, Any]:
     tree = strict_json(content, label)
     if not isinstance(tree, dict) or type(tree.get("format")) is not int:
         raise CheckpointError(f"{label} is not a manifest of train_manager", name=label)
-    # Before any other check: a newer format may have another form of everything else, and is not damaged.
-    if tree["format"] > FORMAT:
+    # Before any other check: another format may have another form of everything else, and is not damaged.
+    if tree["format"] != FORMAT:
+        writer, cure = "a newer", "update train_manager"
+        if tree["format"] < FORMAT:
+            writer, cure = "an earlier", 'load it with that train_manager, or begin anew, with resume="fresh"'
         raise Unreadable(
-            f"{label} was written by a newer train_manager (format {tree['format']}); this one reads format {FORMAT}",
+            f"{label} was written by {writer} train_manager (format {tree['format']}); this one reads format {FORMAT}",
             name=label,
-            cure="update train_manager",
+            cure=cure,
         )
     tree.pop("sha256", None)
     manifest: dict[str, Any] = join(tree, {}, label)
@@ -119,7 +122,7 @@ def parse_manifest(content: bytes, label: str) -> dict[str, Any]:
 
 def _require_files(manifest: Mapping[str, Any], label: str) -> None:
     files = manifest.get("files")
-    if manifest["format"] < 1 or not isinstance(files, dict) or type(manifest.get("step", 0)) is not int:
+    if not isinstance(files, dict) or type(manifest.get("step", 0)) is not int:
         raise CheckpointError(f"{label} is not a manifest of train_manager", name=label)
     # The names are known beforehand, so no name in a file ever becomes a path.
     if more := sorted({*files} - {*FILES}):

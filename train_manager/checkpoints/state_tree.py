@@ -154,7 +154,7 @@ def _plain_numpy(value: np.ndarray[Any, Any] | np.generic, path: Path, tensors: 
 
 
 def _add(tensor: Tensor, path: Path, tensors: dict[str, Tensor]) -> str:
-    from train_manager.checkpoints.tensor_file import why_not
+    from train_manager.checkpoints.tensors import why_not
 
     if reason := why_not(tensor):
         raise CheckpointError(f"{display_keys(path)} {reason}, which a checkpoint cannot hold")

@@ -6,7 +6,7 @@ This file imports no torch, so that the command line checks checkpoints without 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -35,14 +35,27 @@ def verify(path: Path) -> dict[str, Any]:
     """
     path = Path(path)
     with translate_gone_errors(path):
-        found = read_manifest(path)
-        # All sizes come first: they cost nothing, and find a copy that was cut off without a hash of many GB.
+        found = verify_sizes(path)
         for name in FILES:
-            _require_size(path / name, found["files"][name]["size"])
-        for name in FILES:
-            if hash_of(path / name) != found["files"][name]["sha256"]:
-                raise damaged_error(path, f"{name} has changed since it was written (its SHA-256 differs)")
+            require_hash(path / name, hash_of(path / name), found)
     return found
+
+
+def verify_sizes(path: Path) -> dict[str, Any]:
+    """Return the manifest of a checkpoint after a check that each of its files is there, with its size.
+
+    The sizes cost nothing, and find a copy that was cut off without a hash of many GB.
+    """
+    found = read_manifest(path)
+    for name in FILES:
+        _require_size(path / name, found["files"][name]["size"])
+    return found
+
+
+def require_hash(path: Path, sha256: str, manifest: Mapping[str, Any]) -> None:
+    """Refuse a file of a checkpoint whose SHA-256 is another one than its manifest has."""
+    if sha256 != manifest["files"][path.name]["sha256"]:
+        raise damaged_error(path.parent, f"{path.name} has changed since it was written (its SHA-256 differs)")
 
 
 @contextmanager

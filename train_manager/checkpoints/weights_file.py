@@ -19,7 +19,7 @@ from torch import Tensor
 
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.hashed_file import open_file
-from train_manager.checkpoints.tensor_file import read_tensors
+from train_manager.checkpoints.tensors import read_tensors
 from train_manager.telling.errors import CheckpointError
 
 NESTED = ("state_dict", "model_state_dict", "model")  # keys under which training scripts save the weights
@@ -55,15 +55,15 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
         file.seek(0)
         if start.startswith(ZIP):
             return _weights(_from_torch(file, path), path)
+        # A safetensors file has the length of its header in 8 bytes, then the header in JSON.
+        if start[8:] == b"{":
+            return read_tensors(file.read(), path)
     if start.startswith(OLD):
         raise CheckpointError(
             f"{path} was written by an old torch, or by pickle; its sums cannot be compared",
             name=path.name,
             cure=f"if you trust it: torch.save(torch.load({path.name!r}, weights_only=True), {path.name!r})",
         )
-    # A safetensors file has the length of its header in 8 bytes, then the header in JSON.
-    if start[8:] == b"{":
-        return read_tensors(path, follow=True)
     raise CheckpointError(f"{path} has no weights: it is not a checkpoint, a .safetensors file or a file of torch.save")
 
 
