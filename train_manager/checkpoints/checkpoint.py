@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -192,15 +193,16 @@ def _write_files(
     shutil.rmtree(folder, ignore_errors=True)
     with translate_os_errors("write", folder):
         os.mkdir(folder)
+    # A file is hashed and synced while the next one is written.
+    with ThreadPoolExecutor(len(FILES), "train-manager-seal") as threads:
+        write_tensors(folder / MODEL, model, shares=False)
+        sealed = {MODEL: threads.submit(seal, folder / MODEL)}
+        write_file(folder / TREE, tree)
+        sealed[TREE] = threads.submit(seal, folder / TREE)
+        write_tensors(folder / TENSORS, tensors)
+        sealed[TENSORS] = threads.submit(seal, folder / TENSORS)
     # The size and hash of each file are known only after its last byte, so the manifest comes last.
-    files = {}
-    for name in FILES:
-        if name == TREE:
-            write_file(folder / name, tree)
-        else:
-            is_model = name == MODEL
-            write_tensors(folder / name, model if is_model else tensors, shares=not is_model)
-        files[name] = seal(folder / name)
+    files = {name: entry.result() for name, entry in sealed.items()}
     write_file(folder / MANIFEST, manifest.render_manifest({"format": manifest.FORMAT, **facts, "files": files}))
     seal(folder / MANIFEST)
     # The names of the files are on the disk before the rename: else a power failure could leave an empty folder.
