@@ -17,8 +17,7 @@ from train_manager.core.decorators import priority, provides
 from train_manager.core.extension import Extension
 from train_manager.data.randomness import random_state
 from train_manager.diagnosis.replay import Why, broken_weights, how_broken, modules_of, why_broken
-from train_manager.files.atomic import quote_path
-from train_manager.files.moves import free_path
+from train_manager.files.atomic import free_path, quote_path
 from train_manager.loop.region import SOLE
 from train_manager.model.optimizers import parameters_with_gradients
 from train_manager.rebuilding.recorded import recorded

@@ -180,14 +180,12 @@ class Checkpoints(Extension):
                     self._background.join()
                     train_manager.ranks.of_first(None)
             finally:
-                # The lock is released last, and as often as it was
-                # acquired, even if the thread's error comes out of join().
+                # The lock is released last, even if the thread's error comes out of join().
                 self._raise_signal = no_signal
                 try:
                     self._background.join()
                 finally:
-                    while opened.lock.is_held:
-                        opened.lock.release()
+                    opened.lock.release()
 
     @always
     def post_run(self) -> None:
@@ -198,7 +196,7 @@ class Checkpoints(Extension):
         if self._present is None or self._present.given_dir != train_dir:
             self._present = OpenedFolder(train_dir)
             if self.resume == "fresh" and moves:
-                move_away(self._present.lock)
+                move_away(self._present.lock.train_dir)
         return self._present
 
     @property

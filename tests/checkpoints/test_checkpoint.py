@@ -99,7 +99,9 @@ def test_a_checkpoint_of_that_name_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as info:
         write_checkpoint(tmp_path, NAME, small_state(2), {})
 
-    assert str(info.value) == f"{tmp_path / NAME} is there already; nothing is overwritten"
+    assert str(info.value) == (
+        f"{tmp_path / NAME} is there already, and nothing is overwritten\n  give another folder, or move this one away"
+    )
     assert contents(tmp_path) == before
 
 
@@ -110,7 +112,7 @@ def test_an_empty_folder_or_a_dead_link_of_that_name_is_not_replaced_either(tmp_
     else:
         (tmp_path / NAME).symlink_to("nowhere")
 
-    with pytest.raises(CheckpointError, match=r"is there already; nothing is overwritten$"):
+    with pytest.raises(CheckpointError, match="is there already, and nothing is overwritten"):
         write_checkpoint(tmp_path, NAME, {}, {})
 
     assert os.listdir(tmp_path) == [NAME]
@@ -147,14 +149,14 @@ def test_parts_and_facts_that_do_not_fit_are_refused(tmp_path: Path, state: Any,
     assert os.listdir(tmp_path) == []
 
 
-def test_what_a_dead_process_of_the_same_number_has_left_is_replaced(tmp_path: Path) -> None:
-    left = tmp_path / f".tmp-{NAME}-{os.getpid()}"
+def test_what_a_dead_process_of_the_same_number_has_left_is_not_in_the_way(tmp_path: Path) -> None:
+    left = tmp_path / f".tmp-{NAME}-{os.getpid()}-0f3c5b"
     left.mkdir()
     (left / "model.safetensors").write_bytes(b"half")
 
     verify(write_checkpoint(tmp_path, NAME, small_state(), {}))
 
-    assert os.listdir(tmp_path) == [NAME]
+    assert sorted(os.listdir(tmp_path)) == [left.name, NAME]
 
 
 @pytest.mark.parametrize("name", ["with space", "new\nline", "emoji 🙂", "x" * 230, "-rf", "$(touch x)"], ids=repr)

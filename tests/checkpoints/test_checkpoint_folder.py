@@ -391,16 +391,17 @@ def test_leftovers_of_dead_processes_are_removed_and_nothing_else(folder: Checkp
         folder.clean_up(lock)  # of a folder that is not there
         write(folder, 10)
         dead, own, live = 2**22 + 1, os.getpid(), os.getppid()  # the first is above the largest that Linux gives
-        for name in (f".tmp-a-{dead}", f".tmp-a-{own}", f".tmp-a-{live}", ".tmp-mine", ".del-a", "damaged-a"):
+        killed = (f".tmp-a-{dead}-0f3c5b", f".tmp-a-{own}-0f3c5b", f".tmp-a-{live}-0f3c5b", ".tmp-mine", ".del-a")
+        for name in (*killed, "damaged-a"):
             (folder.path / name / "deep").mkdir(parents=True)
         folder.clean_up(lock)
 
-    assert names(folder.path) == [f".tmp-a-{live}", ".tmp-mine", "damaged-a", "step-000000000010"]
+    assert names(folder.path) == [f".tmp-a-{live}-0f3c5b", ".tmp-mine", "damaged-a", "step-000000000010"]
 
 
 def test_leftovers_are_not_removed_while_another_writes(folder: CheckpointFolder, tmp_path: Path) -> None:
     (folder.path / ".del-a").mkdir(parents=True)
-    with WriterLock(tmp_path), pytest.raises(CheckpointError, match="is being written by"):
+    with WriterLock(tmp_path):
         folder.clean_up(WriterLock(tmp_path))
     assert names(folder.path) == [".del-a"]
 
@@ -410,8 +411,8 @@ def test_leftovers_are_not_removed_where_nobody_can_be_kept_out(
 ) -> None:
     monkeypatch.setattr("train_manager.files.lock.fcntl", None)
     (folder.path / ".del-a").mkdir(parents=True)
-    with pytest.warns(RuntimeWarning, match="no file locks"):
-        folder.clean_up(WriterLock(tmp_path))
+    with pytest.warns(RuntimeWarning, match="no file locks"), WriterLock(tmp_path) as lock:
+        folder.clean_up(lock)
     assert names(folder.path) == [".del-a"]
 
 
@@ -423,12 +424,13 @@ def test_what_cannot_be_deleted_is_told_and_removed_by_the_next_run(
 
     write(folder, 10, 20)
     with monkeypatch.context() as patch, warned() as texts:
-        patch.setattr("train_manager.checkpoints.leftovers.shutil.rmtree", busy)
+        patch.setattr("train_manager.files.leftovers.shutil.rmtree", busy)
         folder.keep(1)
     assert texts == [
         f"{folder.path}/.del-step-000000000010 cannot be deleted: Directory not empty; the next run tries again"
     ]
-    folder.clean_up(WriterLock(tmp_path))
+    with WriterLock(tmp_path) as lock:
+        folder.clean_up(lock)
     assert names(folder.path) == ["step-000000000020"]
 
 

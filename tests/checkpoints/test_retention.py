@@ -48,7 +48,8 @@ class Training(RuleBasedStateMachine):
     def process(self) -> None:
         """Begin a new process, which knows nothing of what the last one has written."""
         self.folder = CheckpointFolder(self.path)
-        self.folder.clean_up(WriterLock(self.train_dir))
+        with WriterLock(self.train_dir) as lock:
+            self.folder.clean_up(lock)
 
     def write(self, steps: int, value: float | None) -> None:
         self.step += steps
@@ -100,7 +101,7 @@ class Training(RuleBasedStateMachine):
         self.write(1, value)
         best = self.best()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("train_manager.checkpoints.leftovers._remove", kill)
+            patch.setattr("train_manager.files.leftovers._remove", kill)
             try:
                 self.keep()
             except Killed:
@@ -109,7 +110,7 @@ class Training(RuleBasedStateMachine):
 
     @rule()
     def be_killed_while_writing(self) -> None:
-        half = self.path / f".tmp-step-{self.step:012d}-{DEAD}"
+        half = self.path / f".tmp-step-{self.step:012d}-{DEAD}-0f3c5b"
         half.mkdir(parents=True, exist_ok=True)
         (half / "model.safetensors").write_bytes(b"half")
         self.process()

@@ -9,7 +9,7 @@ import torch
 from train_manager import __version__, cli
 from train_manager.checkpoints.checkpoint import write_checkpoint
 from train_manager.checkpoints.hashed_file import hash_of
-from train_manager.checkpoints.leftovers import delete
+from train_manager.files.leftovers import delete
 from train_manager.telling.findings import Finding
 
 

@@ -133,14 +133,15 @@ def test_a_second_object_of_the_same_process_is_refused(tmp_path: Path) -> None:
         )
 
 
-def test_the_same_object_may_take_it_twice_and_the_last_release_frees_it(tmp_path: Path) -> None:
+def test_the_same_object_may_take_it_twice_and_one_release_frees_it(tmp_path: Path) -> None:
     lock = WriterLock(tmp_path)
-    with lock:
-        with lock:
-            pass
-        assert lock.is_held
-        refusal(tmp_path)
+    lock.acquire()
+    lock.acquire()
+    assert lock.is_held
+    refusal(tmp_path)
+    lock.release()
     assert not lock.is_held
+    assert not lock.is_enforced
     assert is_free(tmp_path)
 
 

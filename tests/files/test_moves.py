@@ -1,4 +1,4 @@
-"""What is in the way is moved as a whole, and nothing is overwritten."""
+"""A train_dir in the way is moved as a whole, and nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from train_manager import CheckpointError
 from train_manager.files.lock import WriterLock
-from train_manager.files.moves import free_path, move, move_away
+from train_manager.files.moves import move_away
 
 
 @pytest.fixture
@@ -19,56 +19,39 @@ def train_dir(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_path_that_is_taken_gets_the_first_free_number(tmp_path: Path) -> None:
-    assert free_path(tmp_path / "a") == tmp_path / "a"
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a-2").symlink_to("nowhere")
-    assert free_path(tmp_path / "a") == tmp_path / "a-3"
-
-
-def test_what_is_moved_does_not_overwrite_an_empty_folder(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    assert move(tmp_path / "a", tmp_path / "b") == tmp_path / "b-2"
-
-
 def test_the_whole_train_dir_goes_along(train_dir: Path) -> None:
-    away = move_away(WriterLock(train_dir))
+    away = move_away(train_dir)
 
     assert away == train_dir.with_name("digits-before-1")
     assert sorted(path.name for path in away.iterdir()) == [".lock", "checkpoints", "notes.txt"]
-    assert [path.name for path in train_dir.iterdir()] == [".lock"]
+    assert [*train_dir.iterdir()] == []
 
 
 def test_a_second_move_gets_the_next_number(train_dir: Path) -> None:
-    lock = WriterLock(train_dir)
-    move_away(lock)
+    move_away(train_dir)
     (train_dir / "notes.txt").write_text("second")
 
-    assert move_away(lock) == train_dir.with_name("digits-before-2")
+    assert move_away(train_dir) == train_dir.with_name("digits-before-2")
     assert train_dir.with_name("digits-before-1").joinpath("notes.txt").read_text() == "first"
 
 
 def test_a_train_dir_with_nothing_in_it_stays(tmp_path: Path) -> None:
-    assert move_away(WriterLock(tmp_path / "digits")) is None
+    assert move_away(tmp_path / "digits") is None
     assert [path.name for path in tmp_path.iterdir()] == ["digits"]
 
 
-def test_a_lock_that_is_held_is_then_that_of_the_new_folder(train_dir: Path) -> None:
-    with WriterLock(train_dir) as lock:
-        away = move_away(lock)
-        assert away is not None
-        with pytest.raises(CheckpointError, match="is being written by another run of this process"):
-            WriterLock(train_dir).acquire()
-        with WriterLock(away):  # nobody writes there any more
-            pass
-    with WriterLock(train_dir):
-        pass
+def test_both_folders_can_be_locked_after_it(train_dir: Path) -> None:
+    away = move_away(train_dir)
+    assert away is not None
+
+    with WriterLock(train_dir) as new, WriterLock(away) as old:
+        assert new.is_enforced
+        assert old.is_enforced
 
 
 def test_a_training_that_still_writes_there_is_not_robbed(train_dir: Path) -> None:
     with WriterLock(train_dir), pytest.raises(CheckpointError, match="is being written by"):
-        move_away(WriterLock(train_dir))
+        move_away(train_dir)
     assert (train_dir / "notes.txt").exists()
 
 
@@ -76,21 +59,21 @@ def test_the_folder_behind_a_link_is_moved_and_the_link_stays(train_dir: Path, t
     link = tmp_path / "link"
     link.symlink_to(train_dir)
 
-    assert move_away(WriterLock(link)) == train_dir.with_name("digits-before-1")
+    assert move_away(link) == train_dir.with_name("digits-before-1")
     assert link.resolve() == train_dir
-    assert [path.name for path in link.iterdir()] == [".lock"]
+    assert [*link.iterdir()] == []
 
 
 @pytest.mark.parametrize("name", ["my runs", "two\nlines", "🦊", "-rf"])
 def test_any_name_can_be_moved(tmp_path: Path, name: str) -> None:
     (tmp_path / name / "plots").mkdir(parents=True)
-    assert move_away(WriterLock(tmp_path / name)) == tmp_path / f"{name}-before-1"
+    assert move_away(tmp_path / name) == tmp_path / f"{name}-before-1"
 
 
 def test_the_working_folder_is_not_moved(train_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(train_dir / "checkpoints")
     with pytest.raises(CheckpointError) as caught:
-        move_away(WriterLock(train_dir))
+        move_away(train_dir)
     assert str(caught.value) == (
         f"{train_dir} cannot be moved away, because the working folder is in it\n"
         "  give a train_dir of its own, such as 'runs/1'"
@@ -101,14 +84,14 @@ def test_the_working_folder_is_not_moved(train_dir: Path, monkeypatch: pytest.Mo
 def test_the_folder_of_the_program_is_not_moved(train_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("__main__.__file__", str(train_dir / "train.py"), raising=False)
     with pytest.raises(CheckpointError, match="because the running program is in it"):
-        move_away(WriterLock(train_dir))
+        move_away(train_dir)
 
 
 def test_a_refusal_of_the_system_is_told(train_dir: Path) -> None:
     long = train_dir.with_name("d" * 250)  # which leaves no room for "-before-1"
     train_dir.rename(long)
     with pytest.raises(CheckpointError) as caught:
-        move_away(WriterLock(long))
+        move_away(long)
     assert str(caught.value) == (
         f"{long} cannot be moved to {long}-before-1: File name too long\n  give another train_dir"
     )

@@ -17,7 +17,6 @@ Its files in reading order; each imports only those above it:
     weights_file  weights from a file of any program
     copies        a copy of a state that the training no longer changes
     contents      the contents of a checkpoint, read without torch
-    leftovers     the deletion of checkpoints, and of leftovers of killed processes
     checkpoint_folder  all checkpoints of a training: the sound ones, and the ones that stay
     weights       the weights of a checkpoint, or the mean of several
     forgotten     changed numbers that no checkpoint holds

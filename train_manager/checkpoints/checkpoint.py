@@ -6,7 +6,7 @@
         state.json           all else
         manifest.json        names, sizes and SHA-256 of the others; written last
 
-It is written as ``.tmp-step-000000000123-<pid>`` in the same folder, and renamed when the disk has it. Nothing in it is
+It is written as ``.tmp-step-000000000123-...`` in the same folder, and renamed when the disk has it. Nothing in it is
 ever unpickled, imported or called.
 """
 
@@ -38,6 +38,7 @@ from train_manager.checkpoints.manifest import FILES, MANIFEST, MODEL, TENSORS, 
 from train_manager.checkpoints.state_tree import join, split, tensor_names
 from train_manager.checkpoints.tensors import read_tensors, size_of, write_tensors
 from train_manager.checkpoints.verification import damaged_error, require_hash, translate_gone_errors, verify_sizes
+from train_manager.files.atomic import new_folder
 from train_manager.files.strict_json import strict_json
 from train_manager.telling.errors import CheckpointError
 
@@ -74,17 +75,11 @@ def write_checkpoint(folder: Path, name: str, state: Mapping[str, Any], facts: M
     tree, model, tensors = _split_state(state)
     needed = size_of(model, shares=False) + size_of(tensors) + len(tree) + ROOM
     _make(final.parent)
-    # Checked before the work of writing, and again right before the rename.
-    _require_free(final)
-    # In the same folder as the checkpoint: a rename is atomic only within one file system.
-    temporary = final.parent / f".tmp-{name}-{os.getpid()}"
     try:
-        _require_room(final.parent, needed)
-        _write_files(temporary, tree, model, tensors, facts)
-        _rename(temporary, final)
-    except BaseException as error:
-        # Also after Ctrl-C in the middle of a write: a half-written folder must not stay.
-        shutil.rmtree(temporary, ignore_errors=True)
+        with translate_os_errors("write", final), new_folder(final, error=CheckpointError) as temporary:
+            _require_room(final.parent, needed)
+            _write_files(temporary, tree, model, tensors, facts)
+    except CheckpointError as error:
         # The error of the system says only that the disk is full; `_full` adds the needed and the free bytes.
         if is_full(error):
             raise _full(final.parent, needed) from error.__cause__
@@ -189,10 +184,6 @@ def _split_state(state: Mapping[str, Any]) -> tuple[bytes, dict[str, Tensor], di
 def _write_files(
     folder: Path, tree: bytes, model: Mapping[str, Tensor], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> None:
-    # A killed process with the same number has left its half-written folder, as is usual in containers.
-    shutil.rmtree(folder, ignore_errors=True)
-    with translate_os_errors("write", folder):
-        os.mkdir(folder)
     # A file is hashed and synced while the next one is written.
     with ThreadPoolExecutor(len(FILES), "train-manager-seal") as threads:
         write_tensors(folder / MODEL, model, shares=False)
@@ -207,13 +198,6 @@ def _write_files(
     seal(folder / MANIFEST)
     # The names of the files are on the disk before the rename: else a power failure could leave an empty folder.
     sync_folder(folder)
-
-
-def _rename(temporary: Path, final: Path) -> None:
-    # os.rename replaces an empty folder without an error, so a name that was taken meanwhile is refused here.
-    _require_free(final)
-    with translate_os_errors("rename", temporary):
-        os.rename(temporary, final)
 
 
 def _sync_name(final: Path) -> None:
@@ -232,11 +216,6 @@ def _make(folder: Path) -> None:
         with translate_os_errors("write", folder):
             os.mkdir(folder)
         sync_folder(folder.parent)
-
-
-def _require_free(final: Path) -> None:
-    if os.path.lexists(final):
-        raise CheckpointError(f"{final} is there already; nothing is overwritten", name=final.name)
 
 
 def _require_room(folder: Path, needed: int) -> None:

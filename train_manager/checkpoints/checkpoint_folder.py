@@ -13,11 +13,10 @@ from typing import Any, Final, final
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from train_manager.checkpoints.checkpoint_names import folder_in, name_of, order_of, step_of
 from train_manager.checkpoints.hashed_file import Gone, Unreadable
-from train_manager.checkpoints.leftovers import delete, remove_leftovers
 from train_manager.checkpoints.verification import read_manifest, retry_if_gone, verify
-from train_manager.files.atomic import quote_path
+from train_manager.files.atomic import free_path, quote_path
+from train_manager.files.leftovers import delete, remove_leftovers
 from train_manager.files.lock import WriterLock
-from train_manager.files.moves import free_path, move
 from train_manager.telling.errors import CheckpointError
 from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count, require_one_of
@@ -196,15 +195,11 @@ class CheckpointFolder:
     def clean_up(self, lock: WriterLock) -> None:
         """Remove the half-written and half-deleted checkpoints of killed processes.
 
-        Call this while this process writes nothing here. Where the system has no locks, another process may be
-        writing, so nothing is removed.
-
-        Raises:
-            CheckpointError: another process holds the lock.
+        Call this while this process writes nothing here, and holds the lock. Where the system has no locks, another
+        process may be writing, so nothing is removed.
         """
-        with lock:
-            if lock.is_enforced and self.path.exists():
-                remove_leftovers(self.path)
+        if lock.is_enforced and self.path.exists():
+            remove_leftovers(self.path)
 
     def _first_sound(self, paths: Iterable[Path]) -> Path | None:
         damaged: list[tuple[Path, CheckpointError]] = []
@@ -329,18 +324,19 @@ def _order(path: Path) -> tuple[int, int]:
 
 def _rename_damaged(path: Path) -> str:
     try:
-        return f"it is kept as {move(path, path.with_name(f'damaged-{path.name}')).name}"
+        return f"it is kept as {_move(path, path.with_name(f'damaged-{path.name}')).name}"
     except OSError as reason:  # a process that only reads may not be allowed to rename
         return f"it cannot be renamed ({reason.strerror})"
 
 
 def _move(path: Path, target: Path) -> Path:
-    if not path.is_symlink():
-        return move(path, target)
     target.parent.mkdir(exist_ok=True)
     target = free_path(target)
-    target.symlink_to(path.resolve())  # a relative link would lead elsewhere from its new folder
-    path.unlink()
+    if path.is_symlink():
+        target.symlink_to(path.resolve())  # a relative link would lead elsewhere from its new folder
+        path.unlink()
+    else:
+        os.rename(path, target)
     return target
 
 

@@ -2,7 +2,7 @@
 
 Its files in reading order; each imports only those above it:
 
-    atomic        files that are replaced as a whole, and paths in messages
+    atomic        files and folders that are there as a whole or not at all, and their names
     strict_json   JSON that is read strictly
     json_shape    the type that each place of a JSON file must have
     secret_forms  the forms of keys and tokens
@@ -10,7 +10,7 @@ Its files in reading order; each imports only those above it:
     secrets       passwords and keys in a text
     train_dirs    the folder for the files of extensions, and its replacement in a repeated run
     lock          one writer in a train_dir at a time
-    moves         folders that are moved out of the way, to a name that is free
-    new_folder    folders that are there as a whole or not at all
+    moves         a train_dir that is moved out of the way
+    leftovers     the deletion of folders, and of what killed processes have left
     background    writing in a thread while the run continues
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, final
+from typing import Generic, ParamSpec, final
 
 P = ParamSpec("P")
 
@@ -45,8 +45,16 @@ class Background(Generic[P]):
             BaseException: the error of the call in flight.
         """
         self.join()
-        # Not a daemon: the end of the interpreter would stop a daemon in the middle of a file.
-        self._thread = threading.Thread(target=self._run, args=(args, kwargs), name="train-manager-write", daemon=False)
+
+        def run() -> None:
+            try:
+                self._function(*args, **kwargs)
+            except BaseException as error:  # an error that stayed in the thread would only be printed
+                self._error = error
+
+        # Not a daemon: the end of the interpreter would stop a daemon in the middle of a file. Not an executor: after a
+        # fork, the child would wait for its thread for ever.
+        self._thread = threading.Thread(target=run, name="train-manager-write", daemon=False)
         self._thread.start()
 
     def join(self) -> None:
@@ -62,9 +70,3 @@ class Background(Generic[P]):
         error, self._error = self._error, None
         if error is not None:
             raise error
-
-    def _run(self, args: Any, kwargs: Any) -> None:
-        try:
-            self._function(*args, **kwargs)
-        except BaseException as error:  # an error that stayed in the thread would only be printed
-            self._error = error

@@ -14,7 +14,6 @@ import time
 import warnings
 import weakref
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, final
 
 from train_manager.files.atomic import quote_path
@@ -40,7 +39,7 @@ class WriterLock:
     >>> import tempfile
     >>> train_dir = Path(tempfile.mkdtemp())
     >>> lock = WriterLock(train_dir)
-    >>> with lock, lock:  # the same object may take it again
+    >>> with lock:
     ...     lock.is_held
     True
     >>> lock.is_held
@@ -60,12 +59,11 @@ class WriterLock:
 
     Attributes:
         train_dir: the folder.
-        is_enforced: whether others are kept out while the lock is held.
+        is_enforced: whether the lock is held, and others are kept out.
     """
 
     def __init__(self, train_dir: Path) -> None:
         self._file: int | None = None  # the descriptor of the lock file, while the lock is held
-        self._depth = 0  # calls of acquire() without their release()
         self.train_dir = Path(train_dir)
         self.is_enforced = False
         _all.add(self)
@@ -76,55 +74,43 @@ class WriterLock:
         return self._file is not None
 
     def acquire(self) -> None:
-        """Take the lock, or take it once more.
+        """Take the lock; nothing if this object holds it.
 
         Raises:
             CheckpointError: another object holds it; it is named with process, host and time. Or the folder cannot be
                 written.
         """
-        if self._file is None:
-            self._file = self._taken()
-        self._depth += 1
+        while self._file is None:
+            self._file = self._opened()
+            try:
+                self.is_enforced = self._locked(self._file)
+                if self._is_in_place(self._file):
+                    _tell_holder(self._file)
+                else:
+                    self.release()  # the folder was moved away after _opened(): the lock is taken on the new folder
+            except BaseException:
+                self.release()
+                raise
 
     def release(self) -> None:
-        """Undo one ``acquire``. The last release frees the lock; on a lock that is not held it does nothing."""
-        self._depth = max(self._depth - 1, 0)
-        if self._depth == 0:
-            self._close()
-
-    def take_again(self) -> None:
-        """Take the lock of the folder that has the name now, if the folder was renamed while the lock was held."""
-        renamed, self._file = self._file, self._taken()
-        if renamed is not None:
-            os.close(renamed)
+        """Free the lock; nothing if it is not held."""
+        # The descriptor is cleared first: __del__ may call this again, when the number may belong to another file.
+        file, self._file, self.is_enforced = self._file, None, False
+        if file is not None:
+            os.close(file)
 
     def __enter__(self) -> WriterLock:
         self.acquire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
     def __del__(self) -> None:  # a run that was never closed must not keep the lock
-        self._close()
+        self.release()
 
     def __reduce__(self) -> tuple[Any, ...]:  # a copy with the same descriptor would close it under the original
         return WriterLock, (self.train_dir,)
-
-    def _taken(self) -> int:
-        while True:
-            file = self._opened()
-            try:
-                self.is_enforced = self._locked(file)
-                if self._is_in_place(file):
-                    _tell_holder(file)
-                    return file
-            except BaseException:
-                os.close(file)
-                raise
-            os.close(file)  # the folder was moved away after _opened(): the lock is taken on the new folder
 
     def _opened(self) -> int:
         try:
@@ -179,12 +165,6 @@ class WriterLock:
         what = f"{quote_path(self.train_dir)} is being written by {who}{since}"
         return CheckpointError(what, name="train_dir", cure=cure)
 
-    def _close(self) -> None:
-        # The descriptor is cleared first: __del__ may call this again, when the number may belong to another file.
-        file, self._file, self._depth = self._file, None, 0
-        if file is not None:
-            os.close(file)
-
 
 def _tell_holder(file: int) -> None:
     holder = {
@@ -210,7 +190,7 @@ def _let_go_in_child() -> None:
     # The lock belongs to the open file, which a child shares: to close it here does not free the lock of the parent,
     # but the lock of a killed parent is freed only when no child has the file open.
     for lock in list(_all):
-        lock._close()
+        lock.release()
 
 
 if hasattr(os, "register_at_fork"):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from train_manager.data.randomness import preserve_random_state
 from train_manager.diagnosis.batch_leaves import leaves_of, put_together
-from train_manager.files.new_folder import new_folder
+from train_manager.files.atomic import new_folder
 from train_manager.learner.description import Description
 from train_manager.learner.evaluation import Evaluation
 from train_manager.learner.evaluation_result import EvaluationResult, measured

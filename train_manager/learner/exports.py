@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from train_manager.files.new_folder import require_new
+from train_manager.files.atomic import require_new
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.tools.export_onnx import require_onnx
 from train_manager.tools.extras import import_extra

@@ -147,7 +147,7 @@ def test_a_file_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_had_begun_to_write_is_removed(tmp_path: Path) -> None:
-    (tmp_path / ".run.json.4711").write_text("{")
+    (tmp_path / ".tmp-run.json-4711-a1b2c3").write_text("{")
 
     write_entry(tmp_path, entry())
 

@@ -21,9 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from train_manager.files.atomic import replace_file
+from train_manager.files.atomic import free_path, replace_file
 from train_manager.files.json_shape import LIST, NUMBER, OBJECT, OBJECT_OF_TEXTS, TEXT, TEXTS, TIME, Kind, Shape
-from train_manager.files.moves import free_path
 from train_manager.files.strict_json import strict_json
 from train_manager.runs.record.processes import is_gone, is_of_this_machine
 from train_manager.telling.errors import CheckpointError, InputError
@@ -287,6 +286,6 @@ def _lock(descriptor: int, folder: Path) -> bool:
 
 def _remove_leftovers(path: Path) -> None:
     """Remove the temporary files of killed processes; the caller holds the lock, so no other process writes one."""
-    for leftover in path.parent.glob(f".{RUN_FILE}.*"):
+    for leftover in path.parent.glob(f".tmp-{RUN_FILE}-*"):
         with contextlib.suppress(OSError):
             leftover.unlink()

@@ -1,4 +1,4 @@
-"""The deletion of checkpoints, and of leftovers of killed processes: ``.tmp-<name>-<pid>`` and ``.del-<name>``."""
+"""The deletion of folders, and of what killed processes have left, under names that begin with ``.tmp-`` and ``.del-``."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import shutil
 import warnings
 from pathlib import Path
 
-from train_manager.files.atomic import quote_path
-from train_manager.files.moves import free_path
+from train_manager.files.atomic import free_path, quote_path
 from train_manager.telling.source_locations import users_level
 
-_TEMPORARY = re.compile(r"\.tmp-.*-([0-9]+)", flags=re.DOTALL)
-_DELETED = ".del-"  # begins the name of a checkpoint while its files are deleted
+_TEMPORARY = re.compile(r"\.tmp-.*-([0-9]+)-[0-9a-f]{6}", flags=re.DOTALL)  # as `temporary_beside` makes it
+_DELETED = ".del-"  # begins the name of a folder while its files are deleted
 
 
 def delete(path: Path) -> None:
-    """Delete a checkpoint; it is renamed first, so that no reader finds some of its files under its name."""
+    """Delete a folder; it is renamed first, so that no reader finds some of its files under its name."""
     try:
         deleted = free_path(path.with_name(_DELETED + path.name))
         os.rename(path, deleted)
@@ -30,14 +29,14 @@ def delete(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove half-written and half-deleted checkpoints, except those that another live process still writes.
+    """Remove half-written and half-deleted files and folders, except those that another live process still writes.
 
     Half-written ones with the id of this process are removed too: in a container each run has the same process id. So
     this process must not be writing to the folder.
     """
     # The list is complete before the first removal, which would change the folder under scandir.
     with os.scandir(folder) as entries:
-        found = [entry for entry in entries if _is_leftover(entry.name) and entry.is_dir(follow_symlinks=False)]
+        found = [entry for entry in entries if _is_leftover(entry.name) and not entry.is_symlink()]
     for entry in found:
         _remove(Path(entry.path))
 
@@ -57,13 +56,13 @@ def _is_another_live(pid: int) -> bool:
     return pid != os.getpid()
 
 
-def _remove(folder: Path) -> None:
+def _remove(path: Path) -> None:
     try:
-        shutil.rmtree(folder)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     except OSError as error:  # such as a file that a reader has open on NFS: a reason to warn, not to end the run
-        _warn(folder, error)
+        _warn(path, error)
 
 
-def _warn(folder: Path, error: OSError) -> None:
-    what = f"{quote_path(folder)} cannot be deleted: {error.strerror}"
+def _warn(path: Path, error: OSError) -> None:
+    what = f"{quote_path(path)} cannot be deleted: {error.strerror}"
     warnings.warn(f"{what}; the next run tries again", RuntimeWarning, stacklevel=users_level())
