@@ -141,7 +141,6 @@ def test_the_same_object_may_take_it_twice_and_one_release_frees_it(tmp_path: Pa
     refusal(tmp_path)
     lock.release()
     assert not lock.is_held
-    assert not lock.is_enforced
     assert is_free(tmp_path)
 
 

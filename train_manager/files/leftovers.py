@@ -1,4 +1,4 @@
-"""The deletion of folders, and of what killed processes have left, under names that begin with ``.tmp-`` and ``.del-``."""
+"""The deletion of folders, and of what killed processes have left: names that begin with ``.tmp-`` or ``.del-``."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class WriterLock:
 
     Attributes:
         train_dir: the folder.
-        is_enforced: whether the lock is held, and others are kept out.
+        is_enforced: whether others are kept out while the lock is held.
     """
 
     def __init__(self, train_dir: Path) -> None:
@@ -95,7 +95,7 @@ class WriterLock:
     def release(self) -> None:
         """Free the lock; nothing if it is not held."""
         # The descriptor is cleared first: __del__ may call this again, when the number may belong to another file.
-        file, self._file, self.is_enforced = self._file, None, False
+        file, self._file = self._file, None
         if file is not None:
             os.close(file)
 
