@@ -16,6 +16,7 @@ import pytest
 from tests.checkpoints.hostile import resealed
 from tests.checkpoints.states import same, small_state
 from train_manager import CheckpointError
+from train_manager.checkpoints import checkpoint, verification
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from train_manager.checkpoints.hashed_file import Unreadable
 from train_manager.checkpoints.manifest import render_manifest
@@ -193,6 +194,36 @@ def test_files_swapped_between_two_checkpoints_are_noticed(sound: Path) -> None:
         assert "is damaged" in reason(sound)
         shutil.move(sound / "kept", sound / file)
     verify(sound)
+
+
+def test_bytes_that_change_after_they_were_checked_change_nothing(sound: Path) -> None:
+    found = read_checkpoint(sound)
+    for file in FILES:
+        put(sound / file, bytes((sound / file).stat().st_size))
+
+    assert same(found["model"], small_state(1)["model"])
+    assert same(found["optimizers"], small_state(1)["optimizers"])
+
+
+def test_bytes_that_change_while_they_are_checked_are_noticed(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = verification.verify_sizes
+
+    def changing(path: Path) -> Any:
+        found = real(path)
+        (path / "model.safetensors").write_bytes((path / "model.safetensors").read_bytes()[:-1] + b"?")
+        return found
+
+    monkeypatch.setattr(checkpoint, "verify_sizes", changing)
+
+    assert reason(sound) == " is damaged: model.safetensors has changed since it was written (its SHA-256 differs)"
+
+
+def test_a_damaged_file_that_is_not_asked_for_is_noticed_too(sound: Path) -> None:
+    content = (sound / "state.safetensors").read_bytes()
+    put(sound / "state.safetensors", content[:-1] + b"?")
+
+    with pytest.raises(CheckpointError, match=r"state\.safetensors has changed"):
+        read_checkpoint(sound, ["model"])
 
 
 def test_a_checkpoint_that_is_called_after_another_step_is_noticed(sound: Path) -> None:

@@ -226,7 +226,7 @@ def test_a_kill_leaves_no_folder_of_this_name(tmp_path: Path) -> None:
 
     assert done.returncode == -signal.SIGKILL
     assert not (tmp_path / "digits").exists()
-    assert len([*tmp_path.glob(".digits.*/*.pt")]) == 2
+    assert len([*tmp_path.glob(".tmp-digits-*/*.pt")]) == 2
 
 
 @pytest.mark.parametrize(
