@@ -401,8 +401,10 @@ def test_leftovers_of_dead_processes_are_removed_and_nothing_else(folder: Checkp
 
 def test_leftovers_are_not_removed_while_another_writes(folder: CheckpointFolder, tmp_path: Path) -> None:
     (folder.path / ".del-a").mkdir(parents=True)
+    with WriterLock(tmp_path) as released:
+        pass
     with WriterLock(tmp_path):
-        folder.clean_up(WriterLock(tmp_path))
+        folder.clean_up(released)
     assert names(folder.path) == [".del-a"]
 
 

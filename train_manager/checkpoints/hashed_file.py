@@ -14,9 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
 
-from train_manager.files.background import Background
 from train_manager.telling.errors import CheckpointError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, over the quota, over the largest size of a file
@@ -43,25 +41,10 @@ def write_file(path: Path, content: bytes) -> None:
             os.close(descriptor)
 
 
-def seal(path: Path) -> dict[str, Any]:
-    """Wait until the disk has a file that was just written, and return its entry in the manifest: size and SHA-256.
-
-    >>> from tempfile import mkdtemp
-    >>> path = Path(mkdtemp(), "file")
-    >>> write_file(path, b"abc")
-    >>> seal(path)["size"], seal(path)["sha256"][:8]
-    (3, 'ba7816bf')
-    """
-    with open_file(path) as file:
-        # The disk syncs while the processor hashes: one after the other, both take half as long again.
-        syncing = Background(os.fsync)
-        syncing.submit(file.fileno())
-        try:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        finally:
-            with translate_os_errors("sync", path):
-                syncing.join()
-        return {"size": os.fstat(file.fileno()).st_size, "sha256": sha256}
+def sync_file(path: Path) -> None:
+    """Wait until the disk has the bytes of a file."""
+    with open_file(path) as file, translate_os_errors("sync", path):
+        os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
