@@ -90,7 +90,7 @@ def write_checkpoint(folder: Path, name: str, state: Mapping[str, Any], facts: M
 
 
 def read_checkpoint(path: Path, parts: Collection[str] | None = None, *, is_verified: bool = False) -> dict[str, Any]:
-    """Return the state of a checkpoint, after a check of each of its files.
+    """Return the state of a checkpoint, of which each file is checked.
 
     Args:
         path: the checkpoint's folder.

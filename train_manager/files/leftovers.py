@@ -36,14 +36,16 @@ def remove_leftovers(folder: Path) -> None:
     """
     # The list is complete before the first removal, which would change the folder under scandir.
     with os.scandir(folder) as entries:
-        found = [entry for entry in entries if _is_leftover(entry.name) and not entry.is_symlink()]
+        found = [entry for entry in entries if _is_leftover(entry)]
     for entry in found:
         _remove(Path(entry.path))
 
 
-def _is_leftover(name: str) -> bool:
-    temporary = _TEMPORARY.fullmatch(name)
-    return name.startswith(_DELETED) or (temporary is not None and not _is_another_live(int(temporary[1])))
+def _is_leftover(entry: os.DirEntry[str]) -> bool:
+    if entry.name.startswith(_DELETED):
+        return entry.is_dir(follow_symlinks=False)
+    temporary = _TEMPORARY.fullmatch(entry.name)
+    return temporary is not None and not entry.is_symlink() and not _is_another_live(int(temporary[1]))
 
 
 def _is_another_live(pid: int) -> bool:
@@ -58,7 +60,10 @@ def _is_another_live(pid: int) -> bool:
 
 def _remove(path: Path) -> None:
     try:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
     except OSError as error:  # such as a file that a reader has open on NFS: a reason to warn, not to end the run
         _warn(path, error)
 
