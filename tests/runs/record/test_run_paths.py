@@ -47,7 +47,7 @@ def test_a_label_has_as_much_of_the_id_as_tells_runs_apart(tmp_path: Path) -> No
     ("name", "told"),
     [
         ("none", "there is no folder {path}/none\n  give its train_dir: {path}"),
-        ("run.json", "{path}/run.json is a file\n  give its train_dir: {path}"),
+        ("run-abcd1.json", "{path}/run-abcd1.json is a file\n  give its train_dir: {path}"),
         ("checkpoints/step-1", "{path}/checkpoints/step-1 is not a train_dir\n  give its train_dir: {path}"),
         ("../none", "there is no folder {path}/../none\n  give the train_dir of a training"),
         ("../run", "there is no folder {path}/../run\n  did you mean '{path}'?"),
