@@ -5,9 +5,7 @@ Its files in reading order; each imports only those above it:
     atomic        files that are replaced as a whole, and paths in messages
     strict_json   JSON that is read strictly
     json_shape    the type that each place of a JSON file must have
-    secret_forms  the forms of keys and tokens
-    secret_names  the names of passwords and keys
-    secrets       passwords and keys in a text
+    secrets       passwords and keys: in a text, by their names, in files that must not be copied
     train_dirs    the folder for the files of extensions, and its replacement in a repeated run
     lock          one writer in a train_dir at a time
     moves         folders that are moved out of the way, to a name that is free

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from train_manager.runs.code.secret_files import redacted_arguments
+from train_manager.files.secrets import redacted_arguments
 from train_manager.telling.errors import InputError
 
 _TAKE_A_VALUE: Final = "WXcm"  # Python's own options with a value; arguments after -c and -m belong to the program

@@ -20,7 +20,7 @@ from typing import Any, Final, final
 
 from train_manager.core.outcome import Skip
 from train_manager.files.atomic import replace_file
-from train_manager.runs.code.secret_files import redacted
+from train_manager.files.secrets import redacted
 from train_manager.runs.record.processes import is_gone, is_of_this_machine
 from train_manager.telling.errors import CheckpointError, InputError, TrainManagerError
 from train_manager.telling.source_locations import users_level
