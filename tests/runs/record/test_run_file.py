@@ -317,7 +317,8 @@ def test_reading_runs_imports_no_torch(tmp_path: Path) -> None:
     )
     program = f"""
 import sys
-from train_manager.runs.record import command, environment, fingerprint, run_file
+from train_manager.data import fingerprint
+from train_manager.runs.record import command, environment, run_file
 found = run_file.read_runs({str(tmp_path)!r})[0]
 command.run_again(found), run_file.outcome_of(found)
 environment.variables({{}}), fingerprint.fingerprint(None)

@@ -6,8 +6,6 @@ Its files in reading order; each imports only those above it:
     packages          which packages are installed
     command           by which command a program was started, and the one that starts it again
     environment       where a program ran
-    digests           what a value holds, in one number
-    fingerprint       what data is made of, in a few numbers
     made_objects      the optimizers and schedulers that lambdas and functions have made
     run_file          run-<id>.json: what a run was, and how it has ended; written and read
     metric_schema     the tables of metrics.sqlite
