@@ -28,7 +28,7 @@ from train_manager.checkpoints.manifest import FILES, MANIFEST, MODEL, TENSORS, 
 from train_manager.checkpoints.state_tree import join, split, tensor_names
 from train_manager.checkpoints.tensor_file import read_tensors, size_of, write_tensors
 from train_manager.checkpoints.verification import damaged_error, translate_gone_errors, verify
-from train_manager.files.strict_json import strict_json
+from train_manager.files.atomic import json_of
 from train_manager.telling.errors import CheckpointError
 
 PREFIX = "model."  # begins the names of the tensors that the component `model` holds
@@ -106,7 +106,7 @@ def read_checkpoint(path: Path, parts: Collection[str] | None = None, *, is_veri
 
 def _read(path: Path, parts: Collection[str] | None) -> dict[str, Any]:
     with open_file(path / TREE) as file:
-        tree = strict_json(file.read(LARGEST_TREE), str(path / TREE))
+        tree = json_of(file.read(LARGEST_TREE), str(path / TREE))
     if not isinstance(tree, dict):
         raise damaged_error(path, f"{TREE} is not an object")
     if missing := sorted({*(parts or ())} - {*tree}):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from train_manager.checkpoints.hashed_file import open_file
 from train_manager.checkpoints.manifest import MODEL, TREE
 from train_manager.checkpoints.tensor_header import read_header
-from train_manager.files.strict_json import strict_json
+from train_manager.files.atomic import json_of
 from train_manager.telling.errors import CheckpointError
 
 
@@ -52,7 +52,7 @@ def model_of(path: Path) -> dict[str, Stored]:
 def components_of(path: Path) -> dict[str, Any]:
     """Return the saved components of a checkpoint as JSON, with tensors and tuples in the form of ``state_tree``."""
     with open_file(path / TREE) as file:
-        tree = strict_json(file.read(), str(path / TREE))
+        tree = json_of(file.read(), str(path / TREE))
     if not isinstance(tree, dict):
         raise CheckpointError(f"{path} is damaged: {TREE} is not an object", name=path.name)
     return tree

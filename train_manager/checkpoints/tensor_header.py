@@ -6,7 +6,7 @@ import struct
 from io import BufferedReader, BytesIO
 from typing import Any, Final
 
-from train_manager.files.strict_json import strict_json
+from train_manager.files.atomic import json_of
 from train_manager.telling.errors import CheckpointError
 
 LARGEST_HEADER: Final = 25_000_000  # bytes: a quarter of the limit of safetensors; room for 200,000 tensors
@@ -27,7 +27,7 @@ def read_header(file: BufferedReader | BytesIO, size: int, label: str) -> tuple[
     length = struct.unpack("<Q", file.read(8))[0] if size >= 8 else size
     if length > min(size - 8, LARGEST_HEADER):
         raise CheckpointError(f"{label} is damaged: it is not a safetensors file, or is cut off", name=label)
-    header = strict_json(file.read(length), label)
+    header = json_of(file.read(length), label)
     if not isinstance(header, dict):
         raise CheckpointError(f"{label} is damaged: its header is not an object", name=label)
     return header, 8 + length

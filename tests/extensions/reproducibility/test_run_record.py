@@ -323,10 +323,10 @@ def write_many(train_dir: Path, first: int, count: int) -> None:
 
 
 def test_processes_that_write_at_once_lose_no_entry(tmp_path: Path, fork_server: ForkServer) -> None:
-    children = [fork_server.start(write_many, tmp_path, 100 * number, 20) for number in range(4)]
-    assert [child.wait() for child in children] == [0] * 4
+    children = [fork_server.start(write_many, tmp_path, 100 * number, 20) for number in range(8)]
+    assert [child.wait() for child in children] == [0] * 8
 
-    numbers = [100 * child + number for child in range(4) for number in range(20)]
+    numbers = [100 * child + number for child in range(8) for number in range(20)]
     assert sorted(int(entry["id"]) for entry in read_runs(tmp_path)) == numbers
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.core.outcome import Skip
-from train_manager.files.atomic import replace_file
+from train_manager.files.atomic import json_of, replace_file
 from train_manager.files.secrets import redacted
 from train_manager.runs.record.processes import is_gone, is_of_this_machine
 from train_manager.telling.errors import CheckpointError, InputError, TrainManagerError
@@ -110,10 +110,7 @@ def read_entry(path: Path) -> Entry:
         cure = "read it with the train_manager that wrote it; new runs may be recorded beside it"
         what = f"{path} holds runs in an earlier form, which this train_manager does not read"
         raise InputError(what, name=EARLIER, cure=cure)
-    try:
-        found = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is damaged: {error!s:.200}", name=str(path)) from None
+    found = json_of(path.read_bytes(), str(path))
     if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA or type(found.get("version")) is not int:
         cure = "give a train_dir that no other program writes to, or rename that file"
         raise InputError(f"{path} is not a file of train_manager", name=path.name, cure=cure)
