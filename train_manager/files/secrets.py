@@ -258,7 +258,8 @@ _ADDRESS: Final = re.compile(r"""://([^/\s:@"'`<>;[\]]*:[^/\s@"'`<>;[\]]+|[^/\s:
 _QUERY: Final = re.compile(
     r"[?&](?:[\w-]*token|[\w-]*key|password|secret|sig|signature)=([^&\s#\"'`<>]{6,})", re.IGNORECASE | re.ASCII
 )
-_BEARER: Final = re.compile(r"\b(?:[Bb]earer|BEARER|[Tt]oken)[ ]([\w.~+/=-]{16,})", re.ASCII)
+# Headers of HTTP: "Authorization: Bearer ...", and "Basic ..." with base64.
+_HEADER: Final = re.compile(r"\b(?:[Bb]earer|BEARER|[Tt]oken|[Bb]asic)[ ]([\w.~+/=-]{16,})", re.ASCII)
 # The entries of a connection string: Server=db;Password=...;
 _ENTRY: Final = re.compile(
     r"\b(?:Password|Pwd|AccountKey|SharedAccessKey)=([^;\"'\s{}$<>()\[\],]{6,})(?=[;\"'])", re.ASCII
@@ -316,8 +317,8 @@ def _in_addresses(text: str) -> Iterator[Found]:
 
 
 def _in_headers(text: str) -> Iterator[Found]:
-    if any(end in text for end in ("earer ", "EARER ", "oken ")):
-        yield from (Found(*match.span(1), KEY) for match in _BEARER.finditer(text) if _is_value(match[1], KEY))
+    if any(end in text for end in ("earer ", "EARER ", "oken ", "asic ")):
+        yield from (Found(*match.span(1), KEY) for match in _HEADER.finditer(text) if _is_value(match[1], KEY))
     if any(end in text for end in ("assword=", "wd=", "Key=")):
         yield from (Found(*match.span(1), PASSWORD) for match in _ENTRY.finditer(text) if _is_value(match[1], PASSWORD))
 
