@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from train_manager.files.atomic import json_of, replace_file
-from train_manager.telling.errors import CheckpointError
+from train_manager.files.atomic import replace_file
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -24,11 +23,3 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
     with pytest.raises(OSError):  # noqa: PT011  # which one depends on the system
         replace_file(tmp_path / "file", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-@pytest.mark.parametrize("content", [b"", b'{"a": 1', b"\xff", b"[" * 100_000])
-def test_a_json_file_that_is_damaged_is_named(content: bytes) -> None:
-    with pytest.raises(CheckpointError, match=r"^state\.json is damaged: ") as caught:
-        json_of(content, "state.json")
-
-    assert caught.value.name == "state.json"

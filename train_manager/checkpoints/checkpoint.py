@@ -28,7 +28,7 @@ from train_manager.checkpoints.manifest import FILES, MANIFEST, MODEL, TENSORS, 
 from train_manager.checkpoints.state_tree import join, split, tensor_names
 from train_manager.checkpoints.tensor_file import read_tensors, size_of, write_tensors
 from train_manager.checkpoints.verification import damaged_error, translate_gone_errors, verify
-from train_manager.files.atomic import json_of
+from train_manager.files.json_text import json_of
 from train_manager.telling.errors import CheckpointError
 
 PREFIX = "model."  # begins the names of the tensors that the component `model` holds

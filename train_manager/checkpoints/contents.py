@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from train_manager.checkpoints.hashed_file import open_file
 from train_manager.checkpoints.manifest import MODEL, TREE
 from train_manager.checkpoints.tensor_header import read_header
-from train_manager.files.atomic import json_of
+from train_manager.files.json_text import json_of
 from train_manager.telling.errors import CheckpointError
 
 

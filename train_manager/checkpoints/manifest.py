@@ -17,7 +17,7 @@ from typing import Any, Final
 from train_manager._version import __version__
 from train_manager.checkpoints.hashed_file import Unreadable
 from train_manager.checkpoints.state_tree import join, split
-from train_manager.files.atomic import json_of
+from train_manager.files.json_text import json_of
 from train_manager.telling.errors import CheckpointError
 
 FORMAT: Final = 1  # of the whole checkpoint; raised if an older version could not read it

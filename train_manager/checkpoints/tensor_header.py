@@ -6,7 +6,7 @@ import struct
 from io import BufferedReader, BytesIO
 from typing import Any, Final
 
-from train_manager.files.atomic import json_of
+from train_manager.files.json_text import json_of
 from train_manager.telling.errors import CheckpointError
 
 LARGEST_HEADER: Final = 25_000_000  # bytes: a quarter of the limit of safetensors; room for 200,000 tensors

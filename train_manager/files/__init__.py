@@ -3,6 +3,7 @@
 Its files in reading order; each imports only those above it:
 
     atomic        files that are replaced as a whole, and paths in messages
+    json_text     the value of a JSON text that may be damaged
     json_shape    the type that each place of a JSON file must have
     secrets       passwords and keys: in a text, by their names, in files that must not be copied
     train_dirs    the folder for the files of extensions, and its replacement in a repeated run

@@ -1,14 +1,10 @@
-"""Files that are replaced as a whole, so that no reader sees half of one; and what messages say of them."""
+"""Files that are replaced as a whole, so that no reader sees half of one; and paths in messages."""
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from pathlib import Path
-from typing import Any
-
-from train_manager.telling.errors import CheckpointError
 
 
 def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
@@ -32,22 +28,6 @@ def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)  # it is there only after an error
-
-
-def json_of(content: bytes, label: str) -> Any:
-    """Return the value of a JSON text.
-
-    Args:
-        content: the text, in UTF-8.
-        label: the file's name in errors.
-
-    Raises:
-        CheckpointError: it is damaged.
-    """
-    try:
-        return json.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{label} is damaged: {error!s:.200}", name=label) from None
 
 
 def quote_path(path: Path) -> str:

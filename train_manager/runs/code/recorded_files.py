@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.files.atomic import json_of
 from train_manager.files.json_shape import LIST, NAME, NAMES, NUMBER, OBJECT, OBJECT_OF_NAMES, Kind, Shape, wrong_in
+from train_manager.files.json_text import json_of
 from train_manager.runs.code.old_payload import OldPayload
 from train_manager.runs.code.outputs import WHY
 from train_manager.runs.code.patch_text import Hunk, hunks_by_path

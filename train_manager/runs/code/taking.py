@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.files.atomic import json_of, replace_file
+from train_manager.files.atomic import replace_file
+from train_manager.files.json_text import json_of
 from train_manager.runs.code.changes import Changes, committed_files, find_changes
 from train_manager.runs.code.clean_room import CleanRoom, clean_room
 from train_manager.runs.code.collecting import Budget, Collection, Limits

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.core.outcome import Skip
-from train_manager.files.atomic import json_of, replace_file
+from train_manager.files.atomic import replace_file
+from train_manager.files.json_text import json_of
 from train_manager.files.secrets import redacted
 from train_manager.runs.record.processes import is_gone, is_of_this_machine
 from train_manager.telling.errors import CheckpointError, InputError, TrainManagerError
