@@ -310,9 +310,8 @@ def _in_addresses(text: str) -> Iterator[Found]:
         for match in _ADDRESS.finditer(text):
             user, _, password = match[1].partition(":")
             # A user alone before the @ is a secret only if it looks like a token.
-            if _PLACEHOLDER.search(password) if password else not looks_random(user):
-                continue
-            yield Found(*match.span(1), ADDRESS)
+            if not _PLACEHOLDER.search(password) if password else looks_random(user):
+                yield Found(*match.span(1), ADDRESS)
         yield from (Found(*match.span(1), KEY) for match in _QUERY.finditer(text) if _is_value(match[1], KEY))
 
 

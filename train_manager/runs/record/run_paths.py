@@ -98,7 +98,8 @@ def folders_with_runs(folder: Path) -> Iterator[Path]:
             if depth == 0:
                 raise
             continue
-        if any(is_run_file(Path(entry.path)) for entry in entries if entry.is_file(follow_symlinks=False)):
+        named = [Path(one.path) for one in entries if one.name.startswith("run") and one.is_file(follow_symlinks=False)]
+        if any(map(is_run_file, named)):
             yield path
         if depth < DEEPEST:
             inside = [entry for entry in entries if entry.name[0] != "." and entry.name not in NOT_RUNS]

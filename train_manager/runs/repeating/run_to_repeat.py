@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from train_manager.runs.code.recorded_files import notebook_file, read_code_record
-from train_manager.runs.record.run_file import outcome_of, read_entry, run_file
+from train_manager.runs.record.run_file import outcome_of, run_file, runs_and_problems
 from train_manager.runs.record.run_paths import chain_of, named_run
 from train_manager.runs.repeating.comparing_metrics import MetricValues
 from train_manager.runs.repeating.recorded_metrics import has_trained, metrics_of_runs
@@ -76,7 +76,8 @@ def run_to_repeat(run: str | Path) -> RunToRepeat:
         cure = "there is nothing to compare; give a run that has trained"
         raise InputError(f"run {found.id} has not trained", name="run", cure=cure)
     chain = chain_of(found.entry, found.entries)
+    # A run that cannot be read is not in the chain, whose metrics would lack its steps.
     before = run_file(found.train_dir, str((chain[0].get("goes_on_from") or {}).get("run")))
-    if before.exists():
-        read_entry(before)  # it is not in the chain because it cannot be read
+    if (problem := runs_and_problems(found.train_dir)[1].get(before)) is not None:
+        raise problem
     return RunToRepeat(found.train_dir, found.entry, chain, read_code_record(found.train_dir, found.id))

@@ -21,7 +21,7 @@ class ShownRun:
     """A run and its folder."""
 
     train_dir: Path
-    found: FoundRun | None  # the content of its file; None if there is no such file
+    found: FoundRun | None  # its record; None if there is no file of it
 
     @property
     def has_ended(self) -> bool | None:
