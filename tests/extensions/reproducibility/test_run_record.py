@@ -87,6 +87,17 @@ def test_many_runs_of_a_manager_are_one_entry(tmp_path: Path) -> None:
     assert entry["progress"]["epochs"] == 2
 
 
+def test_a_training_that_follows_another_at_once_says_that_it_runs(tmp_path: Path) -> None:
+    seen: list[str] = []
+    look = At("pre_train_step_epoch", lambda train_dir: seen.append(the_entry(train_dir)["outcome"]))
+    tm = tiny_manager(RunRecord(), look, train_dir=tmp_path)
+    tm.train()
+    tm.train_epochs(1)
+
+    assert seen == ["running", "running"]
+    assert the_entry(tmp_path)["outcome"] == "completed"
+
+
 def test_each_manager_has_an_entry(tmp_path: Path) -> None:
     for _ in range(2):
         tiny_manager(RunRecord(), train_dir=tmp_path).train()
@@ -368,10 +379,13 @@ def test_a_kill_in_the_middle_of_writing_leaves_the_entries_before(
 def test_a_run_that_resumes_says_from_where(tmp_path: Path) -> None:
     first = tiny_manager(RunRecord(), Checkpoints(), train_dir=tmp_path)
     first.train()
-    tiny_manager(RunRecord(), Checkpoints(resume=True), epochs=2, train_dir=tmp_path).train()
+    seen: list[Any] = []
+    look = At("pre_train_step_epoch", lambda train_dir: seen.append(read_runs(train_dir)[1]["goes_on_from"]))
+    tiny_manager(RunRecord(), Checkpoints(resume=True), look, epochs=2, train_dir=tmp_path).train()
     before, entry = read_runs(tmp_path)
 
     assert before["goes_on_from"] is None
+    assert seen == [entry["goes_on_from"]]
     assert entry["goes_on_from"] == {"checkpoint": "step-000000000003", "step": 3, "run": first.run_id}
     assert entry["progress"]["steps"] == 6
 
