@@ -42,11 +42,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_the_oldest_run_stands_first_and_of_two_the_smaller_id(tmp_path: Path) -> None:
-    began = {"c": "2026-01-02T03:04:05+00:00", "a": "2026-01-02T05:00:00+02:00", "b": "2026-01-02T03:04:05+00:00"}
+    began = {"b": "2026-01-02T03:04:05+00:00", "c": "2026-01-02T05:00:00+02:00", "a": "2026-01-02T03:04:05+00:00"}
     for name, time in began.items():
         write_entry(tmp_path, entry(name, began=time))
 
-    assert [run["id"] for run in read_runs(tmp_path)] == ["a", "b", "c"]
+    assert [run["id"] for run in read_runs(tmp_path)] == ["c", "a", "b"]
 
 
 def test_each_run_has_a_file_that_is_replaced(tmp_path: Path) -> None:
