@@ -147,6 +147,14 @@ def test_files_that_cannot_be_read_are_a_line_each(tmp_path: Path, capsys: pytes
     ]
 
 
+def test_a_folder_of_the_earlier_form_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.json").write_text('{"schema": "train-manager/run", "version": 1, "runs": []}')
+    told = f"train-manager: {tmp_path}/run.json holds runs in an earlier form, which this train_manager does not read\n"
+
+    assert cli.main(["runs", str(tmp_path)]) == 1
+    assert capsys.readouterr() == ("", told)
+
+
 def test_a_folder_without_runs_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["runs", str(tmp_path)]) == 0
 

@@ -50,7 +50,7 @@ def runs(options: argparse.Namespace) -> int:
     listed = [run for run in found if run.trained or options.all]
     if listed:
         print_lines(run_lines(listed, options.folder, terminal_width(), options.sort, parameters=options.parameters))
-    elif not found:
+    elif not found and not problems:
         print_lines([Line(f"there is no run below {options.folder}", "note")])
     if left_out := len(found) - len(listed):
         print_lines([Line(f"not listed: {plural(left_out, 'run')} that trained nothing (--all lists them)", "note")])
