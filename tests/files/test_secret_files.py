@@ -87,6 +87,7 @@ def test_a_private_key_is_replaced_as_a_whole() -> None:
         (["-c", f'login(token="{RANDOM}"); train()'], ["-c", 'login(token="***"); train()']),
         (["-H", f"Authorization: Bearer {RANDOM}"], ["-H", "Authorization: Bearer ***"]),
         (["ghp_" + "a1B2" * 9], ["***"]),
+        (["--set", "api_key=abc", "-o", "--", "token=abc"], ["--set", "api_key=***", "-o", "--", "token=***"]),
         (["--wandb", HEX, f"--openai={HEX}"], ["--wandb", "***", "--openai=***"]),
     ],
 )

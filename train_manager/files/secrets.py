@@ -399,21 +399,21 @@ def redacted_arguments(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         match = _ARGUMENT.fullmatch(argument)
         is_option = _FLAG.fullmatch(argument) is not None
-        if option and not is_option:
-            shown.append(_redacted_value(option, argument))
-        elif match is not None:
-            shown.append(match["name"] + match["sign"] + _redacted_value(match["name"], match["value"]))
+        if not is_option and _is_secret_argument(option, argument):
+            shown.append(HIDDEN)
+        elif match is not None and _is_secret_argument(match["name"], match["value"]):
+            shown.append(match["name"] + match["sign"] + HIDDEN)
         else:
             shown.append(redacted(argument))
         option = argument if is_option else ""
     return shown
 
 
-def _redacted_value(name: str, value: str) -> str:
+def _is_secret_argument(name: str, value: str) -> bool:
     # `$NAME`, `%NAME%` and `{name}` stand for a value elsewhere; `<pad>` and `[MASK]` are tokens of tokenizers.
-    is_harmless = re.fullmatch(r"[$<%{\[].*|", value, re.DOTALL) is not None
-    of_a_service = _words_of(name)[-1] in _SERVICES and looks_random(value)  # --wandb 9f8e...
-    return HIDDEN if (names_a_secret(name) or of_a_service) and not is_harmless else redacted(value)
+    if re.fullmatch(r"[$<%{\[].*|", value, re.DOTALL):
+        return False
+    return names_a_secret(name) or (_words_of(name)[-1] in _SERVICES and looks_random(value))  # --wandb 9f8e...
 
 
 # ---- files that must not be copied -----------------------------------------------------------------------------------
