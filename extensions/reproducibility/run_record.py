@@ -64,7 +64,8 @@ class RunRecord(Extension):
     once a second, and as the program ends. Of a run that the program never closes, the entry then says what was
     trained in it.
 
-    *Runs at:* around ``run``; the end of ``load_checkpoint``; the start and the end of ``train``.
+    *Runs at:* around ``run``; the end of ``load_checkpoint``; the start and the end of ``train``, the start of
+    ``phase``.
 
     *Asks for:* ``train_dir``, ``checkpoint_loaded``, ``step_num``, ``phase_name``.
 
@@ -106,6 +107,9 @@ class RunRecord(Extension):
     def post_load_checkpoint(self, checkpoint_loaded: Path | bool, step_num: int) -> None:
         if checkpoint_loaded and self._present is not None:
             self._present.goes_on_from(Path(str(checkpoint_loaded)), step_num)
+
+    def pre_phase(self, train_manager: TrainManager, phase_name: str | None) -> None:
+        self._look(train_manager, phase_name)
 
     def pre_train(self, train_manager: TrainManager, phase_name: str | None) -> None:
         self._look(train_manager, phase_name)

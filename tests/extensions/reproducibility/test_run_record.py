@@ -128,7 +128,7 @@ def test_no_hook_of_it_runs_in_a_step() -> None:
 
     stages = {hook.stage for hook in tm._registry.hooks if hook.owner == "run_record"}
 
-    assert stages == {"run", "load_checkpoint", "train"}
+    assert stages == {"run", "load_checkpoint", "phase", "train"}
 
 
 # ---- how a run has ended ---------------------------------------------------------------------------------------------
@@ -477,6 +477,14 @@ def test_what_a_phase_trains_with_is_recorded(tmp_path: Path) -> None:
         "phase head.optimizer": "SGD()",
         "phase head.extensions.own.make": "StepLR(step_size=3)",
     }
+
+
+def test_what_a_loop_of_ones_own_in_a_phase_trains_with_is_recorded(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), optimizer=partial(SGD, lr=0.25), train_dir=tmp_path)
+    with tm.run(), tm.phase("head", optimizer=SGD):
+        tm.train_on_batch((torch.rand(4, 2), torch.tensor([0, 1, 0, 1])))
+
+    assert made(tmp_path) == {"phase head.optimizer": "SGD()"}
 
 
 def test_a_metric_that_is_no_number_is_left_out_and_nan_is_kept(tmp_path: Path) -> None:
