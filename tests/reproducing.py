@@ -87,7 +87,9 @@ class Project:
 
     def edit_record(self, old: str, new: str) -> None:
         """Replace a text in what is recorded, as if it had been recorded so."""
-        texts = {path: path.read_text() for path in [self.train_dir / "run.json", *self.train_dir.glob("code/*.json")]}
+        texts = {
+            path: path.read_text() for path in [*self.train_dir.glob("run-*.json"), *self.train_dir.glob("code/*.json")]
+        }
         assert any(old in text for text in texts.values())
         for path, text in texts.items():
             before = path.stat()

@@ -133,7 +133,6 @@ CASES = {
         lambda: shipped.ProgressBar(force=True, interval=3600, file=io.StringIO()), watches=True
     ),
     "RunRecord": Case(lambda: shipped.RunRecord(), watches=True),
-    "RunRecord with all data": Case(lambda: shipped.RunRecord(data="full"), watches=True),
     "SAM": Case(lambda: shipped.SAM()),
     "BatchLeakCheck": Case(lambda: shipped.BatchLeakCheck(), watches=True, reads=True),
     "StopOnNonFinite": Case(lambda: shipped.StopOnNonFinite(), watches=True),

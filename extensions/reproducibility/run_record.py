@@ -1,4 +1,4 @@
-"""RunRecord: the command, environment, parameters, data and outcome of each run, in ``run.json``."""
+"""RunRecord: the command, environment, parameters, data and outcome of each run, in ``run-<id>.json``."""
 
 from __future__ import annotations
 
@@ -17,29 +17,24 @@ import torch
 from train_manager.checkpoints.manifest import run_of
 from train_manager.core.decorators import always, priority
 from train_manager.core.extension import Extension
-from train_manager.data.iteration import is_endless, is_read_once
-from train_manager.data.one_pass import one_pass
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.fingerprint import fingerprint
 from train_manager.loop.history import History
 from train_manager.metrics.history_rows import last_metrics
 from train_manager.rebuilding.recorded import parameters_of, recorded
 from train_manager.runs.record.command import command
-from train_manager.runs.record.digests import digest_of_batches
 from train_manager.runs.record.environment import devices, environment
-from train_manager.runs.record.fingerprint import fingerprint
 from train_manager.runs.record.made_objects import Made, made_objects, unrecorded_objects
-from train_manager.runs.record.outcomes import outcome
 from train_manager.runs.record.processes import this_process
-from train_manager.runs.record.renewal import Renewal
+from train_manager.runs.record.run_file import RunWriter, outcome
 from train_manager.telling.errors import InputError
 from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import users_level
-from train_manager.validation import require_one_of
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
 EVALUATIONS: Final = ("eval", "eval_on_batch", "predict")  # calls of the manager that do not train
+IN_LOOPS: Final = ("train_on_batch", "eval_on_batch", "predict")  # calls that a program makes for each batch
 
 
 @recorded
@@ -55,42 +50,39 @@ class RunRecord(Extension):
     >>> outcome_of(entry), entry["progress"]["epochs"], list(entry["metrics"])
     ('completed', 2, ['loss', 'valid/loss'])
 
-    ``run.json`` has one entry for each TrainManager: written as its first run opens, renewed as its runs end. A run
-    whose process was killed says "running", and a reader sees that the process is gone. What looks like a secret is
-    left out; only environment variables that are known to matter are recorded. No process is started.
+    Each TrainManager has its own ``run-<id>.json``: written as its first run opens, and renewed as its runs begin and
+    end. A run whose process was killed says "running", and a reader sees that the process is gone. What looks like a
+    secret is left out; only environment variables that are known to matter are recorded. No process is started.
 
     The fingerprint of the data has its kind, shapes and settings, and a SHA-256 of some rows of arrays in memory: it
-    takes milliseconds, loads no example and moves no random state. ``data="full"`` reads every batch of an epoch,
-    as the first run opens.
+    takes milliseconds, loads no example and moves no random state.
 
     Of an optimizer or a scheduler that a lambda or a function makes, ``made`` has the class and the options that are
     plain values, so that ``train-manager compare`` tells a rate of 0.1 from one of 0.3; and of those of each phase.
 
-    If runs are opened for single batches (``train_on_batch`` outside of a run), the entry is renewed once a second, and
-    as the program ends. Of a run that the program never closes, the entry then says what was trained in it.
+    If runs are opened for single batches (``train_on_batch`` or ``predict`` in a loop), the entry is renewed at most
+    once a second, and as the program ends. Of a run that the program never closes, the entry then says what was
+    trained in it.
 
     *Runs at:* around ``run``; the end of ``load_checkpoint``; the start and the end of ``train``, the start of
     ``phase``.
 
     *Asks for:* ``train_dir``, ``checkpoint_loaded``, ``step_num``, ``phase_name``.
 
-    *Leaves behind:* ``run.json`` in ``train_dir``.
+    *Leaves behind:* ``run-<id>.json`` in ``train_dir``.
 
     Args:
-        data: "cheap" for a fingerprint of some rows, "full" for one of all batches too.
         variables: names of environment variables that the program reads, or patterns of names, such as
             ``["LR", "APP_*"]``: they are recorded too, and set as they were when the run is reproduced.
 
     Raises:
-        InputError: an argument is invalid; or ``train_dir`` has a ``run.json`` of a newer train_manager, or of another
-            program, which is not replaced.
+        InputError: the variables are not texts.
     """
 
     ranks = 0
     keeps_hold = True  # around_run stays open while the extension pauses: the run has not ended
 
-    def __init__(self, *, data: str = "cheap", variables: Sequence[str] = ()) -> None:
-        self.data: str = require_one_of(data, "data", ("cheap", "full"), asked_by="RunRecord")
+    def __init__(self, *, variables: Sequence[str] = ()) -> None:
         self.variables = require_names(variables)
         self._present: RecordedRuns | None = None  # of the TrainManager whose run was last, from its first run on
 
@@ -103,7 +95,7 @@ class RunRecord(Extension):
         present = self._present
         if present is None or present.run_id != train_manager.run_id or present.given_dir != train_dir:
             present = RecordedRuns(train_manager, train_dir, self.variables)
-        present.begin(train_manager, is_full=self.data == "full")
+        present.begin(train_manager)
         self._present = present
         try:
             yield
@@ -132,7 +124,7 @@ class RunRecord(Extension):
 
 
 class RecordedRuns:
-    """The runs of one TrainManager, and their entry in ``run.json``."""
+    """The runs of one TrainManager, and their entry in ``run-<id>.json``."""
 
     def __init__(self, train_manager: TrainManager, train_dir: Path, variables: Sequence[str] = ()) -> None:
         self.run_id, self.given_dir = train_manager.run_id, train_dir
@@ -146,9 +138,9 @@ class RecordedRuns:
         self._is_open = False
         self._first: Made = {}  # the optimizers and schedulers outside of phases
         self.entry = new_entry(train_manager, variables) | {"train_dir": os.path.abspath(train_dir)}
-        self._renewal = Renewal(train_dir, self.entry, self._complete, train_manager)
+        self._writer = RunWriter(train_dir, self.entry, self._complete, train_manager)
 
-    def begin(self, train_manager: TrainManager, *, is_full: bool) -> None:
+    def begin(self, train_manager: TrainManager) -> None:
         """Note that a run opens; write the entry at once, if the run is the first."""
         self._is_open = True
         # The method of the manager that has opened the run: `train_epochs`, `eval`, ...
@@ -158,15 +150,11 @@ class RecordedRuns:
         self._count(train_manager)
         if is_first:
             self.look(train_manager)
-            # Before the data are read: a process that is killed meanwhile leaves an entry that says "running".
-            self._renewal.open()
-            if is_full:
-                full_data(train_manager, self.entry)
-                self._renewal.write()
+            self._writer.write()
             say_problems(self.entry)
         elif call not in EVALUATIONS:
             self.entry |= {"outcome": "running", "reason": None, "error": None, "ended": None}
-            self._renewal.changed()
+            self._writer.write(may_wait=call in IN_LOOPS)
 
     def end(self, train_manager: TrainManager, error: BaseException | None) -> None:
         """Note how a run has ended."""
@@ -181,7 +169,7 @@ class RecordedRuns:
         self.entry |= found | {"ended": now()}
         if call == "train_on_batch" and error is None:
             self.entry |= {"outcome": "running", "ended": None}  # one batch of many: the loop of the program continues
-        self._renewal.changed()
+        self._writer.write(may_wait=call in IN_LOOPS and error is None)
 
     def look(self, train_manager: TrainManager, phase_name: str | None = None) -> None:
         """Add new optimizers and schedulers to the entry; of a phase, only those that are not the training's own."""
@@ -194,13 +182,13 @@ class RecordedRuns:
             own = {path: tree for path, tree in found.items() if tree != self._first.get(path)}
             new = {f"phase {phase_name}.{path}": tree for path, tree in own.items()}
         entry["made"] = before | {path: tree for path, tree in new.items() if path not in before}
-        if entry["made"] != before and self._renewal.is_open:
-            self._renewal.changed()
+        if entry["made"] != before and self._writer.is_open:
+            self._writer.write()
 
     def goes_on_from(self, checkpoint: Path, step: int) -> None:
         """Note the checkpoint that was loaded."""
         self.entry["goes_on_from"] = {"checkpoint": checkpoint.name, "step": step, "run": run_of(checkpoint)}
-        self._renewal.changed()
+        self._writer.write()
 
     def _count(self, train_manager: TrainManager) -> None:
         """Keep the counters; the number of examples may be on a GPU, and is read only when the entry is written."""
@@ -249,7 +237,7 @@ def new_entry(train_manager: TrainManager, variables: Sequence[str] = ()) -> dic
         "seed": tm.seed,
         "parameters": collect_item("parameters", lambda: parameters_of(tm), problems),
         "made": {},
-        "data": collect_item("data", lambda: cheap_data(tm), problems),
+        "data": collect_item("data", lambda: data_of(tm), problems),
         "progress": {},
         "metrics": {},
         "problems": problems,
@@ -285,7 +273,7 @@ def collect_item(what: str, take: Callable[[], Any], problems: list[str]) -> Any
 def say_problems(entry: Mapping[str, Any]) -> None:
     """Warn of the items that could not be recorded."""
     if entry["problems"]:
-        text = f"run.json lacks a part of this run: {'; '.join(entry['problems'])}"
+        text = f"run-{entry['id']}.json lacks a part of this run: {'; '.join(entry['problems'])}"
         warnings.warn(text, RuntimeWarning, stacklevel=users_level())
 
 
@@ -304,29 +292,7 @@ def whole(count: Any) -> int | None:
 # ---- the data --------------------------------------------------------------------------------------------------------
 
 
-def cheap_data(train_manager: TrainManager) -> dict[str, Any]:
+def data_of(train_manager: TrainManager) -> dict[str, Any]:
     """Return the fingerprints of all data."""
     sets = {name: fingerprint(data) for name, data in train_manager.eval_data.items()}
     return {"train_data": fingerprint(train_manager.train_data), "eval_data": sets}
-
-
-def full_data(train_manager: TrainManager, entry: dict[str, Any]) -> None:
-    """Add a digest of all batches of an epoch to the fingerprints of an entry; a failure goes to its problems."""
-    data, tm = entry["data"], train_manager
-    given = {"train_data": (data.get("train_data"), tm.train_data)}
-    given |= {f"eval_data {name!r}": (data.get("eval_data", {}).get(name), one) for name, one in tm.eval_data.items()}
-    for name, (found, one) in given.items():
-        if found is None:
-            continue
-        try:
-            found["full"] = full(one)
-        except Exception as error:  # the user's data may fail now and work in the training
-            entry["problems"].append(f"{name}: {type(error).__name__}: {error!s:.200}")
-
-
-def full(data: Any) -> dict[str, Any]:
-    """Return a digest of all batches, with data and random states as before; or why the data are not read."""
-    if is_read_once(data) or is_endless(data):
-        return {"unread": "it can be read once only" if is_read_once(data) else "it has no end"}
-    with preserve_random_state(), one_pass(data) as batches:
-        return digest_of_batches(batches)

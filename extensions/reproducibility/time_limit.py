@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 Duration = str | float | timedelta
 """``"3:50:00"``, ``"50:00"``, ``"1-12:00:00"`` (days), a number of seconds, or a timedelta."""
 
-SECONDS: Final = (86400, 3600, 60, 1)  # of a day, an hour, a minute, a second
-BELOW: Final = (24, 60, 60)  # limits of hours, minutes and seconds after a larger unit
+# Days, hours, minutes, seconds; days only before all of the others, because 1-12:00 has two meanings.
+TIME: Final = re.compile(r"(?:(?:(\d+)[-:](?=\d+:\d+:))?(\d+):)?(\d+):(\d+)", re.ASCII)
 # The cure of several errors.
 FORMS: Final = 'give "3:50:00", "50:00", days as "1-12:00:00" or "1:12:00:00", seconds, or a timedelta'
 
@@ -120,18 +121,17 @@ def duration(value: Duration, name: str) -> timedelta:
         InputError: it is something else, or negative.
     """
     if isinstance(value, str):
-        return timedelta(seconds=_seconds(value, name))
+        return _time_in(value, name)
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     return timedelta(seconds=require_number(seconds, name, at_least=0, cure=FORMS))
 
 
-def _seconds(text: str, name: str) -> int:
-    parts = text.strip().replace("-", ":", 1).split(":")
-    is_time = 2 <= len(parts) <= len(SECONDS) and all(part.isascii() and part.isdigit() for part in parts)
-    if not is_time or ("-" in text and len(parts) != len(SECONDS)):
+def _time_in(text: str, name: str) -> timedelta:
+    found = TIME.fullmatch(text.strip())
+    if found is None:
         raise InputError(f"{name} must be a time, but is {text!r:.60}", name=name, cure=FORMS)
-    numbers = [int(part) for part in parts]
-    if any(number >= below for number, below in zip(numbers[:0:-1], BELOW[::-1], strict=False)):
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    if (found[1] and hours >= 24) or (found[2] and minutes >= 60) or seconds >= 60:
         cure = "hours after days are below 24, minutes after hours and seconds below 60"
         raise InputError(f"{name} must be a time, but is {text!r:.60}", name=name, cure=cure)
-    return sum(number * seconds for number, seconds in zip(numbers, SECONDS[-len(numbers) :], strict=True))
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)

@@ -41,7 +41,7 @@ class Report(Extension):
     def __init__(self) -> None:  # without it the tables of arguments would show *args and **kwargs
         super().__init__()
 
-    @priority(-95)  # around RunRecord (-90): when this hook ends, run.json has the outcome, and the store all metrics
+    @priority(-95)  # around RunRecord (-90): when this hook ends, its file has the outcome, and the store all metrics
     def around_run(self, train_dir: Path, step_num: int, train_manager: object) -> Iterator[None]:
         try:
             yield

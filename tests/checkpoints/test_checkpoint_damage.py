@@ -263,7 +263,7 @@ def test_a_state_that_asks_for_a_missing_tensor_is_named(sound: Path) -> None:
     assert reason(sound) == "/state.json is damaged: the tensor 'model.none' is missing"
 
 
-@pytest.mark.parametrize("content", [b"[]", b"3", b"{", b'{"model": NaN}', b'{"a": 1, "a": 2}', b'{"a":' * 9999])
+@pytest.mark.parametrize("content", [b"[]", b"3", b"{", b"\xff", b'{"a":' * 9999])
 def test_a_state_that_is_no_state_is_named(sound: Path, content: bytes) -> None:
     resealed(sound, "state.json", content)
 

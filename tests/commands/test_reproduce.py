@@ -64,8 +64,8 @@ def test_a_folder_without_a_record_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert cli.main(["reproduce", str(tmp_path)]) == 2
 
     assert capsys.readouterr().err == (
-        f"train-manager: there is no {tmp_path}/run.json, so no run was recorded there\n"
-        "  RunRecord, one of the default extensions, writes it as a run opens\n"
+        f"train-manager: no run was recorded in {tmp_path}: it has no file run-<id>.json\n"
+        "  RunRecord, one of the default extensions, writes one as a run opens\n"
     )
 
 
@@ -105,7 +105,7 @@ def test_no_error_prints_a_record_raw(tmp_path: Path, capsys: pytest.CaptureFixt
 def foreign(tmp_path: Path) -> Path:
     """A run that says that it is of another machine."""
     tiny_manager(RunRecord(), MetricStore(), train_dir=tmp_path / "run").train()
-    path = tmp_path / "run/run.json"
+    (path,) = (tmp_path / "run").glob("run-*.json")
     path.write_text(path.read_text().replace(f'"host": "{socket.gethostname()}"', '"host": "else\\u001b[31mwhere"'))
     entry = read_runs(tmp_path / "run")[0]
     write_entry(tmp_path / "run", {**entry, "command": {**entry["command"], "kind": "script"}})

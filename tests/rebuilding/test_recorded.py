@@ -35,7 +35,7 @@ from tests.rebuilding.recorded_parts import (
     scaled_loss,
 )
 from train_manager import Extension, InputError, every, recorded
-from train_manager.files.secret_names import is_plain_name
+from train_manager.files.secrets import is_plain_name
 from train_manager.rebuilding.making import rebuild
 from train_manager.rebuilding.recorded import parameters_of
 from train_manager.rebuilding.torch_names import torch_names

@@ -39,7 +39,7 @@ from train_manager.checkpoints.state_tree import join, split, tensor_names
 from train_manager.checkpoints.tensors import read_tensors, size_of, write_tensors
 from train_manager.checkpoints.verification import damaged_error, require_hash, translate_gone_errors, verify_sizes
 from train_manager.files.atomic import new_folder
-from train_manager.files.strict_json import strict_json
+from train_manager.files.json_text import json_of
 from train_manager.telling.errors import CheckpointError
 
 PREFIX = "model."  # begins the names of the tensors that the component `model` holds
@@ -110,7 +110,7 @@ def read_checkpoint(path: Path, parts: Collection[str] | None = None, *, is_veri
 
 def _read(path: Path, parts: Collection[str] | None, found: Mapping[str, Any] | None) -> dict[str, Any]:
     """Read the files of a checkpoint, and check them against its manifest if it is given."""
-    tree = strict_json(_content(path / TREE, found, LARGEST_TREE), str(path / TREE))
+    tree = json_of(_content(path / TREE, found, LARGEST_TREE), str(path / TREE))
     if not isinstance(tree, dict):
         raise damaged_error(path, f"{TREE} is not an object")
     if missing := sorted({*(parts or ())} - {*tree}):

@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 
 from train_manager.checkpoints.hashed_file import no_tensors_error, open_file
 from train_manager.checkpoints.manifest import MODEL, TREE
-from train_manager.files.strict_json import strict_json
+from train_manager.files.json_text import json_of
 from train_manager.telling.errors import CheckpointError
 
 
@@ -44,7 +44,7 @@ def model_of(path: Path) -> dict[str, Stored]:
 def components_of(path: Path) -> dict[str, Any]:
     """Return the saved components of a checkpoint as JSON, with tensors and tuples in the form of ``state_tree``."""
     with open_file(path / TREE) as file:
-        tree = strict_json(file.read(), str(path / TREE))
+        tree = json_of(file.read(), str(path / TREE))
     if not isinstance(tree, dict):
         raise CheckpointError(f"{path} is damaged: {TREE} is not an object", name=path.name)
     return tree

@@ -17,7 +17,7 @@ from typing import Any, Final
 from train_manager._version import __version__
 from train_manager.checkpoints.hashed_file import Unreadable
 from train_manager.checkpoints.state_tree import join, split
-from train_manager.files.strict_json import strict_json
+from train_manager.files.json_text import json_of
 from train_manager.telling.errors import CheckpointError
 
 FORMAT: Final = 2  # of the whole checkpoint; raised if another version could not read it
@@ -94,7 +94,7 @@ def parse_manifest(content: bytes, label: str) -> dict[str, Any]:
         content: the bytes of the file.
         label: the file's name in errors.
     """
-    tree = strict_json(content, label)
+    tree = json_of(content, label)
     if not isinstance(tree, dict) or type(tree.get("format")) is not int:
         raise CheckpointError(f"{label} is not a manifest of train_manager", name=label)
     # Before any other check: another format may have another form of everything else, and is not damaged.

@@ -15,7 +15,7 @@ def add_to(commands: Any) -> None:
     """Add the command to a parser's commands."""
     text = (
         "List the runs below a folder, the newest first: a line for each TrainManager that trained, with a run record. "
-        "Links are not followed. Exits with 1 if a run.json is damaged."
+        "Links are not followed. Exits with 1 if a file of a run cannot be read."
     )
     command = commands.add_parser("runs", help="list the runs below a folder", description=text)
     command.set_defaults(command=runs)
@@ -44,13 +44,13 @@ def runs(options: argparse.Namespace) -> int:
     found = sorted_runs(found, options.sort)
     # All runs, also those that trained nothing: a program that reads the list can filter by "trained".
     if options.json:
-        damaged = [{"train_dir": str(path), "problem": text} for path, text in problems.items()]
+        damaged = [{"train_dir": str(path.parent), "problem": text} for path, text in problems.items()]
         print(json.dumps({"runs": [run.as_json() for run in found], "damaged": damaged}, indent=1))
         return NOT_AS_IT_SHOULD_BE if problems else ALL_IS_WELL
     listed = [run for run in found if run.trained or options.all]
     if listed:
         print_lines(run_lines(listed, options.folder, terminal_width(), options.sort, parameters=options.parameters))
-    elif not found:
+    elif not found and not problems:
         print_lines([Line(f"there is no run below {options.folder}", "note")])
     if left_out := len(found) - len(listed):
         print_lines([Line(f"not listed: {plural(left_out, 'run')} that trained nothing (--all lists them)", "note")])

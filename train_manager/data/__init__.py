@@ -25,5 +25,6 @@ Its files in reading order; each imports only those above it:
     together      several sets of data at once
     known_position  whether a training can resume where it was in its data
     shared_data   which data several processes can share
+    fingerprint   what data is made of, in a few numbers
     mixing        examples that are blended with one another
 """

@@ -1,29 +1,17 @@
-"""The search for passwords and keys in a text.
+"""Passwords and keys: in a text, by the name of a value, and in files that are not to be copied.
 
 A false alarm leaves a file out of the record of a run, which then cannot be run again. So a name such as ``token`` is
-not enough in a text: its value must be written there, and look random, or like a word that people choose.
+not enough in a text: its value must be written there, and look random, or have letters and digits as a password has.
 """
 
 from __future__ import annotations
 
 import re
-from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import translate
 from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
-
-from train_manager.files.secret_forms import FORMS
-from train_manager.files.secret_names import (
-    CHOSEN,
-    KEY,
-    PASSWORD,
-    PASSWORDS,
-    WORDS,
-    kind_of_name,
-    names_a_secret,
-    set_of,
-    words_of,
-)
 
 
 class Found(NamedTuple):
@@ -34,63 +22,150 @@ class Found(NamedTuple):
     kind: str  # in words, such as "a token of GitHub"
 
 
+PASSWORD: Final = "a password"
+KEY: Final = "a key or a token"
 ADDRESS: Final = "an address with a password"
+HIDDEN: Final = "***"
 
-# In small letters: every name of a secret has one of them, so the expressions below run only where one is found.
-_SEARCHED: Final = ("pass", "pw", "secret", "credential", "token", "key")
-# The characters of a name before the word that was found, and from that word on.
-_NAME_BEFORE: Final = re.compile(r"[\w.-]*\Z", re.ASCII)
-_REST_OF_NAME: Final = re.compile(r"[\w.-]{0,60}", re.ASCII)
-# Between a name and its value: the end of quotes, a sign of assignment in Python, YAML, JSON, Markdown or on a command
-# line, perhaps a call around the value, and then the value, in quotes or bare.
-_ASSIGNED: Final = re.compile(
-    r"""(?P<closed>\\?["'])?\]?[^\S\n]*
-    (?: :[^\S\n]*[A-Za-z][\w.\[\]|\x20]{0,40}=(?!=)  # a type: api_key: str = "..."
-      | :=|=>|==?
-      | :(?:[^\S\n]*(?:[|>][+-]?)?[^\S\n]*\n[\x20\t]*(?:-[\x20])?)?  # below, in YAML
-      | \n[\x20\t]+value:  # - name: API_KEY, and its value below
-      | (?(closed)[,\x20][^()]{0,200}?\b(?:default|value)["']?[^\S\n]*[=:]|>)  # "--api-key", default=; <password>
-      | (?(closed),|\|)
-      | (?P<flag>[^\S\n])
-    )[^\S\n]*
-    (?: [\w.]{0,40}(?:Field|Option|Argument|SecretStr)\(\s*(?:default[^\S\n]*=[^\S\n]*)? | \(\s* | !\w+[\x20] )?
-    (?: [A-Za-z]{0,2}\\?(?P<quote>"{3}|'{3}|["'`])(?P<quoted>[^"'`\\\n]{6,400})\\?(?P=quote)
-      | (?P<bare>[^\s"'`,;()\[\]{}<>\\]{6,400})(?=[\s,;"'`<}]|$)
-    )""",
-    re.VERBOSE | re.ASCII,
+
+def _set_of(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+# ---- the forms of keys and tokens ------------------------------------------------------------------------------------
+
+_KINDS: Final = {
+    "a token of Hugging Face": (r"\bhf_[A-Za-z0-9]{20,}",),
+    "a key of OpenAI, Anthropic or Stripe": (
+        *(r"\bsk-[\w-]{16,}", r"\bwhsec_[A-Za-z0-9+/]{24,}"),
+        *(rf"\b{kind}_{mode}_[A-Za-z0-9]{{16,}}" for kind in ("sk", "rk") for mode in ("live", "test")),
+    ),
+    "a token of GitHub": (*(rf"\bgh{of}_[A-Za-z0-9]{{20,}}" for of in "pousr"), r"\bgithub_pat_\w{20,}"),
+    "a token of GitLab": (r"\bgl(?:pat|dt|rt)-[\w-]{16,}",),
+    "a token of Slack": (r"\bxox[abeprs]-[\w-]{10,}", r"\bhooks\.slack\.com/services/[\w/]{20,}"),
+    "a token of Discord or Telegram": (r"\bdiscord\.com/api/webhooks/\d+/[\w-]{40,}", r"(?<=\d{8}):AA[\w-]{33}"),
+    "a key of AWS": (r"\bAKIA[0-9A-Z]{16}\b", r"\bASIA[0-9A-Z]{16}\b"),
+    "a key of Google": (r"\bAIza[\w-]{35}", r"\bGOCSPX-[\w-]{20,}", r"\bya29\.[\w-]{20,}"),
+    "a token of PyPI": (r"\bpypi-[\w-]{40,}",),
+    "a token of npm": (r"\bnpm_[A-Za-z0-9]{36}\b",),
+    "a key of SendGrid": (r"\bSG\.[\w-]{20,}\.[\w-]{20,}",),
+    "a token of Databricks": (r"\bdapi[0-9a-f]{32}\b",),
+    "a token of Replicate": (r"\br8_[A-Za-z0-9]{30,}",),
+    "a key of NVIDIA": (r"\bnvapi-[\w-]{30,}",),
+    "a key of Groq": (r"\bgsk_[A-Za-z0-9]{30,}",),
+    "a key of Weights & Biases": (r"\bwandb_v\d_[\w-]{30,}", r"\bwandb\b[^\n]{0,40}?\b([0-9a-f]{40})\b"),
+    "a key of a web service": (r"\bshpat_[0-9a-fA-F]{32}", r"\bdop_v1_[0-9a-f]{32,}", r"\bhvs\.[\w-]{24,}"),
+    "a JSON web token": (r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+",),
+    "a private key": (
+        r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----",
+        r"\bLS0tLS1CRUdJTi(?:BSU0EgUFJJ|BQUklWQVRF|BFQyBQUklW|BPUEVOU1NI)[\w+/=]{20,}",
+    ),
+}
+"""The kinds of tokens in words, and the forms of each; a form begins with letters that are searched first."""
+
+# Lookbehinds and \b, which stand before the first letters of a form.
+_NO_LETTERS: Final = re.compile(r"\(\?<=[^)]*\)|\\b")
+# The fixed letters at the start of a form, up to its first class or repeat: str.find of these is far faster than the
+# expression.
+_FORMS: Final = [
+    (re.sub(r"\\(.)", r"\1", letters[0]), kind, re.compile(form, re.ASCII))
+    for kind, forms in _KINDS.items()
+    for form in forms
+    if (letters := re.match(r"(?:[\w /:-](?![*+?{])|\\\.)+", _NO_LETTERS.sub("", form))) is not None
+]
+# The rest of a private key behind its first line, up to its END line, or to the end of the text.
+_WHOLE_KEY: Final = re.compile(r"[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)")
+
+
+# ---- the names of passwords, keys and tokens -------------------------------------------------------------------------
+
+# Names are read word by word, so that `hf_token` names a secret, and `tokenizer` and `num_tokens` do not.
+WORDS: Final = _set_of("""password passwd passphrase passcode pwd apikey credential credentials""")
+"""Words that name a secret wherever they are in a name."""
+_PASSWORDS: Final = (WORDS - {"apikey"}) | {"secret", "pw", "passwort"}  # last words of the name of a password
+_SERVICES: Final = _set_of(
+    """wandb openai anthropic hf huggingface comet neptune stripe aws azure google github gitlab openrouter gemini
+    mistral cohere pinecone groq replicate together deepl mapbox twilio sendgrid mailgun datadog sentry"""
 )
-# Commands before a name whose value follows without a sign, as in a Dockerfile, a shell or C.
-_SETS: Final = re.compile(r"(?:\bENV|\bARG|\bsetenv|\bset(?: -\w+)*|#define)[ \t]+\Z")
-_IS_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)  # a value such as args.token, which is code
-# An address with a password, https://user:password@host, or with a token of 20 or more characters before the @.
-_ADDRESS: Final = re.compile(r"""://([^/\s:@"'`<>;[\]]*:[^/\s@"'`<>;[\]]+|[^/\s:@"'`<>;[\]]{20,})@""", re.ASCII)
-# A secret in the query of an address: ?token=...
-_QUERY: Final = re.compile(
-    r"[?&](?:[\w-]*token|[\w-]*key|password|secret|sig|signature)=([^&\s#\"'`<>]{6,})", re.IGNORECASE | re.ASCII
+# Words before `key` in names of secrets: `api_key`; `sort_key` is not one.
+_KEYS: Final = _SERVICES | _set_of(
+    """api access private secret auth account signing encryption license master session shared client server storage
+    ssh fernet"""
 )
-# Headers of HTTP: "Authorization: Bearer ..." and "Basic ..." with base64 of user:password.
-_BEARER: Final = re.compile(r"\b(?:[Bb]earer|BEARER|[Tt]oken)[ ]([\w.~+/=-]{16,})", re.ASCII)
-_BASIC: Final = re.compile(r"""(?:\b[Bb]asic[ ]|["']auth["']:[ ]?["'])([A-Za-z0-9+/]{8,}={0,2})""", re.ASCII)
-# Passwords by their place: options of programs, arguments of login(), entries of connection strings.
-_PLACES: Final = re.compile(
-    r"""\b(?: (?:curl|wget|http)\b[^\n]{0,200}?\s(?:-u|--user)[ =]?["']?[^\s:"']+:([^\s"']{6,})
-      | sshpass[ ]-p[ ]?["']?([^\s"']{6,})
-      | mysql(?:dump|admin)?\b[^\n]{0,100}?\s-p([^\s"']{6,})
-      | redis-cli\b[^\n]{0,100}?\s-a[ ]([^\s"']{6,})
-      | login\b[^\n]{0,100}?\s-p[ ]["']?([^\s"']{6,})
-      | (?:unzip|ssh-keygen)\b[^\n]{0,100}?\s-[PN][ ]["']?([^\s"']{6,})
-      | pass:([^\s"']{6,})
-      | login\([ ]?["'][^"'\n]{1,60}["'],[ ]?["']([^"'\n]{6,60})["']
-      | auth[ ]?=[ ]?\([ ]?["'][^"'\n]{1,60}["'],[ ]?["']([^"'\n]{6,60})["']
-      | (?:Password|Pwd|PASSWORD|PWD|AccountKey|SharedAccessKey)=([^;"'\s{}$<>()\[\],]{6,})(?=[;"'])
-    )""",
-    re.VERBOSE | re.ASCII,
+# Words before `token` in names of language models, which are not secrets: `pad_token`, `last_token`.
+_WORDS_OF_MODELS: Final = _set_of(
+    """pad eos bos unk sep cls mask image audio video special stop start end begin next last first prompt per max min
+    num n each text vision class think every new line separator blank null"""
 )
-# A text without one of these texts has no match of `_PLACES`: `in` is faster than the expression.
-_OF_PLACES: Final = (
-    *("curl", "wget", "http ", "sshpass", "mysql", "redis-cli", "login", "unzip", "keygen", "pass:", "auth"),
-    *("assword=", "wd=", "Key=", "WORD="),
+# Words before `pass` in names of a pass over data: `forward_pass`; `db_pass` is a password.
+_NO_PASS: Final = _set_of(
+    """forward backward first second third last next single multi two one num n by all full low high band test max min
+    opt compiler render a the this per each every"""
 )
+# Words in small letters, each with a number of at most two digits, joined by _, as in the name of an attribute.
+_ATTRIBUTE: Final = re.compile(r"[a-z]{1,15}\d{0,2}(?:_(?:[a-z]{1,15}\d{0,2}|\d{1,2}))*|\d{1,2}", re.ASCII)
+
+
+def names_a_secret(name: str) -> bool:
+    """Return whether the value of this name is a password, a key or a token.
+
+    >>> [name for name in ("hf_token", "wandb.apiKey", "tokenizer", "pad_token", "token_file") if names_a_secret(name)]
+    ['hf_token', 'wandb.apiKey']
+    >>> [name for name in ("DB_PASS", "--pass", "forward_pass", "pass") if names_a_secret(name)]
+    ['DB_PASS', '--pass']
+    """
+    return _kind_of_name(name) is not None
+
+
+def may_have_entries(name: str) -> bool:
+    """Return whether a dict of this name may be no secret: a module ``token`` of a model, but not ``credentials``.
+
+    >>> [name for name in ("token", "api_key", "password", "credentials", "secret_token") if may_have_entries(name)]
+    ['token', 'api_key']
+    """
+    # A key or a token looks random, so it differs from the words beside it; a password may be a word like any other.
+    return _kind_of_name(name) == KEY and {"secret", *WORDS}.isdisjoint(_words_of(name))
+
+
+def is_plain_name(text: str) -> bool:
+    """Return whether a text reads as the name of a module or an option, and cannot be a key or a token.
+
+    >>> [text for text in ("trunk", "blocks.0.norm1", "same", "abc123", "deadBeef", "a" * 16) if is_plain_name(text)]
+    ['trunk', 'blocks.0.norm1', 'same']
+    >>> [text for text in ("abcd-efgh-ijkl", "correct.horse.battery") if is_plain_name(text)]
+    []
+    """
+    parts = text.split(".")
+    named = [part for part in parts if not part.isdecimal()]
+    if len(text) > 40 or not 1 <= len(named) <= 2 or len(re.findall(r"\d", text)) > 3:
+        return False  # three words and more are a chosen password more often than a path
+    return all(_ATTRIBUTE.fullmatch(part) for part in parts)
+
+
+def _words_of(name: str) -> list[str]:
+    """Return the words of a name in small letters, without numbers at its end."""
+    # `apiKey` and `api-key` become `api key`; a number at the end counts copies: `API_KEY_2`.
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+", " ", name).lower().split()
+    while words and words[-1].isdigit():
+        words.pop()
+    return words or [""]
+
+
+def _kind_of_name(name: str) -> str | None:
+    """Return whether a name is that of a password, or of a key or token; None of other names."""
+    words = _words_of(name)
+    last, before = words[-1], (words[-2:-1] or [""])[0]
+    if last in _PASSWORDS or last.endswith(("password", "passwords")):  # PGPASSWORD is one word
+        return PASSWORD
+    if last == "pass" and before not in _NO_PASS and (before or name.startswith("-")):
+        return PASSWORD
+    if last == "apikey" or (last == "key" and before in _KEYS):
+        return KEY
+    return KEY if last == "token" and before not in _WORDS_OF_MODELS else None
+
+
+# ---- what values look like -------------------------------------------------------------------------------------------
+
 # Values that stand for a secret written elsewhere: ${HF_TOKEN}, <password>, {{ key }}, ***, "your-key", "changeme".
 _PLACEHOLDER: Final = re.compile(
     r"^\$\w|\$[({]|^[{<].*[}>]$|\{[\w.\[\]]*\}|[{}]{2}|\*{3}|<\w|%[(s]|\.\.\.|x{4}|your|example|change.?me|dummy|fake"
@@ -98,22 +173,6 @@ _PLACEHOLDER: Final = re.compile(
     r"|^(?:my|the|a|some|test)?[-_]?(?:user|pass|password|passwd|pwd|secret|token|api[-_]?key|key|test)?[-_]?\d{0,4}$",
     re.IGNORECASE | re.ASCII,
 )
-# Words that stand behind `password:` in programs and forms, and that nobody means as a password.
-_NO_CHOICE: Final = set_of(
-    """required optional string hidden masked invalid missing default username prompt input basic plain plaintext text
-    bearer unknown public private field value token client server header cookie session digest kerberos oauth
-    negotiate encrypted hashed confirm confirmation incorrect wrong forgot reset change changed updated update expired
-    delete remove denied rejected accepted allowed disabled enabled keyring keychain getpass provided empty nothing
-    strong weak length database network account profile settings string credentials credential authentication
-    authorization secret secrets passphrase protected unprotected unset"""
-)
-# Words that show that several words are a sentence about a password, and not one.
-_OF_SENTENCES: Final = set_of(
-    "a an and are as at be by can cannot do does enter for from has have if in is it least must no not of on or please "
-    "should the this to use used user was will with you your"
-)
-# The rest of a private key behind its first line, up to its END line, or to the end of the text.
-_WHOLE_KEY: Final = re.compile(r"[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)")
 
 
 def looks_secret(name: str, value: Any) -> bool:
@@ -129,35 +188,9 @@ def looks_secret(name: str, value: Any) -> bool:
     # pad_token="<pad>" and mask_key="[MASK]" are marks of a tokenizer.
     is_marker = isinstance(value, str) and re.fullmatch(r"[<\[].*[>\]]", value) is not None
     # An argument with such a name holds a secret whatever it looks like: here the name alone is enough.
-    if not is_marker and (names_a_secret(name) or not {"secret", *WORDS}.isdisjoint(words_of(name))):
+    if not is_marker and (names_a_secret(name) or not {"secret", *WORDS}.isdisjoint(_words_of(name))):
         return True
     return isinstance(value, str) and bool(secrets_in(value))
-
-
-def secrets_in(text: str, *, bare: bool = True, assignments: bool = True) -> list[Found]:
-    """Return the secrets in a text, in their order.
-
-    >>> [kind for _, _, kind in secrets_in('api_key = "9f8e7d6c5b4a39281706"; num_tokens = 100; pad_token = "<pad>"')]
-    ['a key or a token']
-
-    Args:
-        text: any text.
-        bare: whether a value may stand without quotes, as in YAML; in Python that is the name of a variable.
-        assignments: whether to look for values by their names too; not where the bytes are not text.
-    """
-    found = [*_with_a_form(text), *_in_addresses(text)]
-    if assignments:
-        found += [*_assigned(text, bare), *_in_headers(text), *_in_places(text)]
-    return _apart(sorted(found))
-
-
-def is_placeholder(value: str) -> bool:
-    """Return whether a value stands for a secret that is written elsewhere.
-
-    >>> is_placeholder("${HF_TOKEN}"), is_placeholder("your-token-here"), is_placeholder("hunter2")
-    (True, True, False)
-    """
-    return _PLACEHOLDER.search(value) is not None
 
 
 def looks_random(value: str) -> bool:
@@ -178,11 +211,84 @@ def looks_random(value: str) -> bool:
     return len(value) >= 20 and signs >= 3 and len(re.findall(r"\d", value)) >= 2 and " " not in value
 
 
-# ---- how each kind is found ------------------------------------------------------------------------------------------
+def _changes(run: str) -> int:
+    """Return how often a word changes between digits, capital and small letters; 0 without a change to a digit."""
+    kinds = ["digit" if character.isdigit() else "upper" if character.isupper() else "lower" for character in run]
+    return 0 if "digit" not in kinds or len({*kinds}) == 1 else sum(a != b for a, b in pairwise(kinds))
+
+
+def _is_value(value: str, kind: str) -> bool:
+    if _PLACEHOLDER.search(value) or re.search(r"\s", value):
+        return False
+    if kind == PASSWORD:  # people add a digit to a word, which prose does not; a value with a slash is a path
+        kinds = [any(map(test, value)) for test in (str.isalpha, str.isdigit)]
+        return looks_random(value) or (all(kinds) and "/" not in value)
+    return looks_random(value)
+
+
+# ---- the search in a text --------------------------------------------------------------------------------------------
+
+# In small letters: every name of a secret has one of them, so the expressions below run only where one is found.
+_SEARCHED: Final = ("pass", "pw", "secret", "credential", "token", "key")
+# The characters of a name before the word that was found, and from that word on.
+_NAME_BEFORE: Final = re.compile(r"[\w.-]*\Z", re.ASCII)
+_REST_OF_NAME: Final = re.compile(r"[\w.-]{0,60}", re.ASCII)
+# Between a name and its value: the end of quotes, a sign of assignment in Python, YAML, JSON, Markdown or on a command
+# line, perhaps a call around the value, and then the value, in quotes or bare.
+_ASSIGNED: Final = re.compile(
+    r"""(?P<closed>\\?["'])?\]?[^\S\n]*
+    (?: :[^\S\n]*[A-Za-z][\w.\[\]|\x20]{0,40}=(?!=)  # a type: api_key: str = "..."
+      | :=|=>|==?|:
+      | (?(closed)[,\x20][^()]{0,200}?\b(?:default|value)["']?[^\S\n]*[=:]|>)  # "--api-key", default=; <password>
+      | (?(closed),|\|)
+      | (?P<flag>[^\S\n])
+    )[^\S\n]*
+    (?: [\w.]{0,40}(?:Field|Option|Argument|SecretStr)\(\s*(?:default[^\S\n]*=[^\S\n]*)? | \(\s* | !\w+[\x20] )?
+    (?: [A-Za-z]{0,2}\\?(?P<quote>"{3}|'{3}|["'`])(?P<quoted>[^"'`\\\n]{6,400})\\?(?P=quote)
+      | (?P<bare>[^\s"'`,;()\[\]{}<>\\]{6,400})(?=[\s,;"'`<}]|$)
+    )""",
+    re.VERBOSE | re.ASCII,
+)
+# Commands before a name whose value follows without a sign, as in a Dockerfile, a shell or C.
+_SETS: Final = re.compile(r"(?:\bENV|\bARG|\bsetenv|\bset(?: -\w+)*|#define)[ \t]+\Z")
+_IS_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)  # a value such as args.token, which is code
+# An address with a password, https://user:password@host, or with a token of 20 or more characters before the @.
+_ADDRESS: Final = re.compile(r"""://([^/\s:@"'`<>;[\]]*:[^/\s@"'`<>;[\]]+|[^/\s:@"'`<>;[\]]{20,})@""", re.ASCII)
+# A secret in the query of an address: ?token=...
+_QUERY: Final = re.compile(
+    r"[?&](?:[\w-]*token|[\w-]*key|password|secret|sig|signature)=([^&\s#\"'`<>]{6,})", re.IGNORECASE | re.ASCII
+)
+# Headers of HTTP: "Authorization: Bearer ...", and "Basic ..." with base64.
+_HEADER: Final = re.compile(r"\b(?:[Bb]earer|BEARER|[Tt]oken|[Bb]asic)[ ]([\w.~+/=-]{16,})", re.ASCII)
+# The entries of a connection string: Server=db;Password=...;
+_ENTRY: Final = re.compile(
+    r"\b(?:Password|Pwd|AccountKey|SharedAccessKey)=([^;\"'\s{}$<>()\[\],]{6,})(?=[;\"'])", re.ASCII
+)
+
+
+def secrets_in(text: str, *, bare: bool = True, assignments: bool = True) -> list[Found]:
+    """Return the secrets in a text, in their order.
+
+    >>> [kind for _, _, kind in secrets_in('api_key = "9f8e7d6c5b4a39281706"; num_tokens = 100; pad_token = "<pad>"')]
+    ['a key or a token']
+
+    Args:
+        text: any text.
+        bare: whether a value may stand without quotes, as in YAML; in Python that is the name of a variable.
+        assignments: whether to look for values by their names too; not where the bytes are not text.
+    """
+    found = [*_with_a_form(text), *_in_addresses(text)]
+    if assignments:
+        found += [*_assigned(text, bare), *_in_headers(text)]
+    kept: list[Found] = []
+    for one in sorted(found):  # without a finding that overlaps an earlier one
+        if not kept or one.start >= kept[-1].end:
+            kept.append(one)
+    return kept
 
 
 def _with_a_form(text: str) -> Iterator[Found]:
-    for beginning, kind, form in FORMS:
+    for beginning, kind, form in _FORMS:
         for start in _places(text, beginning):
             # The lookbehind and the \b of a form are checked here, because match() sees the text before `start`.
             match = form.match(text, start)
@@ -204,35 +310,16 @@ def _in_addresses(text: str) -> Iterator[Found]:
         for match in _ADDRESS.finditer(text):
             user, _, password = match[1].partition(":")
             # A user alone before the @ is a secret only if it looks like a token.
-            if is_placeholder(password) if password else not looks_random(user):
-                continue
-            yield Found(*match.span(1), ADDRESS)
+            if not _PLACEHOLDER.search(password) if password else looks_random(user):
+                yield Found(*match.span(1), ADDRESS)
         yield from (Found(*match.span(1), KEY) for match in _QUERY.finditer(text) if _is_value(match[1], KEY))
 
 
 def _in_headers(text: str) -> Iterator[Found]:
-    if any(end in text for end in ("earer ", "EARER ", "oken ")):
-        yield from (Found(*match.span(1), KEY) for match in _BEARER.finditer(text) if _is_value(match[1], KEY))
-    if "asic " in text or "auth" in text:
-        yield from (Found(*match.span(1), PASSWORD) for match in _BASIC.finditer(text) if _names_a_user(match[1]))
-
-
-def _names_a_user(encoded: str) -> bool:
-    """Return whether base64 is that of ``user:password``."""
-    try:
-        user, sign, password = b64decode(encoded, validate=True).decode().partition(":")
-    except ValueError:
-        return False
-    return bool(sign) and len(password) >= 4 and (user + password).isprintable()
-
-
-def _in_places(text: str) -> Iterator[Found]:
-    if any(word in text for word in _OF_PLACES):
-        for match in _PLACES.finditer(text):
-            # Each alternative of _PLACES has one group: the one that matched is the password.
-            group = match.lastindex or 0
-            if _is_value(match[group], PASSWORD):
-                yield Found(*match.span(group), PASSWORD)
+    if any(end in text for end in ("earer ", "EARER ", "oken ", "asic ")):
+        yield from (Found(*match.span(1), KEY) for match in _HEADER.finditer(text) if _is_value(match[1], KEY))
+    if any(end in text for end in ("assword=", "wd=", "Key=")):
+        yield from (Found(*match.span(1), PASSWORD) for match in _ENTRY.finditer(text) if _is_value(match[1], PASSWORD))
 
 
 def _assigned(text: str, bare: bool) -> Iterator[Found]:
@@ -251,7 +338,7 @@ def _assigned(text: str, bare: bool) -> Iterator[Found]:
         assert name_before is not None, "it matches an empty text"
         # The word that was found may be in the middle of a name: `_KEY` in `OPENAI_KEY_2`.
         name = name_before[0] + rest[0]
-        kind = kind_of_name(name)
+        kind = _kind_of_name(name)
         is_set = _SETS.search(before[: name_before.start()]) is not None
         # Without a sign, only `--password value` and `set PASSWORD value` are assignments; others are prose.
         if kind is None or (assigned["flag"] and not (name.startswith("--") or is_set)):
@@ -262,23 +349,8 @@ def _assigned(text: str, bare: bool) -> Iterator[Found]:
         is_config = (bare or is_comment) and not _IS_NAME.fullmatch(assigned[group])
         if group == "bare" and not (assigned["flag"] or is_config or text[assigned.end() : assigned.end() + 2] == "</"):
             continue
-        if _is_value(assigned[group], kind) or (words_of(name)[-1] in CHOSEN and _is_choice(text, assigned, group)):
+        if _is_value(assigned[group], kind):
             yield Found(*assigned.span(group), kind)
-
-
-def _is_choice(text: str, assigned: re.Match[str], group: str) -> bool:
-    """Return whether a value is a password of plain words, and not words of a sentence or a form about passwords."""
-    value = assigned[group]
-    words = re.split(r"[ _-]", value)
-    if is_placeholder(value) or not all(word.isalpha() and word.islower() for word in words):
-        return False
-    # A bare word is a password only at the end of a line or tag: "password: required field" is a form.
-    if group == "bare" and (assigned["flag"] or text[assigned.end() : assigned.end() + 1] not in ("", "\n", "<")):
-        return False
-    # One word must be long and not of a form; several must be four or more, as in a passphrase.
-    if len(words) == 1:
-        return len(value) >= 8 and value not in _NO_CHOICE
-    return len(words) >= 4 and not ({*words} & (_OF_SENTENCES | _NO_CHOICE | PASSWORDS))
 
 
 def _places(text: str, word: str) -> Iterator[int]:
@@ -290,25 +362,130 @@ def _places(text: str, word: str) -> Iterator[int]:
         start = text.find(word, start + len(word))
 
 
-def _is_value(value: str, kind: str) -> bool:
-    if is_placeholder(value) or re.search(r"\s", value):
+# ---- texts and command lines without them ----------------------------------------------------------------------------
+
+# `--name=value`, and `+name=value` or `name:=value` as Hydra and others write it.
+_ARGUMENT: Final = re.compile(r"(?P<name>[-+~]*[A-Za-z][\w.@/-]*)(?P<sign>=|:=)(?P<value>.*)", re.DOTALL | re.ASCII)
+_FLAG: Final = re.compile(r"--?[A-Za-z][\w.-]*", re.ASCII)
+
+
+def redacted(text: str, *, bare: bool = True) -> str:
+    """Return a text with ``***`` in the place of secrets.
+
+    >>> redacted('login(token="hf_abcdefghijklmnopqrstuv")')
+    'login(token="***")'
+    >>> redacted("https://me:hunter2@example.com/x.git")
+    'https://***@example.com/x.git'
+
+    Args:
+        text: a line of a shell, a cell of a notebook.
+        bare: whether a value may stand without quotes: in Python, that is the name of a variable.
+    """
+    parts, done = [], 0
+    for start, end, _ in secrets_in(text, bare=bare):
+        parts += [text[done:start], HIDDEN]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+def redacted_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with ``***`` in the place of secrets, by the names of its options or by their form.
+
+    >>> redacted_arguments(["train.py", "--token", "abc", "--password=x", "wandb.api_key=y", "--num_tokens", "5"])
+    ['train.py', '--token', '***', '--password=***', 'wandb.api_key=***', '--num_tokens', '5']
+    """
+    shown: list[str] = []
+    option = ""
+    for argument in arguments:
+        match = _ARGUMENT.fullmatch(argument)
+        is_option = _FLAG.fullmatch(argument) is not None
+        if not is_option and _is_secret_argument(option, argument):
+            shown.append(HIDDEN)
+        elif match is not None and _is_secret_argument(match["name"], match["value"]):
+            shown.append(match["name"] + match["sign"] + HIDDEN)
+        else:
+            shown.append(redacted(argument))
+        option = argument if is_option else ""
+    return shown
+
+
+def _is_secret_argument(name: str, value: str) -> bool:
+    # `$NAME`, `%NAME%` and `{name}` stand for a value elsewhere; `<pad>` and `[MASK]` are tokens of tokenizers.
+    if re.fullmatch(r"[$<%{\[].*|", value, re.DOTALL):
         return False
-    if kind == PASSWORD:  # people add a digit to a word, which prose does not; a value with a slash is a path
-        kinds = [any(map(test, value)) for test in (str.isalpha, str.isdigit)]
-        return looks_random(value) or (all(kinds) and "/" not in value)
-    return looks_random(value)
+    return names_a_secret(name) or (_words_of(name)[-1] in _SERVICES and looks_random(value))  # --wandb 9f8e...
 
 
-def _changes(run: str) -> int:
-    """Return how often a word changes between digits, capital and small letters; 0 without a change to a digit."""
-    kinds = ["digit" if character.isdigit() else "upper" if character.isupper() else "lower" for character in run]
-    return 0 if "digit" not in kinds or len({*kinds}) == 1 else sum(a != b for a, b in pairwise(kinds))
+# ---- files that must not be copied -----------------------------------------------------------------------------------
+
+_NAMES: Final = """
+.env .env.* *.env .envrc *.pem *.key *.p12 *.pfx *.pkcs12 *.jks *.keystore *.kdbx *.ppk *.ovpn *.tfstate
+.netrc _netrc .pypirc .npmrc .git-credentials .pgpass .my.cnf .htpasswd .dockercfg .boto .s3cfg .vault-token
+credentials.json *-credentials.json *_credentials.json client_secret*.json application_default_credentials.json
+service-account*.json service_account*.json serviceaccount*.json kaggle.json kubeconfig *.kubeconfig
+secret.yaml secret.yml secret.toml secret.json secret.ini
+secrets.yaml secrets.yml secrets.toml secrets.json secrets.ini
+id_rsa id_dsa id_ecdsa id_ecdsa_sk id_ed25519 id_ed25519_sk *_rsa *_ed25519
+"""
+_PATHS: Final = """
+.ssh/* .gnupg/* .aws/credentials .kube/config .docker/config.json .azure/* .huggingface/token huggingface/token
+.config/gcloud/* .config/gh/hosts.yml
+"""
+# Ends of names that make a secret name harmless: `.env.example`, `id_rsa.pub`.
+_SAMPLES: Final = (".example", ".sample", ".template", ".dist", ".pub")
+# Files in which the word after `password =` is the name of a variable, or prose, unless it stands in quotes.
+_WITH_VARIABLES: Final = _set_of(
+    """.py .pyi .pyx .ipynb .js .jsx .ts .tsx .c .cc .cpp .cu .cuh .h .hpp .java .kt .rs .go .jl .m .r .scala .rb .lua
+    .swift .cs .php .md .rst .tex .html .css .sql .proto"""
+)
+# All patterns in one expression, for speed: a repository may have 20,000 new files.
+_NAME: Final = re.compile("|".join(map(translate, _NAMES.split())))
+_PATH: Final = re.compile("|".join(f"(?:.*/)?{translate(pattern)}" for pattern in _PATHS.split()))
+_EXAMPLE: Final = re.compile(r"@(?:[\w-]+\.)?example\.(?:com|org|net)\b", re.ASCII)
+_LOOKED_AT: Final = 8192  # first bytes that are searched for a NUL, which makes a file binary; git searches 8000
+_PIECE: Final = 500_000  # bytes that are searched at once: a regular expression holds the GIL, and the training waits
+_OVERLAP: Final = 4096  # longer than any secret except private keys, which their first line gives away
 
 
-def _apart(found: list[Found]) -> list[Found]:
-    """Return sorted findings without those that overlap an earlier one."""
-    kept: list[Found] = []
-    for one in found:
-        if not kept or one.start >= kept[-1].end:
-            kept.append(one)
-    return kept
+def reason_to_leave_out(path: str, content: bytes | None) -> str | None:
+    """Return why a file is not to be copied, in words; None if it may be.
+
+    >>> reason_to_leave_out("config/.env", None)
+    'its name is that of a secret file'
+    >>> reason_to_leave_out("train.py", b"import torch\\nkey = 'AKIAIOSFODNN7EXAMPL3'")
+    'it holds what looks like a key of AWS (line 2)'
+    >>> reason_to_leave_out("train.py", b"token = tokenizer.encode(text)")
+
+    Args:
+        path: its path in the repository, with ``/``.
+        content: what it holds; None judges the name alone.
+    """
+    whole = path.lower()
+    name = whole.rpartition("/")[2]
+    if not name.endswith(_SAMPLES) and (_NAME.match(name) or _PATH.match(whole)):
+        return "its name is that of a secret file"
+    if content is None:
+        return None
+    is_text = holds_text(content)
+    bare = PurePosixPath(path).suffix.lower() not in _WITH_VARIABLES
+    lines = 0
+    for start in range(0, len(content), _PIECE):  # latin-1 maps each byte to a character; secrets are ASCII
+        text = content[start : start + _PIECE + _OVERLAP].decode("latin-1")
+        found = [one for one in secrets_in(text, bare=bare, assignments=is_text) if not _is_an_example(text, one)]
+        if found:
+            where = f" (line {lines + text.count(chr(10), 0, found[0].start) + 1})" if is_text else ""
+            return f"it holds what looks like {found[0].kind}{where}"
+        # Without the overlap, whose lines are counted with the next piece.
+        lines += text.count("\n", 0, _PIECE)
+    return None
+
+
+def holds_text(content: bytes) -> bool:
+    """Return whether a file is one of text: without a NUL at its beginning, as git has it."""
+    return b"\0" not in content[:_LOOKED_AT]
+
+
+def _is_an_example(text: str, found: Found) -> bool:
+    """Return whether it is an address such as ``https://me:hunter2@example.com``, of which documentation is full."""
+    is_at_example = _EXAMPLE.match(text, found.end) is not None
+    return found.kind == ADDRESS and is_at_example and not looks_random(text[found.start : found.end])

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from train_manager.checkpoints.forgotten import is_of_this_library
 from train_manager.checkpoints.left_out import Mark
-from train_manager.checkpoints.tensor_file import why_not
+from train_manager.checkpoints.tensors import why_not
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule

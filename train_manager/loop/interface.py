@@ -937,7 +937,7 @@ class Interface(Extensible, Generic[Model]):
         """Keep a finding of a check, and warn of it unless it is a note; a finding that is known is left out.
 
         Checkpoints keep the findings, so that a training that resumes does not warn of them again, and ``RunRecord``
-        writes them to ``run.json``.
+        writes them to its file.
 
         >>> from train_manager.telling.findings import Finding
         >>> from train_manager.testing import tiny_manager

@@ -20,8 +20,7 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
-from train_manager.files.secret_names import is_plain_name, may_have_entries
-from train_manager.files.secrets import looks_secret
+from train_manager.files.secrets import is_plain_name, looks_secret, may_have_entries
 from train_manager.rebuilding.registry import is_recorded, name_of, words, written_name
 from train_manager.rebuilding.tree import MAX_BITS, MAX_TEXT, MAX_VALUES, NOT_REBUILDABLE, Tree
 from train_manager.telling.showing import cut

@@ -21,7 +21,7 @@ from train_manager.extensions.reproducibility.checkpoints import Checkpoints
 from train_manager.loop.eval_at import NEVER
 from train_manager.loop.ranks import require_whole_model
 from train_manager.manager import TrainManager
-from train_manager.runs.record.outcomes import stage_of
+from train_manager.runs.record.run_file import stage_of
 from train_manager.telling.findings import Coverage, Finding, Findings
 from train_manager.tools.few_batches import FewBatches
 from train_manager.tools.held_graphs import STEPS, GraphWatch, holder_of

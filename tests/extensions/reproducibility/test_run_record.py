@@ -30,7 +30,7 @@ from train_manager.files.background import Background
 from train_manager.files.lock import WriterLock
 from train_manager.rebuilding.recorded_rows import expression
 from train_manager.runs.record.processes import this_process
-from train_manager.runs.record.run_file import Entry, is_alive, outcome_of, read_runs, write_entry
+from train_manager.runs.record.run_file import Entry, is_alive, outcome_of, read_runs, run_file, write_entry
 from train_manager.telling.findings import Finding
 from train_manager.testing import tiny_manager
 
@@ -38,6 +38,11 @@ from train_manager.testing import tiny_manager
 def the_entry(train_dir: Path) -> Entry:
     (entry,) = read_runs(train_dir)
     return entry
+
+
+def the_file(train_dir: Path) -> Path:
+    (path,) = train_dir.glob("run*.json")
+    return path
 
 
 def fail() -> None:
@@ -75,12 +80,22 @@ def test_many_runs_of_a_manager_are_one_entry(tmp_path: Path) -> None:
     ended = the_entry(tmp_path)["ended"]
     tm.eval()
     tm.train_epochs(1)
-    tm.predict(torch.rand(3, 2))
     entry = the_entry(tmp_path)
 
-    assert entry["calls"] == {"train": 1, "eval": 1, "train_epochs": 1, "predict": 1}
+    assert entry["calls"] == {"train": 1, "eval": 1, "train_epochs": 1}
     assert entry["ended"] > ended
     assert entry["progress"]["epochs"] == 2
+
+
+def test_a_training_that_follows_another_at_once_says_that_it_runs(tmp_path: Path) -> None:
+    seen: list[str] = []
+    look = At("pre_train_step_epoch", lambda train_dir: seen.append(the_entry(train_dir)["outcome"]))
+    tm = tiny_manager(RunRecord(), look, train_dir=tmp_path)
+    tm.train()
+    tm.train_epochs(1)
+
+    assert seen == ["running", "running"]
+    assert the_entry(tmp_path)["outcome"] == "completed"
 
 
 def test_each_manager_has_an_entry(tmp_path: Path) -> None:
@@ -167,7 +182,7 @@ def test_a_message_with_a_secret_is_left_out(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no access"):
         tiny_manager(RunRecord(), At("pre_train", refuse), train_dir=tmp_path).train()
 
-    assert "hf_abc" not in (tmp_path / "run.json").read_text()
+    assert "hf_abc" not in the_file(tmp_path).read_text()
 
 
 def interrupt() -> None:
@@ -308,18 +323,21 @@ def test_what_is_left_is_written_as_the_manager_is_collected(tmp_path: Path) -> 
     assert (the_entry(tmp_path)["outcome"], the_entry(tmp_path)["progress"]["steps"]) == ("completed", 60)
 
 
+BEGAN = "2026-01-02T03:04:05.678+00:00"
+
+
 def write_many(train_dir: Path, first: int, count: int) -> None:
     for number in range(first, first + count):
         process = this_process()
-        write_entry(train_dir, {"id": f"{number}", "began": "", "outcome": "running", "process": process})
+        write_entry(train_dir, {"id": f"{number}", "began": BEGAN, "outcome": "running", "process": process})
         print(number, flush=True)
 
 
 def test_processes_that_write_at_once_lose_no_entry(tmp_path: Path, fork_server: ForkServer) -> None:
-    children = [fork_server.start(write_many, tmp_path, 100 * number, 20) for number in range(4)]
-    assert [child.wait() for child in children] == [0] * 4
+    children = [fork_server.start(write_many, tmp_path, 100 * number, 20) for number in range(8)]
+    assert [child.wait() for child in children] == [0] * 8
 
-    numbers = [100 * child + number for child in range(4) for number in range(20)]
+    numbers = [100 * child + number for child in range(8) for number in range(20)]
     assert sorted(int(entry["id"]) for entry in read_runs(tmp_path)) == numbers
 
 
@@ -327,8 +345,6 @@ def test_a_process_that_is_killed_while_it_writes_leaves_a_file_that_can_be_read
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
     draw = random.Random(0)
-    large = {"id": "large", "began": "", "outcome": "completed", "process": this_process(), "text": "a" * 3_000_000}
-    write_entry(tmp_path, large)  # so that most of the time of a child is spent in the middle of a file
     for attempt in range(8):
         child = fork_server.start(write_many, tmp_path, 1000 * attempt, 1000)
         last = child.wait_for(str(1000 * attempt + draw.randrange(12)))
@@ -337,9 +353,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_a_file_that_can_be_read
         runs = read_runs(tmp_path)
 
         assert last in {run["id"] for run in runs}
-        assert not any(map(is_alive, runs[1:]))
-    write_entry(tmp_path, {"id": "last", "began": "", "outcome": "running", "process": this_process()})
-    assert os.listdir(tmp_path) == ["run.json"]  # and nothing that was begun
+        assert not any(map(is_alive, runs))
 
 
 def is_killed_as_it_calls(name: str, train_dir: Path) -> None:
@@ -357,7 +371,6 @@ def test_a_kill_in_the_middle_of_writing_leaves_the_entries_before(
     assert the_entry(tmp_path)["outcome"] == "completed"
     tiny_manager(RunRecord(), train_dir=tmp_path).train()
     assert [entry["outcome"] for entry in read_runs(tmp_path)] == ["completed", "completed"]
-    assert sorted(os.listdir(tmp_path)) == ["run.json"]
 
 
 # ---- beside Checkpoints ----------------------------------------------------------------------------------------------
@@ -366,10 +379,13 @@ def test_a_kill_in_the_middle_of_writing_leaves_the_entries_before(
 def test_a_run_that_resumes_says_from_where(tmp_path: Path) -> None:
     first = tiny_manager(RunRecord(), Checkpoints(), train_dir=tmp_path)
     first.train()
-    tiny_manager(RunRecord(), Checkpoints(resume=True), epochs=2, train_dir=tmp_path).train()
+    seen: list[Any] = []
+    look = At("pre_train_step_epoch", lambda train_dir: seen.append(read_runs(train_dir)[1]["goes_on_from"]))
+    tiny_manager(RunRecord(), Checkpoints(resume=True), look, epochs=2, train_dir=tmp_path).train()
     before, entry = read_runs(tmp_path)
 
     assert before["goes_on_from"] is None
+    assert seen == [entry["goes_on_from"]]
     assert entry["goes_on_from"] == {"checkpoint": "step-000000000003", "step": 3, "run": first.run_id}
     assert entry["progress"]["steps"] == 6
 
@@ -424,7 +440,7 @@ def test_parameters_are_those_that_the_manager_was_made_with(tmp_path: Path) -> 
     model = entry["parameters"]["arguments"]["model"]["arguments"]
 
     assert (entry["seed"], model["width"], model["scale"]) == (3, 8, {"float": "inf"})
-    assert "very-private" not in (tmp_path / "run.json").read_text()
+    assert "very-private" not in the_file(tmp_path).read_text()
 
 
 def made(train_dir: Path) -> dict[str, str]:
@@ -463,6 +479,14 @@ def test_what_a_phase_trains_with_is_recorded(tmp_path: Path) -> None:
     }
 
 
+def test_what_a_loop_of_ones_own_in_a_phase_trains_with_is_recorded(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), optimizer=partial(SGD, lr=0.25), train_dir=tmp_path)
+    with tm.run(), tm.phase("head", optimizer=SGD):
+        tm.train_on_batch((torch.rand(4, 2), torch.tensor([0, 1, 0, 1])))
+
+    assert made(tmp_path) == {"phase head.optimizer": "SGD()"}
+
+
 def test_a_metric_that_is_no_number_is_left_out_and_nan_is_kept(tmp_path: Path) -> None:
     result = At("post_eval_step_epoch", lambda eval_result: eval_result.update(loss=float("nan"), table=[1, 2]))
     tiny_manager(RunRecord(), result, train_dir=tmp_path).train()
@@ -478,52 +502,6 @@ def test_the_data_is_told_by_its_fingerprint(tmp_path: Path) -> None:
 
     assert (data["train_data"]["kind"], data["train_data"]["length"]) == ("list", 3)
     assert list(data["eval_data"]) == ["valid"]
-
-
-def test_all_batches_are_read_on_request(tmp_path: Path) -> None:
-    tiny_manager(RunRecord(data="full"), train_dir=tmp_path).train()
-    data = the_entry(tmp_path)["data"]
-
-    assert data["train_data"]["full"]["batches"] == 3
-    assert data["eval_data"]["valid"]["full"]["batches"] == 2
-
-
-def test_data_that_can_be_read_once_are_left_and_said_so(tmp_path: Path) -> None:
-    batches = list(tiny_manager().train_data or ())
-    tm = tiny_manager(RunRecord(data="full"), train_data=iter(batches), train_dir=tmp_path)
-
-    assert tm.train().steps == 3
-    assert the_entry(tmp_path)["data"]["train_data"]["full"] == {"unread": "it can be read once only"}
-
-
-def test_reading_all_batches_changes_no_random_state_and_no_position(tmp_path: Path) -> None:
-    def losses(*extensions: Any) -> Any:
-        data = torch.utils.data.TensorDataset(torch.linspace(0, 1, 64).view(32, 2), torch.arange(32) % 2)
-        loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
-        tm = tiny_manager(*extensions, train_data=loader, seed=0, epochs=2, train_dir=tmp_path)
-        tm.train()
-        return [row["loss"] for row in tm.history.epochs]
-
-    assert losses(RunRecord(data="full")) == losses()
-
-
-def test_data_that_cannot_be_read_is_said_and_the_run_continues(tmp_path: Path) -> None:
-    class Once:
-        """Fails in its first pass."""
-
-        passes = 0
-
-        def __iter__(self) -> Any:
-            self.passes += 1
-            if self.passes == 1:
-                raise OSError("no such shard")
-            return iter(list(tiny_manager().train_data or ()))
-
-    tm = tiny_manager(RunRecord(data="full"), train_data=Once(), train_dir=tmp_path)
-    with pytest.warns(RuntimeWarning, match="run.json lacks a part of this run: train_data: OSError: no such shard"):
-        tm.train()
-
-    assert the_entry(tmp_path)["problems"] == ["train_data: OSError: no such shard"]
 
 
 def test_a_problem_of_each_call_is_told_once(tmp_path: Path) -> None:
@@ -547,7 +525,7 @@ def test_what_cannot_be_recorded_is_said_in_the_record_and_once_as_a_warning(
     monkeypatch.setattr(run_record, "command", fail)
     tm = tiny_manager(RunRecord(), train_dir=tmp_path)
     told = "command: ZeroDivisionError: as planned"
-    with pytest.warns(RuntimeWarning, match=f"^run.json lacks a part of this run: {told}$"):
+    with pytest.warns(RuntimeWarning, match=f"^run-{tm.run_id}.json lacks a part of this run: {told}$"):
         tm.train()
     tm.eval()
     entry = the_entry(tmp_path)
@@ -558,46 +536,57 @@ def test_what_cannot_be_recorded_is_said_in_the_record_and_once_as_a_warning(
 
 def test_an_entry_is_plain_json(tmp_path: Path) -> None:
     tiny_manager(RunRecord(), train_dir=tmp_path).train()
+    written = json.loads(the_file(tmp_path).read_text())
 
-    assert json.loads((tmp_path / "run.json").read_text())["runs"] == read_runs(tmp_path)
+    assert written == {"schema": "train-manager/run", "version": 1, **the_entry(tmp_path)}
 
 
 # ---- files that are in the way ---------------------------------------------------------------------------------------
 
 
-def test_a_run_file_of_another_program_is_refused_before_the_first_step(tmp_path: Path) -> None:
+def test_a_file_of_another_program_of_the_earlier_name_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
-    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
-    for _ in range(2):
-        with pytest.raises(InputError, match=r"run\.json is not a file of train_manager\n  give a train_dir that no"):
-            tm.train()
-
-    assert tm.step_num == 0
-    assert (tmp_path / "run.json").read_text() == "{}"
-
-
-def test_a_run_file_that_another_program_writes_meanwhile_is_left_and_the_run_continues(tmp_path: Path) -> None:
-    spoil = At("post_train", lambda train_dir: (train_dir / "run.json").write_text("{}"))
-    with pytest.warns(RuntimeWarning, match="or not up to date: .*run.json is not a file of train_manager"):
-        tiny_manager(RunRecord(), spoil, train_dir=tmp_path).train()
+    tiny_manager(RunRecord(), train_dir=tmp_path).train()
 
     assert (tmp_path / "run.json").read_text() == "{}"
+    assert len(read_runs(tmp_path)) == 1
+
+
+def test_a_file_that_another_program_writes_meanwhile_is_left_and_the_run_continues(tmp_path: Path) -> None:
+    def spoil(train_dir: Path, train_manager: Any) -> None:
+        run_file(train_dir, train_manager.run_id).write_text("{}")
+
+    with pytest.warns(RuntimeWarning, match=r"or not up to date: .*run-\w+\.json is not a file of train_manager"):
+        tiny_manager(RunRecord(), At("post_train", spoil), train_dir=tmp_path).train()
+
+    assert the_file(tmp_path).read_text() == "{}"
 
 
 def test_a_run_whose_record_cannot_be_written_continues_and_says_so_once(tmp_path: Path) -> None:
-    (tmp_path / "run.json").mkdir()
     tm = tiny_manager(RunRecord(), train_dir=tmp_path)
+    run_file(tmp_path, tm.run_id).mkdir()
     with pytest.warns(RuntimeWarning, match="the record of this run is not in .*: IsADirectoryError") as caught:
         tm.train()
 
     assert (tm.step_num, len(caught)) == (3, 1)
 
 
-def test_an_argument_that_is_wrong_is_refused() -> None:
-    with pytest.raises(InputError) as caught:
-        RunRecord(data="all")
+def train_in_a_child(train_dir: Path) -> None:
+    tm = tiny_manager(RunRecord(), train_dir=train_dir)
+    tm.train()
+    pid = os.fork()
+    if pid == 0:
+        tm.train_epochs(1)
+        del tm
+        gc.collect()
+        os._exit(0)
+    os.waitpid(pid, 0)
 
-    assert caught.value.what == "data must be 'cheap' or 'full', but is 'all'"
+
+def test_a_forked_child_does_not_write_the_file_of_its_parent(tmp_path: Path, fork_server: ForkServer) -> None:
+    assert fork_server.start(train_in_a_child, tmp_path).wait() == 0
+
+    assert the_entry(tmp_path)["calls"] == {"train": 1}
 
 
 # ---- what it costs ---------------------------------------------------------------------------------------------------
@@ -607,7 +596,7 @@ AUDITED = """
 import sys, tempfile
 from train_manager.extensions import RunRecord
 from train_manager.testing import tiny_manager
-tm = tiny_manager(RunRecord(data="full"), train_dir=tempfile.mkdtemp())
+tm = tiny_manager(RunRecord(), train_dir=tempfile.mkdtemp())
 seen = []
 STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.exec", "os.system", "os.forkpty")
 sys.addaudithook(lambda event, args: event in (*STARTS, "socket.__new__") and seen.append(event))

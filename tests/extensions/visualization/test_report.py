@@ -64,5 +64,5 @@ def test_a_page_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_recorded_nothing_is_a_warning(tmp_path: Path) -> None:
-    with pytest.warns(RuntimeWarning, match="has neither run.json nor metrics.sqlite"):
+    with pytest.warns(RuntimeWarning, match="has neither run-<id>.json nor metrics.sqlite"):
         tiny_manager(Report(), train_dir=tmp_path).train()

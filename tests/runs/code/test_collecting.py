@@ -192,17 +192,17 @@ def test_folders_of_trainings_are_left_out_as_a_whole(tmp_path: Path) -> None:
     write(
         root,
         {
-            "runs/one/run.json": b'{"schema": "train-manager/run", "version": 1}',
+            "runs/one/run-1.json": b'{"schema": "train-manager/run", "version": 1}',
             "runs/one/plots/a.svg": b"",
             "two/metrics.sqlite": b"",
             "three/checkpoints/step-000000000001/MANIFEST.json": b"",
             "three/more/deep/x": b"",
-            "not_ours/run.json": b"{}",
+            "not_ours/run-1.json": b"{}",
         },
     )
 
     assert describe_files(root) == {
-        "not_ours/run.json": ("stored", None),
+        "not_ours/run-1.json": ("stored", None),
         "runs/one/": ("left out", "a training writes this folder"),
         "three/": ("left out", "a training writes this folder"),
         "two/": ("left out", "a training writes this folder"),
@@ -223,7 +223,7 @@ def test_the_folder_of_this_training_is_left_out_before_anything_is_in_it(tmp_pa
 def test_code_that_lies_in_the_folder_of_its_training_is_kept(tmp_path: Path, folder: str) -> None:
     root = repository(tmp_path / "lab", {"train.py": b"1"})
     place = root / folder
-    write(place, {"new.py": b"n", "run.json": b"{}", "metrics.sqlite-wal": b"", "checkpoints/step-1/x": b"x"})
+    write(place, {"new.py": b"n", "run-1.json": b"{}", "metrics.sqlite-wal": b"", "checkpoints/step-1/x": b"x"})
     own = {f"code/0123456789abcdef{end}": b"{}" for end in (".json", ".diff", "-1.diff", ".py")}
     write(place, {"code/net.py": b"n", **own, f"code/files/{'0a' * 32}": b"x", "code/files/mine.py": b"m"})
 
@@ -339,12 +339,12 @@ def test_records_of_earlier_trainings_are_not_recorded_again(tmp_path: Path) -> 
 
 def test_code_in_a_folder_that_an_earlier_training_has_written_to_is_kept(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"a.py": b"a"})
-    write(root, {"project/train.py": b"b", "project/run.json": b'{"schema": "train-manager/run"}'})
+    write(root, {"project/train.py": b"b", "project/run-1.json": b'{"schema": "train-manager/run"}'})
 
     record = take_code_record(root / "project", tmp_path / "runs", RUN)
 
     files = {file["path"]: file["how"] for file in record["repositories"][0]["files"]}
-    assert files == {"project/train.py": "stored", "project/run.json/": "left out"}
+    assert files == {"project/train.py": "stored", "project/run-1.json/": "left out"}
 
 
 @pytest.mark.parametrize(

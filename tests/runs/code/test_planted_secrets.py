@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs.code.repositories import git, repository, write
-from train_manager.runs.code.secret_files import redacted_arguments
+from train_manager.files.secrets import redacted_arguments
 from train_manager.runs.code.taking import take_code_record
 
 KEY = "a1B2c3D4e5F6g7H8i9J0"

@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import StepLR
 
 from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
 from tests.runs.showing.stored import page_of
-from train_manager import compare_runs
+from train_manager import CheckpointError, compare_runs
 from train_manager.extensions import MetricStore, RunRecord
 from train_manager.runs.code.repository import NO_REPOSITORY
 from train_manager.runs.comparing.compare_runs import _incomplete
@@ -134,7 +134,7 @@ def test_a_damaged_record_is_a_note(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "more",
-    [{"began": "yesterday"}, {"progress": 3}, {"metrics": [1]}, {"environment": "x"}, {"parameters": {"object": 3}}],
+    [{"parameters": {"object": 3}}, {"findings": [{"level": "error"}]}, {"seed": [1]}, {"calls": {"train": "x"}}],
     ids=str,
 )
 def test_an_entry_of_other_types_is_compared_as_far_as_it_can_be_read(more: dict[str, Any], tmp_path: Path) -> None:
@@ -147,13 +147,15 @@ def test_an_entry_of_other_types_is_compared_as_far_as_it_can_be_read(more: dict
     assert compared.text()
 
 
-def test_a_value_of_another_type_is_told_in_words(tmp_path: Path) -> None:
+def test_a_run_whose_file_is_damaged_is_refused_by_file_and_key(tmp_path: Path) -> None:
     write_runs(tmp_path / "a", entry())
-    write_runs(tmp_path / "b", entry(progress=3))
+    write_runs(tmp_path / "b", entry("bbbb", progress=3))
 
-    assert compare_runs([tmp_path / "a", tmp_path / "b"]).notes == (
-        f"b: a record in {tmp_path}/b is damaged: run.json has 3 at progress, where an object belongs",
-    )
+    with pytest.raises(CheckpointError) as caught:
+        compare_runs([tmp_path / "a", tmp_path / "b"])
+
+    told = f"{tmp_path}/b/run-bbbb.json is damaged: it has 3 at progress, where an object belongs"
+    assert str(caught.value) == told
 
 
 @pytest.mark.parametrize("number", [0, 11])

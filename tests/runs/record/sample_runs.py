@@ -8,7 +8,7 @@ from typing import Any
 
 
 def entry(run: str = "ab12cd34ef56ab78", *, began: str = "2026-05-01T12:00:00+00:00", **more: Any) -> dict[str, Any]:
-    """What ``run.json`` tells of a run of 75 s."""
+    """What its file tells of a run of 75 s."""
     return {
         "id": run,
         "manager": 1,
@@ -39,8 +39,9 @@ def parameters(**given: Any) -> dict[str, Any]:
 def write_runs(train_dir: Path, *entries: dict[str, Any]) -> Path:
     """Make a train_dir with these runs."""
     train_dir.mkdir(parents=True, exist_ok=True)
-    content = {"schema": "train-manager/run", "version": 1, "runs": [*entries]}
-    (train_dir / "run.json").write_text(json.dumps(content))
+    for one in entries:
+        content = {"schema": "train-manager/run", "version": 1, **one}
+        (train_dir / f"run-{one['id']}.json").write_text(json.dumps(content))
     return train_dir
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from train_manager import InputError
-from train_manager.runs.record.command import Started, command, parse_command_line, run_again
+from train_manager.runs.record.command import command, run_again
 
 PRINTS = """
 import json, sys
@@ -132,22 +132,13 @@ def test_a_test_is_told_as_one() -> None:
     assert command()["kind"] == "test"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "started"),
-    [
-        (["python"], Started("interactive", None)),
-        (["python", "-i"], Started("interactive", None)),
-        (["python", "-"], Started("interactive", None)),
-        (["python", "-Wd", "a.py", "-m", "b"], Started("script", "a.py")),
-        (["python", "-W", "d", "-X", "dev", "a.py"], Started("script", "a.py")),
-        (["python", "-ImX"], Started("module", "X")),
-        (["python", "-Im", "a.b", "c.py"], Started("module", "a.b")),
-        (["python", "-Bc", "print()", "c.py"], Started("code", None)),
-        (["python", "--check-hash-based-pycs", "never", "a.py"], Started("script", "a.py")),
-    ],
-)
-def test_what_python_was_given_is_read_as_python_reads_it(arguments: list[str], started: Started) -> None:
-    assert parse_command_line(arguments) == started
+def test_a_package_and_a_folder_are_started_by_their_main_files(program: Path) -> None:
+    (program / "pack" / "__main__.py").write_text(PRINTS)
+    _, of_package, again = run([sys.executable, "-m", "pack"], program)
+    _, of_folder, _ = run([sys.executable, "pack"], program)
+
+    assert (of_package["kind"], of_package["module"], again[1:]) == ("module", "pack", ["-m", "pack"])
+    assert (of_folder["kind"], of_folder["script"]) == ("script", str(program / "pack" / "__main__.py"))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""run.json: what is written is read, whatever else happens to the file."""
+"""run-<id>.json: what is written is read, whatever else happens to the file."""
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +15,8 @@ import pytest
 
 from train_manager import CheckpointError, InputError
 from train_manager.runs.record.processes import this_process
-from train_manager.runs.record.run_file import Entry, is_alive, outcome_of, read_runs, write_entry
+from train_manager.runs.record.run_file import Entry, RunWriter, is_alive, outcome_of, read_runs, write_entry
+from train_manager.telling.errors import TrainManagerError
 
 
 def entry(name: str = "a", **parts: Any) -> Entry:
@@ -40,24 +41,25 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_runs(tmp_path) == [written]
 
 
-def test_entries_stand_in_the_order_in_which_they_were_first_written(tmp_path: Path) -> None:
-    for name in ("b", "a", "b"):
-        write_entry(tmp_path, entry(name))
+def test_the_oldest_run_stands_first_and_of_two_the_smaller_id(tmp_path: Path) -> None:
+    began = {"b": "2026-01-02T03:04:05+00:00", "c": "2026-01-02T05:00:00+02:00", "a": "2026-01-02T03:04:05+00:00"}
+    for name, time in began.items():
+        write_entry(tmp_path, entry(name, began=time))
 
-    assert [run["id"] for run in read_runs(tmp_path)] == ["b", "a"]
+    assert [run["id"] for run in read_runs(tmp_path)] == ["c", "a", "b"]
 
 
-def test_an_entry_is_replaced_by_its_id(tmp_path: Path) -> None:
+def test_each_run_has_a_file_that_is_replaced(tmp_path: Path) -> None:
     write_entry(tmp_path, entry("a"))
     write_entry(tmp_path, entry("b"))
     write_entry(tmp_path, entry("a", outcome="completed"))
 
+    assert sorted(os.listdir(tmp_path)) == ["run-a.json", "run-b.json"]
     assert [run["outcome"] for run in read_runs(tmp_path)] == ["completed", "running"]
 
 
 def test_metrics_that_are_no_numbers_are_read_as_they_were(tmp_path: Path) -> None:
     write_entry(tmp_path, entry(metrics={"loss": math.nan, "valid/loss": -math.inf, "accuracy": 0.5}))
-    write_entry(tmp_path, entry("b"))  # which writes the first one once more
 
     found = read_runs(tmp_path)[0]["metrics"]
 
@@ -78,80 +80,104 @@ def test_a_folder_without_a_run_says_what_writes_it(tmp_path: Path) -> None:
         read_runs(tmp_path)
 
     assert str(caught.value) == (
-        f"there is no {tmp_path / 'run.json'}, so no run was recorded there\n"
-        "  RunRecord, one of the default extensions, writes it as a run opens"
+        f"no run was recorded in {tmp_path}: it has no file run-<id>.json\n"
+        "  RunRecord, one of the default extensions, writes one as a run opens"
     )
 
 
 # ---- files that are not what they should be --------------------------------------------------------------------------
 
-DAMAGED = {
-    "empty": b"",
-    "cut": b'{"schema": "train-manager/run", "version": 1, "runs": [{"id"',
-    "no runs": b'{"schema": "train-manager/run", "version": 1}',
-    "no outcome": b'{"schema": "train-manager/run", "version": 1, "runs": [{"id": "a", "began": "", "process": {}}]}',
+
+def content(**parts: Any) -> bytes:
+    return json.dumps({"schema": "train-manager/run", "version": 1, **entry(), **parts}).encode()
+
+
+REFUSED = {
+    "empty": (b"", "is damaged: Expecting value: line 1 column 1 (char 0)"),
+    "cut": (content()[:-9], "is damaged: "),
+    "deep": (b"[" * 100_000, "is damaged: "),
+    "not UTF-8": (b"\xff{}", "is damaged: "),
+    "no outcome": (content(outcome=None), "is damaged: it has nothing at outcome, where running or completed or"),
+    "no process": (content(process=None), "is damaged: it has nothing at process, where an object belongs"),
+    "another id": (content(id="b"), "is damaged: it has 'b' at id, where the run of its name belongs"),
+    "newer": (
+        content(version=2),
+        "was written by a newer train_manager (version 2); this one reads 1\n"
+        "  update train_manager, or give another train_dir",
+    ),
+    "foreign": (
+        b'{"lr": 0.1}',
+        "is not a file of train_manager\n  give a train_dir that no other program writes to, or rename that file",
+    ),
 }
 
 
-@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_file_is_moved_aside_and_named(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "run.json"
-    path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=rf"^{re.escape(str(path))} is damaged: "):
+@pytest.mark.parametrize(("written", "told"), REFUSED.values(), ids=REFUSED)
+def test_a_file_that_cannot_be_read_is_named_and_stays_as_it_is(tmp_path: Path, written: bytes, told: str) -> None:
+    path = tmp_path / "run-a.json"
+    path.write_bytes(written)
+
+    with pytest.raises(TrainManagerError) as read:
+        read_runs(tmp_path)
+    with pytest.raises(TrainManagerError) as replaced:
+        write_entry(tmp_path, entry())
+
+    assert path.read_bytes() == written
+    assert str(read.value) == str(replaced.value)
+    assert str(read.value).startswith(f"{path} {told}")
+
+
+WRONG = {
+    "began": ("yesterday", "a time with its zone"),
+    "ended": ("2026-05-01T12:00:00", "a time with its zone"),
+    "outcome": ("well", "running or completed or stopped or failed"),
+    "goes_on_from": ([], "an object"),
+    "goes_on_from.step": ("7", "a whole number"),
+    "command": ("train.py", "an object"),
+    "command.arguments": (["python", 3], "a list of texts"),
+    "command.folder": (3, "a text"),
+    "command.search_path": ({}, "a list of texts"),
+    "environment.variables": ({"OMP_NUM_THREADS": 1}, "an object of texts"),
+    "metrics": ([0.5], "an object"),
+    "progress.steps": (True, "a whole number"),
+}
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_a_value_of_a_wrong_type_is_named_by_its_key(tmp_path: Path, key: str) -> None:
+    value, word = WRONG[key]
+    *outer, last = key.split(".")
+    part = {last: value}
+    path = tmp_path / "run-a.json"
+    path.write_bytes(content(**({outer[0]: part} if outer else part)))
+
+    with pytest.raises(CheckpointError) as caught:
         read_runs(tmp_path)
 
-    with pytest.warns(RuntimeWarning, match=r"is damaged: .*; it was moved to run\.json\.damaged, and a new one is"):
-        write_entry(tmp_path, entry())
-
-    assert (tmp_path / "run.json.damaged").read_bytes() == content
-    assert [run["id"] for run in read_runs(tmp_path)] == ["a"]
+    assert str(caught.value) == f"{path} is damaged: it has {value!r} at {key}, where {word} belongs"
 
 
-def test_a_second_damaged_file_leaves_the_first_where_it_is(tmp_path: Path) -> None:
-    for content in ("1st", "2nd"):
-        (tmp_path / "run.json").write_text(content)
-        with pytest.warns(RuntimeWarning, match="is damaged"):
-            write_entry(tmp_path, entry())
+def test_beside_a_damaged_file_the_others_are_read_with_a_warning(tmp_path: Path) -> None:
+    write_entry(tmp_path, entry("b"))
+    (tmp_path / "run-a.json").write_bytes(content(progress=3))
 
-    assert (tmp_path / "run.json.damaged").read_text() == "1st"
-    assert (tmp_path / "run.json.damaged-2").read_text() == "2nd"
+    with pytest.warns(RuntimeWarning, match=r"left out: .*run-a\.json is damaged: it has 3 at progress, where an obj"):
+        found = read_runs(tmp_path)
+
+    assert [run["id"] for run in found] == ["b"]
 
 
-def test_a_file_of_a_newer_version_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_of_the_earlier_form_is_told(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    path.write_text(json.dumps({"schema": "train-manager/run", "version": 2, "runs": {}}))
-    before = path.read_bytes()
+    path.write_text(json.dumps({"schema": "train-manager/run", "version": 1, "runs": [entry()]}))
 
     with pytest.raises(InputError) as caught:
-        write_entry(tmp_path, entry())
+        read_runs(tmp_path)
 
-    assert path.read_bytes() == before
     assert str(caught.value) == (
-        f"{path} was written by a newer train_manager (version 2); this one reads 1\n"
-        "  update train_manager, or give another train_dir"
+        f"{path} holds runs in an earlier form, which this train_manager does not read\n"
+        "  read it with the train_manager that wrote it; new runs may be recorded beside it"
     )
-
-
-def test_a_file_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    path.write_text('{"lr": 0.1}')
-
-    with pytest.raises(InputError) as caught:
-        write_entry(tmp_path, entry())
-
-    assert path.read_text() == '{"lr": 0.1}'
-    assert str(caught.value) == (
-        f"{path} is not a file of train_manager\n"
-        "  give a train_dir that no other program writes to, or rename that file"
-    )
-
-
-def test_what_a_killed_process_had_begun_to_write_is_removed(tmp_path: Path) -> None:
-    (tmp_path / ".tmp-run.json-4711-a1b2c3").write_text("{")
-
-    write_entry(tmp_path, entry())
-
-    assert os.listdir(tmp_path) == ["run.json"]
 
 
 # ---- how it ended ----------------------------------------------------------------------------------------------------
@@ -203,6 +229,85 @@ def test_an_outcome_in_words(parts: dict[str, Any], words: str) -> None:
     assert outcome_of(entry(**parts)) == words
 
 
+# ---- how often it is written -----------------------------------------------------------------------------------------
+
+
+class Owner:
+    """What a TrainManager is here: something that is collected."""
+
+
+class Case:
+    """An entry that counts its changes, under a clock that is moved by hand."""
+
+    def __init__(self, train_dir: Path) -> None:
+        self.train_dir, self.seconds, self.changes = train_dir, 1000.0, 0
+        self.entry = entry(outcome="completed")
+        self.owner: Owner | None = Owner()
+        self.writer = RunWriter(train_dir, self.entry, self.complete, self.owner, clock=lambda: self.seconds)
+
+    def complete(self, entry: dict[str, Any], is_last: bool) -> None:
+        entry["progress"] = {"changes": self.changes, "is_last": is_last}
+
+    def change(self, *, may_wait: bool = True) -> None:
+        self.changes += 1
+        self.writer.write(may_wait=may_wait)
+
+    def written(self) -> Any:
+        return read_runs(self.train_dir)[0]["progress"]["changes"]
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    made = Case(tmp_path)
+    made.writer.write()
+    return made
+
+
+def test_changes_that_may_wait_are_written_once_a_second(case: Case) -> None:
+    seen = []
+    for _ in range(40):
+        case.seconds += 0.125
+        case.change()
+        seen.append(case.written())
+
+    assert sorted({*seen}) == [0, 8, 16, 24, 32, 40]
+
+
+def test_a_change_that_may_not_wait_is_written_at_once(case: Case) -> None:
+    case.change()
+    case.change(may_wait=False)
+
+    assert case.written() == 2
+
+
+def test_what_is_left_is_written_as_the_owner_goes(case: Case) -> None:
+    case.change()
+    case.owner = None
+    gc.collect()
+
+    assert read_runs(case.train_dir)[0]["progress"] == {"changes": 1, "is_last": True}
+
+
+def test_nothing_is_written_as_the_owner_goes_if_nothing_is_left(case: Case) -> None:
+    case.change(may_wait=False)
+    (case.train_dir / "run-a.json").unlink()
+    case.owner = None
+    gc.collect()
+
+    assert os.listdir(case.train_dir) == []
+
+
+def test_it_writes_where_it_began_also_if_the_program_goes_to_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    case = Case(Path("runs"))
+    monkeypatch.chdir("/")
+    case.writer.write()
+
+    assert (tmp_path / "runs" / "run-a.json").exists()
+
+
 # ---- readers ---------------------------------------------------------------------------------------------------------
 
 
@@ -212,7 +317,8 @@ def test_reading_runs_imports_no_torch(tmp_path: Path) -> None:
     )
     program = f"""
 import sys
-from train_manager.runs.record import command, environment, fingerprint, run_file
+from train_manager.data import fingerprint
+from train_manager.runs.record import command, environment, run_file
 found = run_file.read_runs({str(tmp_path)!r})[0]
 command.run_again(found), run_file.outcome_of(found)
 environment.variables({{}}), fingerprint.fingerprint(None)

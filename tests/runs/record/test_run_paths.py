@@ -7,7 +7,7 @@ import pytest
 
 from tests.runs.record.sample_runs import entry, write_runs
 from train_manager.runs.record.run_paths import DEEPEST, folders_with_runs, named_run
-from train_manager.telling.errors import InputError
+from train_manager.telling.errors import CheckpointError, InputError
 
 EVALUATION: dict[str, Any] = {"progress": {"epochs": 2, "steps": 20}, "goes_on_from": {"step": 20, "run": "aaaa1"}}
 
@@ -47,7 +47,7 @@ def test_a_label_has_as_much_of_the_id_as_tells_runs_apart(tmp_path: Path) -> No
     ("name", "told"),
     [
         ("none", "there is no folder {path}/none\n  give its train_dir: {path}"),
-        ("run.json", "{path}/run.json is a file\n  give its train_dir: {path}"),
+        ("run-abcd1.json", "{path}/run-abcd1.json is a file\n  give its train_dir: {path}"),
         ("checkpoints/step-1", "{path}/checkpoints/step-1 is not a train_dir\n  give its train_dir: {path}"),
         ("../none", "there is no folder {path}/../none\n  give the train_dir of a training"),
         ("../run", "there is no folder {path}/../run\n  did you mean '{path}'?"),
@@ -73,3 +73,31 @@ def test_runs_are_found_below_a_folder_but_not_in_what_they_write(tmp_path: Path
     (tmp_path / "link").symlink_to(tmp_path / "b")
 
     assert [*folders_with_runs(tmp_path)] == [tmp_path / "a" / "nested", tmp_path / "b"]
+
+
+def test_a_damaged_run_is_named_if_it_is_asked_for_and_left_out_otherwise(tmp_path: Path) -> None:
+    write_runs(tmp_path, entry("aaaa1"), entry("bbbb2", progress=3))
+    told = f"{tmp_path}/run-bbbb2.json is damaged: it has 3 at progress, where an object belongs"
+
+    with pytest.raises(CheckpointError) as caught:
+        named_run(f"{tmp_path}#bbbb")
+    with pytest.warns(RuntimeWarning, match=f"^left out: {told}$"):
+        found = named_run(tmp_path)
+
+    assert str(caught.value) == told
+    assert found.id == "aaaa1"
+
+
+def test_a_folder_of_the_earlier_form_is_told(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"schema": "train-manager/run", "version": 1, "runs": []}')
+
+    with pytest.raises(InputError, match=r"/run\.json holds runs in an earlier form, which this train_"):
+        named_run(tmp_path)
+
+
+def test_a_run_json_of_another_program_makes_no_folder_of_runs(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+
+    assert [*folders_with_runs(tmp_path)] == []
+    with pytest.raises(InputError, match=r"^no run was recorded in "):
+        named_run(tmp_path)

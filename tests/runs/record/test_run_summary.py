@@ -27,15 +27,15 @@ def test_runs_are_listed_with_the_newest_first(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_named_and_the_others_are_listed(tmp_path: Path) -> None:
     write_runs(tmp_path / "a", entry())
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "run.json").write_text("{")
-    write_runs(tmp_path / "c", entry(began="yesterday"))
+    write_runs(tmp_path / "b", entry("bbbb"))
+    (tmp_path / "b" / "run-aaaa.json").write_text("{")
+    write_runs(tmp_path / "c", entry("cccc", began="yesterday"))
 
     found, problems = summaries_below(tmp_path)
 
-    assert [run.train_dir.name for run in found] == ["a"]
-    assert [*problems] == [tmp_path / "b", tmp_path / "c"]
-    assert problems[tmp_path / "b"].startswith(f"{tmp_path}/b/run.json is damaged: ")
+    assert [run.train_dir.name for run in found] == ["a", "b"]
+    assert [*problems] == [tmp_path / "b" / "run-aaaa.json", tmp_path / "c" / "run-cccc.json"]
+    assert problems[tmp_path / "b" / "run-aaaa.json"].startswith(f"{tmp_path}/b/run-aaaa.json is damaged: ")
 
 
 def test_the_commit_is_told_with_a_plus_if_files_differ_from_it(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from train_manager.extensions import CodeRecord, MetricStore, RunRecord
-from train_manager.runs.record.run_file import read_runs, write_entry
+from train_manager.runs.record.run_file import read_runs, run_file, write_entry
 from train_manager.runs.repeating.ownership import reason_to_ask
 from train_manager.runs.repeating.run_to_repeat import run_to_repeat
 from train_manager.testing import tiny_manager
@@ -22,6 +22,10 @@ def train_dir(tmp_path: Path) -> Path:
 
 def reason(train_dir: Path) -> str | None:
     return reason_to_ask(run_to_repeat(train_dir))
+
+
+def file_of(train_dir: Path) -> Path:
+    return run_file(train_dir, read_runs(train_dir)[0]["id"])
 
 
 def later(path: Path, seconds: float) -> None:
@@ -49,13 +53,13 @@ def test_a_record_of_another_user_is_asked_about(train_dir: Path, monkeypatch: p
     user = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: user + 1)
 
-    assert reason(train_dir) == f"{train_dir}/run.json belongs to another user"
+    assert reason(train_dir) == f"{file_of(train_dir)} belongs to another user"
 
 
 def test_a_record_that_was_changed_after_its_end_is_asked_about(train_dir: Path) -> None:
-    later(train_dir / "run.json", 3600)
+    later(file_of(train_dir), 3600)
 
-    assert reason(train_dir) == f"{train_dir}/run.json was changed after the end of the run"
+    assert reason(train_dir) == f"{file_of(train_dir)} was changed after the end of the run"
 
 
 def test_a_code_record_that_was_changed_after_the_end_is_asked_about(train_dir: Path) -> None:
@@ -66,7 +70,6 @@ def test_a_code_record_that_was_changed_after_the_end_is_asked_about(train_dir: 
 
 
 def test_a_later_run_in_the_same_folder_changes_nothing(train_dir: Path) -> None:
-    edit(train_dir, began="2020-01-01T00:00:00+00:00", ended="2020-01-01T00:00:01+00:00")
     tiny_manager(RunRecord(), MetricStore(), train_dir=train_dir).train()
     first = read_runs(train_dir)[0]["id"]
 
@@ -75,6 +78,6 @@ def test_a_later_run_in_the_same_folder_changes_nothing(train_dir: Path) -> None
 
 def test_of_a_run_that_was_killed_the_end_is_not_known(train_dir: Path) -> None:
     edit(train_dir, outcome="running", ended=None)
-    later(train_dir / "run.json", 3600)
+    later(file_of(train_dir), 3600)
 
     assert reason(train_dir) is None

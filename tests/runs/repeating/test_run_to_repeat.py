@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
 
 from train_manager import CheckpointError, InputError
 from train_manager.extensions import MetricStore, RunRecord
-from train_manager.runs.record.run_file import read_runs
+from train_manager.runs.record.run_file import read_runs, run_file, write_entry
 from train_manager.runs.repeating.run_to_repeat import run_to_repeat
 from train_manager.testing import tiny_manager
 
@@ -70,37 +71,21 @@ def test_the_repository_is_that_of_the_program_and_not_a_submodule(train_dir: Pa
     assert (run.repository, run.notebook) == (Path("/r"), train_dir / "code/1/notebook.py")
 
 
-WRONG = {
-    "id": ("../../x", "a name"),
-    "began": ("yesterday", "a time with its zone"),
-    "ended": ("2026-05-01T12:00:00", "a time with its zone"),
-    "goes_on_from": ([], "an object"),
-    "goes_on_from.step": ("7", "a whole number"),
-    "command": ("train.py", "an object"),
-    "command.arguments": (["python", 3], "a list of texts"),
-    "command.folder": (3, "a text"),
-    "command.search_path": ({}, "a list of texts"),
-    "environment.variables": ({"OMP_NUM_THREADS": 1}, "an object of texts"),
-    "progress.steps": (True, "a whole number"),
-}
-
-
-@pytest.mark.parametrize("place", WRONG)
-def test_a_value_of_a_wrong_type_is_told_in_words(train_dir: Path, tmp_path: Path, place: str) -> None:
+def test_a_damaged_file_of_the_run_or_of_one_that_it_resumed_from_is_named(train_dir: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(train_dir, tmp_path / "run")
-    found = json.loads((copy / "run.json").read_text())
-    *outer, last = place.split(".")
-    part = found["runs"][1]
-    for name in outer:
-        part[name] = part = part[name] or {}
-    part[last], word = WRONG[place]
-    (copy / "run.json").write_text(json.dumps(found))
+    first, second, *_ = read_runs(copy)
+    write_entry(copy, {**second, "goes_on_from": {"run": first["id"], "step": 3}})
+    path = run_file(copy, first["id"])
+    path.write_text(json.dumps({**json.loads(path.read_text()), "progress": 3}))
+    told = f"{path} is damaged: it has 3 at progress, where an object belongs"
 
-    with pytest.raises(CheckpointError) as caught:
-        run_to_repeat(f"{copy}#{found['runs'][1]['id']}")
-
-    run, value = found["runs"][1]["id"], WRONG[place][0]
-    assert str(caught.value) == f"{copy}/run.json is damaged: run {run} has {value!r} at {place}, where {word} belongs"
+    for run in first, second:
+        with (
+            pytest.raises(CheckpointError) as caught,
+            warnings.catch_warnings(action="ignore"),
+        ):
+            run_to_repeat(f"{copy}#{run['id']}")
+        assert str(caught.value) == told
 
 
 OUTSIDE = ["../notebook.py", "/etc/hostname", "code/../../notebook.py", "code/link.py", "code/a.py"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from tests.runs.showing.conftest import settle
 from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
 from train_manager import Extension, cli
 from train_manager.runs.record.metric_writer import MetricWriter
+from train_manager.runs.record.run_file import read_runs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -371,7 +371,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     shown = (Writes({"none": 0.0} | {f"own{n}": n / 4 for n in range(8)}, layers=20), ConfusesDigits())
     runs = [trained(above / f"{epochs}", *shown, epochs=epochs) for epochs in (1, 2)]
     for number, run in enumerate(runs):
-        id_ = json.loads((run / "run.json").read_text())["runs"][-1]["id"]
+        id_ = read_runs(run)[-1]["id"]
         write_code(run, id_, files=[{"path": "train.py", "how": "content", "content": f"lr = {number}\n" * 60}])
     return runs
 

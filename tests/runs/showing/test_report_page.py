@@ -169,11 +169,11 @@ def test_a_store_that_has_no_tables_yet_is_no_error(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_run_json_has_a_page(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run")
-    (folder / "run.json").unlink()
+    next(folder.glob("run-*.json")).unlink()
 
     text = page_of(folder)
 
-    assert "Note: run: there is no run.json, so only metrics are shown" in text
+    assert "Note: run: there is no run-&lt;id&gt;.json, so only metrics are shown" in text
     assert [plot["name"] for plot in data_of(text)["plots"]] == ["loss", "lr"]
 
 
@@ -319,7 +319,7 @@ def test_a_folder_that_is_of_no_run_is_refused(tmp_path: Path) -> None:
         run_to_show(tmp_path)
 
     assert str(raised.value) == (
-        f"{tmp_path} has neither run.json nor metrics.sqlite, so there is nothing to report\n"
+        f"{tmp_path} has neither run-<id>.json nor metrics.sqlite, so there is nothing to report\n"
         "  RunRecord and MetricStore, two of the default extensions, write them"
     )
 

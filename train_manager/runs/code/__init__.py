@@ -2,7 +2,6 @@
 
 Its files in reading order; each imports only those above it:
 
-    secret_files    files that are left out, and values that give way to ***
     notebook_cells  the cells of a notebook that ran, as a script
     loaded_modules  the script and its own modules, where there is no repository
     source_folders  where the source of an installed package lies

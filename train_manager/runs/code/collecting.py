@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
+from train_manager.files.secrets import reason_to_leave_out
 from train_manager.reporting.values import plural
 from train_manager.runs.code.changes import Changes, Committed
 from train_manager.runs.code.outputs import WHY, TrainDirs, too_many
 from train_manager.runs.code.reading import FILE, PROGRAM, FileNow, Unreadable, read_now, size_now
-from train_manager.runs.code.secret_files import reason_to_leave_out
 from train_manager.runs.code.store import Store
 
 TOO_LARGE: Final = "it is larger than "

@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
+from train_manager.files.secrets import reason_to_leave_out
 from train_manager.runs.code.changes import Committed
 from train_manager.runs.code.clean_room import CleanRoom
 from train_manager.runs.code.git_commands import GitTrouble
 from train_manager.runs.code.patch_text import sections
-from train_manager.runs.code.secret_files import reason_to_leave_out
 
 MOST: Final = 1_000_000  # bytes of a text; the sections of further files are left out
 _OPTIONS: Final = (

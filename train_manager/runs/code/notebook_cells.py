@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from train_manager.runs.code.secret_files import redacted
+from train_manager.files.secrets import redacted
 
 _HEAD: Final = "# The cells of a notebook that ran, in the order in which they ran."
 _OF_IPYTHON: Final = "# only in IPython: "

@@ -11,7 +11,7 @@ from typing import Final, final
 WHY: Final = "a training writes this folder"
 # Files and folders of a train_dir, for train_dirs in which the code itself lies.
 _OWN_FILES: Final = re.compile(
-    r"(run\.json|metrics\.sqlite[\w-]*|report\.html|\.lock)\Z"
+    r"(run-[\w-]+\.json|metrics\.sqlite[\w-]*|report\.html|\.lock)\Z"
     r"|(checkpoints/|plots/)|(code/(?:[0-9a-f]{32}/|files/(?=\.?[0-9a-f]{64})))"
     r"|code/[0-9a-f]{16}(?:-\d+)?\.(?:json|diff|py)\Z"
 )
@@ -93,8 +93,10 @@ def _is_train_dir(folder: Path) -> bool:
     try:
         if (folder / "metrics.sqlite").exists():
             return True
-        with open(folder / "run.json", "rb") as file:
-            return b'"train-manager/run"' in file.read(1000)
+        for path in folder.glob("run-*.json"):
+            with open(path, "rb") as file:
+                if b'"train-manager/run"' in file.read(1000):
+                    return True
     except OSError:
         pass
     names = [*_names_in(folder / "checkpoints"), *_names_in(folder / "code")]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.files.json_shape import LIST, NAME, NAMES, NUMBER, OBJECT, OBJECT_OF_NAMES, Kind, Shape, wrong_in
-from train_manager.files.strict_json import strict_json
+from train_manager.files.json_text import json_of
 from train_manager.runs.code.old_payload import OldPayload
 from train_manager.runs.code.outputs import WHY
 from train_manager.runs.code.patch_text import Hunk, hunks_by_path
@@ -74,7 +74,7 @@ def read_code_record(train_dir: Path, run: str, *, is_whole: bool = False) -> di
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    record: Any = strict_json(content, str(path))
+    record: Any = json_of(content, str(path))
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise CheckpointError(f"{path} is damaged: it is not a code record", name=str(path))
     if record.get("version", VERSION) not in range(1, VERSION + 1):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
+from train_manager.files.secrets import redacted
 from train_manager.runs.code.git_commands import GitCommands, GitTrouble, first_line
-from train_manager.runs.code.secret_files import redacted
 
 NO_REPOSITORY: Final = "not in a git repository"
 # `git rev-parse` prints an option that it does not know: between the questions, this option separates the answers.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.files.atomic import replace_file
-from train_manager.files.strict_json import strict_json
+from train_manager.files.json_text import json_of
 from train_manager.runs.code.changes import Changes, committed_files, find_changes
 from train_manager.runs.code.clean_room import CleanRoom, clean_room
 from train_manager.runs.code.collecting import Budget, Collection, Limits
@@ -248,7 +248,7 @@ def notebook_of(train_dir: Path, run_id: str, cells: Sequence[str]) -> dict[str,
 def renew_cells(train_dir: Path, run_id: str, cells: Sequence[str]) -> None:
     """Replace the cells of a record, because the run continues in a later cell with new code."""
     path = train_dir / CODE / f"{run_id}.json"
-    record = strict_json(path.read_bytes(), path.name)
+    record = json_of(path.read_bytes(), path.name)
     record["notebook"] = notebook_of(train_dir, run_id, cells)
     replace_file(path, json.dumps(record, indent=1).encode())
 

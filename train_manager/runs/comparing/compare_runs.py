@@ -9,7 +9,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar, final
 
-from train_manager.files.json_shape import wrong_in
 from train_manager.rebuilding.recorded_rows import Rows, value_rows
 from train_manager.reporting.values import number_text, plural
 from train_manager.runs.code.differences import CodeDifference, code_differences
@@ -20,7 +19,7 @@ from train_manager.runs.comparing.run_metrics import band_of, curve_of, is_setti
 from train_manager.runs.record.environment import chosen_seed
 from train_manager.runs.record.made_objects import parameter_rows_of
 from train_manager.runs.record.metric_schema import BATCH_SIZE
-from train_manager.runs.record.run_file import ENTRY, outcome_of
+from train_manager.runs.record.run_file import first_line, outcome_of
 from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, short_id
 from train_manager.runs.record.run_summary import MALFORMED
 from train_manager.telling.errors import InputError, TrainManagerError
@@ -90,7 +89,7 @@ def compare_runs(runs: Iterable[str | os.PathLike[str]]) -> Comparison:
 
     Raises:
         InputError: there is no such run, or they are too few or too many.
-        CheckpointError: a ``run.json`` is damaged.
+        CheckpointError: the file of a run is damaged.
     """
     found = [named_run(run) for run in runs]
     if not 1 <= len(found) <= MOST_RUNS:
@@ -187,7 +186,7 @@ def _why_incomplete(record: Mapping[str, Any]) -> str | None:
 
 def _with_steps(described: ComparedRun, run: FoundRun, measured: Mapping[str, Points]) -> ComparedRun:
     """Return the description of a run, with the last step in its metrics if the run was killed."""
-    # run.json of a killed run is as old as the last renewal of its entry; metrics.sqlite is seconds old.
+    # The file of a killed run is as old as its last renewal; metrics.sqlite is seconds old.
     last = max((points[-1][0] for points in measured.values() if points), default=0)
     progress = run.entry.get("progress")
     recorded = progress.get("steps") if isinstance(progress, dict) else None
@@ -301,9 +300,9 @@ def _read(run: FoundRun, label: str, notes: list[str], read: Callable[[FoundRun]
     try:
         return read(run)
     except (TrainManagerError, OSError) as error:
-        notes.append(f"{label}: {str(error).partition(chr(10))[0]}")
+        notes.append(f"{label}: {first_line(error)}")
     except MALFORMED as error:
         # Several reads of one run may fail at the same fault: it is noted once.
-        why = f"run.json has {wrong}" if (wrong := wrong_in(run.entry, ENTRY)) else f"{type(error).__name__}: {error}"
-        notes += [note for note in [f"{label}: a record in {run.train_dir} is damaged: {why}"] if note not in notes]
+        note = f"{label}: a record in {run.train_dir} is damaged: {type(error).__name__}: {error}"
+        notes += [note] if note not in notes else []
     return None

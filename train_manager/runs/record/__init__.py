@@ -1,4 +1,4 @@
-"""What a run was and what it measured: ``run.json`` and ``metrics.sqlite``, written and read.
+"""What a run was and what it measured: ``run-<id>.json`` and ``metrics.sqlite``, written and read.
 
 Its files in reading order; each imports only those above it:
 
@@ -6,12 +6,8 @@ Its files in reading order; each imports only those above it:
     packages          which packages are installed
     command           by which command a program was started, and the one that starts it again
     environment       where a program ran
-    digests           what a value holds, in one number
-    fingerprint       what data is made of, in a few numbers
     made_objects      the optimizers and schedulers that lambdas and functions have made
-    outcomes          how a run has ended, as its entry tells it
-    run_file          run.json: what each run was
-    renewal           an entry of run.json that is written again as it changes
+    run_file          run-<id>.json: what a run was, and how it has ended; written and read
     metric_schema     the tables of metrics.sqlite
     metric_segments   which rows of them count
     metric_blobs      arrays and histograms, as they are in columns

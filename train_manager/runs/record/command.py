@@ -10,12 +10,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from train_manager.runs.code.secret_files import redacted_arguments
+from train_manager.files.secrets import redacted_arguments
 from train_manager.telling.errors import InputError
 
-_TAKE_A_VALUE: Final = "WXcm"  # Python's own options with a value; arguments after -c and -m belong to the program
 _OF_A_PROCESS: Final = "from multiprocessing."  # the beginning of the code after -c in a spawned process
 _NOT_AGAIN: Final = {
     "notebook": ("a notebook", "run its cells again; the code record has them in the order in which they ran"),
@@ -23,93 +22,60 @@ _NOT_AGAIN: Final = {
 }
 
 
-class Started(NamedTuple):
-    """The program that a command line of Python starts."""
-
-    kind: str  # "script", "module", "code" (`-c`), or "interactive" if it names no program
-    program: str | None  # the path of the script, or the name of the module
-
-
-def parse_command_line(arguments: Sequence[str]) -> Started:
-    """Return the program that a command line of Python runs.
-
-    >>> parse_command_line(["python", "-W", "error", "-um", "pytest", "-x"])
-    Started(kind='module', program='pytest')
-    >>> parse_command_line(["python3", "-Xdev", "train.py", "--lr", "0.1"]).program
-    'train.py'
-    """
-    rest = iter(arguments[1:])
-    for argument in rest:
-        if argument == "-" or not argument.startswith("-"):
-            return Started("interactive", None) if argument == "-" else Started("script", argument)
-        if argument.startswith("--"):
-            if argument == "--check-hash-based-pycs":
-                next(rest, None)
-            continue
-        # Short options may be joined, as in -um: the first one with a value takes the rest of the argument.
-        for place, letter in enumerate(argument[1:], start=2):
-            if letter in _TAKE_A_VALUE:
-                value = argument[place:] or next(rest, "")
-                if letter in "cm":
-                    return Started("module", value) if letter == "m" else Started("code", None)
-                break
-    return Started("interactive", None)
-
-
 def command() -> dict[str, Any]:
     """Return the command that started this process, with ``***`` in place of values that look like secrets."""
-    arguments = _of_the_program(list(getattr(sys, "orig_argv", [sys.executable, *sys.argv])))
-    started, redacted = parse_command_line(arguments), redacted_arguments(arguments)
-    file = getattr(_main(), "__file__", None)
-    script = None if file is None or started.kind in ("code", "interactive") else os.path.abspath(file)
+    # The program's main module, which multiprocessing calls `__mp_main__` in a spawned process.
+    main = sys.modules.get("__mp_main__") or sys.modules.get("__main__")
+    module, file = _module_of(main), getattr(main, "__file__", None)
+    file = None if file == "<stdin>" else file  # python -
+    arguments = _of_the_program(list(getattr(sys, "orig_argv", [sys.executable, *sys.argv])), module)
+    redacted = redacted_arguments(arguments)
     return {
-        "kind": _kind(started),
+        "kind": _kind(module, file),
         "arguments": redacted,
         "hidden": [number for number, pair in enumerate(zip(arguments, redacted, strict=True)) if pair[0] != pair[1]],
-        "script": script,
-        "module": started.program if started.kind == "module" else None,
-        "folder": _folder(started, script),
+        "script": None if file is None else os.path.abspath(file),
+        "module": module,
+        "folder": _folder(arguments, file),
         "interpreter": sys.executable,
         "search_path": [str(entry) for entry in sys.path],
     }
 
 
-def _main() -> ModuleType | None:
-    """Return the program's main module, which multiprocessing calls ``__mp_main__`` in a spawned process."""
-    return sys.modules.get("__mp_main__") or sys.modules.get("__main__")
+def _module_of(main: ModuleType | None) -> str | None:
+    """Return the name after ``-m``; None if the program was started otherwise."""
+    name = getattr(getattr(main, "__spec__", None), "name", None)
+    # Python runs the `__main__` of a package; of a folder or a zip file, which is a script, it is the whole name.
+    return None if name in (None, "__main__") else str(name).removesuffix(".__main__")
 
 
-def _of_the_program(arguments: list[str]) -> list[str]:
+def _of_the_program(arguments: list[str], module: str | None) -> list[str]:
     """Return the command line of the program; a spawned process, such as a pool's worker, has that of its parent."""
     place = next((number for number, text in enumerate(arguments) if text.startswith(_OF_A_PROCESS)), None)
     if place is None:
         return arguments
-    module = getattr(getattr(_main(), "__spec__", None), "name", None)
     program = [sys.argv[0]] if module is None else ["-m", module]
     # The options of Python before -c are passed on to the spawned process, so they are the program's.
     return [*arguments[: place - 1], *program, *sys.argv[1:]]
 
 
-def _kind(started: Started) -> str:
+def _kind(module: str | None, file: str | None) -> str:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:
         return "notebook" if hasattr(shell, "kernel") else "interactive"
     if "_pytest" in sys.modules and "PYTEST_CURRENT_TEST" in os.environ:
         return "test"
-    return started.kind
+    if module is not None or file is not None:
+        return "script" if module is None else "module"
+    return "code" if sys.argv[:1] == ["-c"] else "interactive"
 
 
-def _folder(started: Started, script: str | None) -> str:
+def _folder(arguments: Sequence[str], file: str | None) -> str:
     """Return the folder in which the command was given, also if the program has called ``os.chdir`` since."""
-    here = os.getcwd()
-    if started.kind == "script" and script is not None and started.program is not None:
-        program = os.path.normpath(started.program)
-        if os.path.isabs(program) or os.path.join(here, program) == script:
-            return here
-        # A relative path of the script: the folder is the rest of its absolute path.
-        if script.endswith(f"{os.sep}{program}"):
-            return script[: -len(program) - 1] or os.sep
-    return here
+    # Python has made the path of a script absolute as it started: before the path that was given is the folder.
+    given = (text for text in arguments[1:] if file is not None and file.endswith(f"{os.sep}{text}"))
+    script = next(given, None)
+    return os.getcwd() if file is None or script is None else file[: -len(script) - 1] or os.sep
 
 
 def run_again(entry: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from train_manager.files.atomic import quote_path, replace_file
-from train_manager.runs.code.secret_files import redacted
+from train_manager.files.secrets import redacted
 from train_manager.runs.record.metric_items import Blob, Item, Labels, Other
 from train_manager.runs.record.metric_rows import storable
 from train_manager.runs.record.metric_schema import Series

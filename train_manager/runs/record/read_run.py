@@ -60,7 +60,7 @@ class RunFolder:
 
     @property
     def entries(self) -> list[Entry]:
-        """The entry of each run in ``run.json``, the oldest first."""
+        """The entry of each run, the oldest first."""
         return read_runs(self.path)
 
     @property
@@ -112,7 +112,7 @@ class RunFolder:
         return html_table(head, self._rows(), caption=str(self.path))
 
     def _rows(self) -> list[list[str]]:
-        """Return a row of texts for each run; an empty list if ``run.json`` cannot be read."""
+        """Return a row of texts for each run; an empty list if none can be read."""
         try:
             entries = self.entries
         except InputError:

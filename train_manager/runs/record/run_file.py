@@ -1,59 +1,38 @@
-"""``run.json``: an entry for each TrainManager that ran in a ``train_dir``, the oldest first.
+"""``run-<id>.json``: what a run was, a file for each TrainManager that ran in a ``train_dir``.
 
-Reading needs no torch. Writing replaces the whole file, so that a reader finds the old one or the new one. Several
-processes may write: each reads the file anew and replaces its own entry, under a lock of milliseconds. The lock of
-``files/lock.py`` is another one: it is held through a training, and an evaluation beside it is recorded all the same.
+Reading needs no torch. Only the process of a run writes its file, and replaces it as a whole: a reader finds the old
+one or the new one, and processes that share a folder need no lock.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import re
-import threading
 import time
 import warnings
-from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, final
 
-from train_manager.files.atomic import free_path, replace_file
-from train_manager.files.json_shape import LIST, NUMBER, OBJECT, OBJECT_OF_TEXTS, TEXT, TEXTS, TIME, Kind, Shape
-from train_manager.files.strict_json import strict_json
+from train_manager.core.outcome import Skip
+from train_manager.files.atomic import replace_file
+from train_manager.files.json_text import json_of
+from train_manager.files.secrets import redacted
 from train_manager.runs.record.processes import is_gone, is_of_this_machine
-from train_manager.telling.errors import CheckpointError, InputError
+from train_manager.telling.errors import CheckpointError, InputError, TrainManagerError
 from train_manager.telling.source_locations import users_level
 
-try:
-    import fcntl
-except ImportError:  # not POSIX
-    fcntl = None  # type: ignore[assignment]
-
-RUN_FILE: Final = "run.json"
+NAME: Final = re.compile(r"run-[\w-]+\.json", re.ASCII)
+EARLIER: Final = "run.json"  # the file of all runs of a folder, as it was written before version 0.1.0
 SCHEMA: Final = "train-manager/run"
 VERSION: Final = 1
 OUTCOMES: Final = ("running", "completed", "stopped", "failed")
-PATIENCE: Final = 10.0  # seconds that a writer waits for another writer, which needs milliseconds
-ENTRY_HAS: Final = {"id": str, "began": str, "outcome": str, "process": dict}
-"""The keys without which an entry counts as damaged."""
-
-ENTRY: Final[Shape] = {
-    "id": Kind("a name", lambda value: isinstance(value, str) and re.fullmatch(r"[\w-]+", value, re.ASCII) is not None),
-    **dict.fromkeys(("began", "ended"), TIME),
-    **dict.fromkeys(("process", "error", "goes_on_from", "calls", "command", "environment", "parameters"), OBJECT),
-    **dict.fromkeys(("made", "data", "data.eval_data", "progress"), OBJECT),
-    "findings": LIST,
-    **dict.fromkeys(("manager", "goes_on_from.step", "progress.steps", "progress.epochs"), NUMBER),
-    **dict.fromkeys(("reason", "goes_on_from.run", "command.kind", "command.folder", "command.interpreter"), TEXT),
-    **dict.fromkeys(("command.arguments", "command.search_path", "problems"), TEXTS),
-    **dict.fromkeys(("environment.variables", "environment.editable"), OBJECT_OF_TEXTS),
-    **dict.fromkeys(("environment.threads", "environment.devices", "environment.packages"), OBJECT),
-}
-"""The types of the values that readers compute with; other values are only shown."""
+LONGEST: Final = 4000  # characters of an error's message
+SECONDS: Final = 1.0  # between two writes of the file of a run that is called batch by batch
 
 Entry = dict[str, Any]
 """The record of one TrainManager in one process, as JSON can hold it."""
@@ -62,8 +41,29 @@ Entry = dict[str, Any]
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
+def run_file(train_dir: Path | str, run_id: str) -> Path:
+    """Return the path of the file of a run."""
+    return Path(train_dir) / f"run-{run_id}.json"
+
+
+def is_run_file(path: Path) -> bool:
+    """Return whether a file is that of a run by its name, or one of the earlier form."""
+    if path.name != EARLIER:
+        return NAME.fullmatch(path.name) is not None
+    try:
+        with path.open("rb") as file:
+            return SCHEMA.encode() in file.read(1000)  # many programs write a run.json
+    except OSError:
+        return False
+
+
+def has_runs(folder: Path) -> bool:
+    """Return whether a folder has files of runs."""
+    return any(map(is_run_file, folder.glob("run*.json")))
+
+
 def read_runs(train_dir: Path | str) -> list[Entry]:
-    """Return the entries of a ``train_dir``, the oldest first.
+    """Return the entries of a ``train_dir``, the oldest first; a file that cannot be read is left out with a warning.
 
     >>> import tempfile
     >>> from train_manager.extensions.reproducibility.run_record import RunRecord
@@ -74,59 +74,123 @@ def read_runs(train_dir: Path | str) -> list[Entry]:
     [('completed', 3)]
 
     Raises:
-        InputError: there is no ``run.json``, or it was written by a newer train_manager, or by another program.
-        CheckpointError: it is damaged.
+        InputError: no run was recorded there; or none of its files can be read, and the first was written by a newer
+            train_manager, in an earlier form, or by another program.
+        CheckpointError: none of its files can be read, and the first is damaged.
     """
-    path = Path(train_dir) / RUN_FILE
-    try:
-        return _with_numbers(entries_in(strict_json(path.read_bytes(), str(path)), str(path)))
-    except (FileNotFoundError, NotADirectoryError):
-        cure = "RunRecord, one of the default extensions, writes it as a run opens"
-        raise InputError(f"there is no {path}, so no run was recorded there", name=RUN_FILE, cure=cure) from None
+    entries, problems = runs_and_problems(train_dir)
+    if not entries:
+        cure = "RunRecord, one of the default extensions, writes one as a run opens"
+        none = InputError(f"no run was recorded in {train_dir}: it has no file run-<id>.json", name="run", cure=cure)
+        raise next(iter(problems.values()), none)
+    for error in problems.values():
+        warnings.warn(f"left out: {first_line(error)}", RuntimeWarning, stacklevel=users_level())
+    return entries
 
 
-def entries_in(found: Any, path: str) -> list[Entry]:
-    """Return the entries of a file.
+def runs_and_problems(train_dir: Path | str) -> tuple[list[Entry], dict[Path, Exception]]:
+    """Return the entries of a ``train_dir``, the oldest first, and the errors of the files that cannot be read."""
+    entries: list[Entry] = []
+    problems: dict[Path, Exception] = {}
+    for path in sorted(filter(is_run_file, Path(train_dir).glob("run*.json"))):
+        try:
+            entries.append(read_entry(path))
+        except (TrainManagerError, OSError) as error:
+            problems[path] = error
+    return sorted(entries, key=lambda one: (datetime.fromisoformat(one["began"]), one["id"])), problems
 
-    Args:
-        found: the content of the file.
-        path: its path, for errors.
+
+def read_entry(path: Path) -> Entry:
+    """Return the entry in a file.
 
     Raises:
-        InputError: it was written by a newer train_manager, or by another program.
-        CheckpointError: it is damaged.
+        InputError: it was written by a newer train_manager, in an earlier form, or by another program.
+        CheckpointError: it is damaged; the error names the key.
     """
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA or type(found.get("version")) is not int:
+    if path.name == EARLIER:
+        cure = "read it with the train_manager that wrote it; new runs may be recorded beside it"
+        what = f"{path} holds runs in an earlier form, which this train_manager does not read"
+        raise InputError(what, name=EARLIER, cure=cure)
+    found = json_of(path.read_bytes(), str(path))
+    if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA or type(found.get("version")) is not int:
         cure = "give a train_dir that no other program writes to, or rename that file"
-        raise InputError(f"{path} is not a file of train_manager", name=RUN_FILE, cure=cure)
-    if found["version"] > VERSION:
-        what = f"{path} was written by a newer train_manager (version {found['version']}); this one reads {VERSION}"
-        raise InputError(what, name=RUN_FILE, cure="update train_manager, or give another train_dir")
-    runs = found.get("runs")
-    if not isinstance(runs, list):
-        raise CheckpointError(f"{path} is damaged: it has no list of runs", name=path)
-    for number, entry in enumerate(runs, start=1):
-        _require_entry(entry, number, path)
-    return runs
+        raise InputError(f"{path} is not a file of train_manager", name=path.name, cure=cure)
+    if (version := found.pop("version")) > VERSION:
+        what = f"{path} was written by a newer train_manager (version {version}); this one reads {VERSION}"
+        raise InputError(what, name=path.name, cure="update train_manager, or give another train_dir")
+    if (wrong := _wrong_in(found, path)) is not None:
+        raise CheckpointError(f"{path} is damaged: it has {wrong}", name=str(path))
+    return {**found, "metrics": _numbers(found.get("metrics") or {})}
 
 
-def _with_numbers(runs: list[Entry]) -> list[Entry]:
-    return [{**entry, "metrics": _numbers(entry.get("metrics", {}))} for entry in runs]
+def first_line(error: Exception) -> str:
+    """Return an error without its cures."""
+    return str(error).partition("\n")[0]
 
 
-def _require_entry(entry: Any, number: int, path: str) -> None:
-    is_whole = isinstance(entry, dict) and all(isinstance(entry.get(key), kind) for key, kind in ENTRY_HAS.items())
-    if not is_whole or entry["outcome"] not in OUTCOMES:
-        raise CheckpointError(f"{path} is damaged: entry {number} is not one of a run", name=path)
-
-
-def _numbers(metrics: Any) -> Any:
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return metrics with nan and infinity, which are written as ``{"float": "nan"}`` because JSON lacks them."""
-    if not isinstance(metrics, dict):
-        return {}
     return {
         name: float(one["float"]) if isinstance(one, dict) and "float" in one else one for name, one in metrics.items()
     }
+
+
+# ---- the types of its values -----------------------------------------------------------------------------------------
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        # A time without its zone would mean another moment on another machine.
+        return datetime.fromisoformat(value).tzinfo is not None
+    except (TypeError, ValueError):
+        return False
+
+
+def _are_texts(values: Any) -> bool:
+    return all(isinstance(one, str) for one in values)
+
+
+KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "a text": lambda value: isinstance(value, str),
+    "a whole number": lambda value: type(value) is int,
+    "a time with its zone": _is_time,
+    "a list": lambda value: isinstance(value, list),
+    "an object": lambda value: isinstance(value, dict),
+    "a list of texts": lambda value: isinstance(value, list) and _are_texts(value),
+    "an object of texts": lambda value: isinstance(value, dict) and _are_texts(value.values()),
+    " or ".join(OUTCOMES): lambda value: value in OUTCOMES,
+}
+REQUIRED: Final = ("id", "began", "outcome", "process")
+KEYS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("began", "ended"), "a time with its zone"),
+    "outcome": " or ".join(OUTCOMES),
+    **dict.fromkeys(("process", "error", "goes_on_from", "calls", "command", "environment", "parameters"), "an object"),
+    **dict.fromkeys(("made", "data", "data.eval_data", "progress", "metrics"), "an object"),
+    **dict.fromkeys(("environment.threads", "environment.devices", "environment.packages"), "an object"),
+    "findings": "a list",
+    **dict.fromkeys(("manager", "goes_on_from.step", "progress.steps", "progress.epochs"), "a whole number"),
+    **dict.fromkeys(("reason", "train_dir", "goes_on_from.run", "command.kind", "command.folder"), "a text"),
+    "command.interpreter": "a text",
+    **dict.fromkeys(("command.arguments", "command.search_path", "problems"), "a list of texts"),
+    **dict.fromkeys(("environment.variables", "environment.editable"), "an object of texts"),
+}
+"""The types of the values that readers compute with; other values are only shown."""
+
+
+def _wrong_in(entry: Entry, path: Path) -> str | None:
+    """Return the first value of a wrong type, and its key; None if there is none."""
+    if path.name != f"run-{entry.get('id')}.json":
+        return f"{entry.get('id')!r:.60} at id, where the run of its name belongs"
+    for key, word in KEYS.items():
+        value: Any = entry
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if (key in REQUIRED) if value is None else not KINDS[word](value):
+            return f"{'nothing' if value is None else f'{value!r:.60}'} at {key}, where {word} belongs"
+    return None
+
+
+# ---- how a run has ended ---------------------------------------------------------------------------------------------
 
 
 def is_alive(entry: Mapping[str, Any]) -> bool:
@@ -161,83 +225,70 @@ def _of_open(entry: Mapping[str, Any]) -> str:
     return f"running, or ended without a word (process {process.get('pid')} on host {process.get('host')})"
 
 
+def outcome(error: BaseException | None, stop_reason: str | None) -> dict[str, Any]:
+    """Return how a run has ended, as its entry holds it: completed, stopped or failed, and why.
+
+    >>> outcome(None, None)["outcome"], outcome(KeyboardInterrupt(), None)["reason"]
+    ('completed', 'KeyboardInterrupt')
+
+    Args:
+        error: what came out of it; None if nothing did.
+        stop_reason: what ``tm.stop`` was given; a signal gives its name.
+    """
+    found: dict[str, Any] = {"outcome": "completed", "reason": None, "error": None}
+    if isinstance(error, Exception) and not isinstance(error, Skip):
+        return found | {"outcome": "failed", "error": _describe(error)}
+    reason = stop_reason or (None if error is None else _interruption(error))
+    return found if reason is None else found | {"outcome": "stopped", "reason": redacted(reason)}
+
+
+def _interruption(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"SystemExit({error.code!r:.60})"
+    if isinstance(error, Skip):
+        return "a hook has skipped the run"
+    return "the run was left" if isinstance(error, GeneratorExit) else type(error).__name__
+
+
+def _describe(error: Exception) -> dict[str, Any]:
+    kind = type(error)
+    return {
+        "type": kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
+        "message": redacted(str(error)[:LONGEST]),
+        "stage": stage_of(error),
+    }
+
+
+def stage_of(error: Exception) -> str | None:
+    """Return the path of the stage in which an error was raised: the loop has noted it, or the error knows."""
+    # The loop adds a note with the path of the stage to an error of a hook; an error of the core has it as `stages`.
+    notes = [str(note) for note in getattr(error, "__notes__", ()) if "at stage " in str(note)]
+    if notes:
+        return notes[0].partition("at stage ")[2].splitlines()[0]
+    inner = getattr(error, "exceptions", None)  # the errors of an ExceptionGroup
+    if inner:
+        return stage_of(inner[0])
+    return " > ".join(getattr(error, "stages", None) or ()) or None
+
+
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-class _Writing(threading.local):
-    """The entries that a thread is writing."""
-
-    # While an entry is written, the garbage collector may collect another manager, whose entry is written too: in the
-    # same thread, under the lock that this thread holds. That entry waits here until the first is done.
-
-    def __init__(self) -> None:
-        self.waiting: deque[tuple[Path, str]] = deque()  # train_dir and JSON of each entry
-        self.is_under_way = False
-
-
-_writing = _Writing()
-
-
 def write_entry(train_dir: Path | str, entry: Entry) -> None:
-    """Add an entry to the ``run.json`` of a ``train_dir``, or replace the one with the same ``id``.
-
-    A damaged file is moved aside, to ``run.json.damaged``, with a warning.
+    """Write the file of a run, or replace it. One that is damaged, newer or another program's stays as it is.
 
     Raises:
-        InputError: the file was written by a newer train_manager, or by another program; it stays as it is.
+        InputError: the file was written by a newer train_manager, or by another program.
+        CheckpointError: it is damaged.
         OSError: it cannot be read or written.
     """
-    # As JSON at once: the owner of the entry may change it before its turn comes.
-    _writing.waiting.append((Path(train_dir), json.dumps(_plain(entry), default=str)))
-    if _writing.is_under_way:
-        return
-    _writing.is_under_way = True
-    try:
-        while _writing.waiting:
-            _write(*_writing.waiting.popleft())
-    finally:
-        _writing.is_under_way = False
-        _writing.waiting.clear()
-
-
-def _write(train_dir: Path, text: str) -> None:
-    path, entry = train_dir / RUN_FILE, json.loads(text)
-    train_dir.mkdir(parents=True, exist_ok=True)
-    with _only_writer(train_dir) as is_alone:
-        runs = _present(path)
-        places = {run["id"]: place for place, run in enumerate(runs)}
-        if entry["id"] in places:
-            runs[places[entry["id"]]] = entry
-        else:
-            runs.append(entry)
-        if is_alone:
-            _remove_leftovers(path)
-        replace_file(path, _file_content(runs), sync=True)
-
-
-def _file_content(runs: list[Entry]) -> bytes:
-    """Return the file as text, with a line for each key of an entry."""
-    # `json.dumps(indent=...)` takes forty times as long: it does not use the encoder in C.
-    texts = [",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in entry.items()) for entry in runs]
-    head = f'"schema": {json.dumps(SCHEMA)},\n"version": {VERSION},\n"runs": '
-    return "".join(["{", head, "[\n{", "},\n{".join(texts), "}\n]}\n"]).encode()
-
-
-def _present(path: Path) -> list[Entry]:
-    """Return the entries that are there; a file that is damaged is moved aside."""
-    try:
-        content = path.read_bytes()
-        with contextlib.suppress(ValueError, RecursionError):  # json takes a fifth of strict_json's time
-            return entries_in(json.loads(content), str(path))
-        return entries_in(strict_json(content, str(path)), str(path))
-    except FileNotFoundError:
-        return []
-    except CheckpointError as error:
-        aside = free_path(path.with_name(f"{RUN_FILE}.damaged"))
-        os.rename(path, aside)
-        what = f"{error.what}; it was moved to {aside.name}, and a new one is written"
-        warnings.warn(what, RuntimeWarning, stacklevel=users_level())
-        return []
+    path = run_file(train_dir, entry["id"])
+    if path.exists():
+        read_entry(path)
+    content = {"schema": SCHEMA, "version": VERSION, **entry}
+    # A line for each key. `json.dumps(indent=...)` takes forty times as long: it does not use the encoder in C.
+    lines = [f"{json.dumps(key)}: {json.dumps(_plain(value), default=str)}" for key, value in content.items()]
+    replace_file(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode(), sync=True)
 
 
 def _plain(value: Any) -> Any:
@@ -249,43 +300,67 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-@contextmanager
-def _only_writer(folder: Path) -> Iterator[bool]:
-    """Keep other writers out of a folder's ``run.json``, if its file system has locks; yield whether it has.
+@final
+class RunWriter:
+    """Writes an entry as it changes: now, or at most once a second, and what is left as its TrainManager goes.
 
-    The folder itself is locked, so that no lock file is left behind. Without locks (NFS), of two processes that write
-    in the same milliseconds one may lose its entry, which it writes again as its run ends.
+    A failure to write does not end a run: it is warned of once. A forked child, such as a worker of a loader, writes
+    nothing: the run is its parent's.
 
-    Raises:
-        TimeoutError: another one has not ended for long.
+    Args:
+        train_dir: the folder.
+        entry: what is written; its owner changes it.
+        complete: adds the values that are read only for a write; its second argument is whether it is the last write.
+        owner: the TrainManager; a change that waits is written when it is collected, or as the process ends.
+        clock: returns seconds.
+
+    Attributes:
+        is_open: whether the entry was written for the first time.
     """
-    if fcntl is None:
-        yield False
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield _lock(descriptor, folder)
-    finally:
-        os.close(descriptor)
 
+    def __init__(
+        self,
+        train_dir: Path,
+        entry: Entry,
+        complete: Callable[[Entry, bool], None],
+        owner: Any,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.train_dir = train_dir.absolute()  # the program may call os.chdir later
+        self.entry = entry
+        self._complete = complete
+        self._clock = clock
+        self._written = -SECONDS  # when it was written last
+        self._is_changed = False  # whether a change waits to be written
+        self._has_failed = False
+        self.is_open = False
+        self._pid = os.getpid()
+        weakref.finalize(owner, self._at_the_end)
 
-def _lock(descriptor: int, folder: Path) -> bool:
-    until = time.monotonic() + PATIENCE
-    while True:
+    def write(self, *, may_wait: bool = False, is_last: bool = False) -> None:
+        """Write the entry now; or later, if a second has not passed since the last write and it may wait."""
+        self._is_changed = True
+        if os.getpid() != self._pid or (may_wait and self._clock() - self._written < SECONDS):
+            return
+        self._complete(self.entry, is_last)
+        self.is_open, self._is_changed = True, False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise TimeoutError(f"another process has been writing {folder / RUN_FILE} for {PATIENCE:g} s") from None
-            time.sleep(0.002)
-        except OSError:
-            return False
-        else:
-            return True
+            write_entry(self.train_dir, self.entry)
+        except TrainManagerError as error:
+            self._warn(first_line(error))
+        except OSError as error:
+            self._warn(f"{type(error).__name__}: {error}")
+        self._written = self._clock()
 
+    def _warn(self, why: str) -> None:
+        if not self._has_failed:
+            path = run_file(self.train_dir, self.entry["id"])
+            what = f"the record of this run is not in {path}, or not up to date: {why}"
+            warnings.warn(what, RuntimeWarning, stacklevel=users_level())
+        self._has_failed = True
 
-def _remove_leftovers(path: Path) -> None:
-    """Remove the temporary files of killed processes; the caller holds the lock, so no other process writes one."""
-    for leftover in path.parent.glob(f".tmp-{RUN_FILE}-*"):
-        with contextlib.suppress(OSError):
-            leftover.unlink()
+    def _at_the_end(self) -> None:
+        if self.is_open and (self._is_changed or self.entry["outcome"] == "running"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the process ends: nobody can act on a warning
+                self.write(is_last=True)

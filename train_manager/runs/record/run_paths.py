@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.runs.record.run_file import RUN_FILE, read_runs
+from train_manager.runs.record.run_file import has_runs, is_run_file, read_entry, read_runs
 from train_manager.telling.errors import InputError, did_you_mean, near
 
 Entry = Mapping[str, Any]
@@ -26,7 +26,7 @@ class FoundRun:
     """A run, and where it is."""
 
     train_dir: Path
-    entry: dict[str, Any]  # its entry in run.json
+    entry: dict[str, Any]  # the content of its file
     entries: tuple[dict[str, Any], ...]  # the entries of all runs of the folder, the oldest first
 
     @property
@@ -44,7 +44,8 @@ def named_run(text: str | os.PathLike[str]) -> FoundRun:
     """Return the run that a path means: of a ``train_dir`` the last one that trained, of ``train_dir#3f2a`` that one.
 
     Raises:
-        InputError: there is none, or several begin so.
+        InputError: there is none, or several begin so; or its file is of another form.
+        CheckpointError: its file is damaged.
     """
     given = os.fspath(text)
     # A folder may have a # in its name: it is taken for the separator only if no such folder exists.
@@ -53,13 +54,14 @@ def named_run(text: str | os.PathLike[str]) -> FoundRun:
     if not train_dir.is_dir():
         what = f"{folder} is a file" if train_dir.exists() else f"there is no folder {folder}"
         raise InputError(what, name=folder, cure=nearby(train_dir) or "give the train_dir of a training")
-    if not (train_dir / RUN_FILE).exists() and (cure := nearby(train_dir)):
+    if not has_runs(train_dir) and (cure := nearby(train_dir)):
         raise InputError(f"{folder} is not a train_dir", name=folder, cure=cure)
+    asked = [path for path in train_dir.glob("run-*.json") if path.name.startswith(f"run-{begins}")]
+    if begins and len(asked) == 1:
+        read_entry(asked[0])  # raises its error, where `read_runs` leaves out what cannot be read
     entries = tuple(read_runs(train_dir))
     if not begins:
         trained = [entry for entry in entries if has_trained(entry)]
-        if not entries:
-            raise InputError(f"{train_dir / RUN_FILE} has no runs", name=folder)
         return FoundRun(train_dir, (trained or entries)[-1], entries)
     found = [entry for entry in entries if str(entry["id"]).startswith(begins)]
     if len(found) != 1:
@@ -74,7 +76,7 @@ def named_run(text: str | os.PathLike[str]) -> FoundRun:
 def nearby(path: Path) -> str:
     """Return a cure that names the train_dir which a wrong path may mean; an empty text if none is near."""
     path = Path(os.path.normpath(path))
-    around = [folder for folder in list(path.parents)[:ABOVE] if (folder / RUN_FILE).is_file()]
+    around = [folder for folder in list(path.parents)[:ABOVE] if folder.is_dir() and has_runs(folder)]
     if around:
         return f"give its train_dir: {around[0]}"
     below = list(islice(folders_with_runs(path), MOST_NAMED + 1)) if path.is_dir() else []
@@ -85,7 +87,7 @@ def nearby(path: Path) -> str:
 
 
 def folders_with_runs(folder: Path) -> Iterator[Path]:
-    """Yield the folders below a folder, and itself, that have a ``run.json``; links are not followed."""
+    """Yield the folders below a folder, and itself, that have files of runs; links are not followed."""
     waiting = [(folder, 0)]
     while waiting:
         path, depth = waiting.pop()
@@ -96,7 +98,8 @@ def folders_with_runs(folder: Path) -> Iterator[Path]:
             if depth == 0:
                 raise
             continue
-        if any(entry.name == RUN_FILE and entry.is_file(follow_symlinks=False) for entry in entries):
+        named = [Path(one.path) for one in entries if one.name.startswith("run") and one.is_file(follow_symlinks=False)]
+        if any(map(is_run_file, named)):
             yield path
         if depth < DEEPEST:
             inside = [entry for entry in entries if entry.name[0] != "." and entry.name not in NOT_RUNS]
@@ -113,7 +116,7 @@ def chain_of(entry: Entry, entries: Sequence[Entry]) -> list[Entry]:
     ['a', 'c']
     """
     by_id, chain = {one["id"]: one for one in entries}, [entry]
-    # `before not in chain`: a forged run.json may have a circle.
+    # `before not in chain`: forged files may have a circle.
     while (before := by_id.get((chain[0].get("goes_on_from") or {}).get("run"))) is not None and before not in chain:
         chain.insert(0, before)
     return chain

@@ -9,13 +9,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.files.json_shape import wrong_in
 from train_manager.metrics.history_rows import last_metrics, metrics_of
 from train_manager.metrics.monitor import mode_of
 from train_manager.runs.code.recorded_files import changed_files, read_code_record
 from train_manager.runs.record.made_objects import parameter_rows_of
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.run_file import ENTRY, RUN_FILE, outcome_of, read_runs
+from train_manager.runs.record.run_file import first_line, outcome_of, run_file, runs_and_problems
 from train_manager.runs.record.run_paths import FoundRun, chain_of, folders_with_runs, has_trained
 from train_manager.telling.errors import CheckpointError, InputError, TrainManagerError
 
@@ -75,18 +74,17 @@ class RunSummary:
 
 
 def summaries_below(folder: Path) -> tuple[list[RunSummary], dict[Path, str]]:
-    """Return the runs below a folder, the newest first; and the folders whose ``run.json`` cannot be read, and why."""
+    """Return the runs below a folder, the newest first; and the files of runs that cannot be read, and why."""
     found: list[RunSummary] = []
     problems: dict[Path, str] = {}
     for train_dir in folders_with_runs(folder):
-        try:
-            entries = tuple(read_runs(train_dir))
-            if wrong := next(filter(None, (wrong_in(one, ENTRY) for one in entries)), None):
-                problems[train_dir] = f"{train_dir / RUN_FILE} is damaged: it has {wrong}"
-                continue
-            found += [summary_of(FoundRun(train_dir, entry, entries)) for entry in entries]
-        except (TrainManagerError, OSError) as error:
-            problems[train_dir] = str(error).partition("\n")[0]
+        entries, errors = runs_and_problems(train_dir)
+        problems |= {path: first_line(error) for path, error in errors.items()}
+        for entry in entries:
+            try:
+                found.append(summary_of(FoundRun(train_dir, entry, tuple(entries))))
+            except (TrainManagerError, OSError) as error:  # of its other files
+                problems[run_file(train_dir, entry["id"])] = first_line(error)
     found.sort(key=lambda summary: summary.began.timestamp(), reverse=True)
     return found, problems
 

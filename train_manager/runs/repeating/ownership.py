@@ -9,7 +9,7 @@ from typing import Final
 
 from train_manager.runs.code.store import CODE
 from train_manager.runs.record.processes import is_of_this_machine
-from train_manager.runs.record.run_file import RUN_FILE, read_runs
+from train_manager.runs.record.run_file import run_file
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat
 
 LATER: Final = 60.0  # seconds by which a file may be younger than the end of its run: clocks of file servers differ
@@ -23,19 +23,19 @@ def reason_to_ask(run: RunToRepeat) -> str | None:
     process = run.entry["process"]
     if not is_of_this_machine(process):
         return f"it was recorded on another machine, {process.get('host')!r}"
-    ends = [entry.get("ended") for entry in read_runs(run.train_dir)]
-    # A run that is still open writes run.json at any time, so the age of the files says nothing.
-    last = None if None in ends else max(datetime.fromisoformat(end).timestamp() for end in ends if end)
-    for path in (run.train_dir / RUN_FILE, run.train_dir / CODE / f"{run.entry['id']}.json"):
-        if path.exists() and (reason := _reason_of_file(path, last)):
+    # A run that is still open writes its file at any time, so the age of the file says nothing.
+    end = run.entry.get("ended")
+    ended = None if end is None else datetime.fromisoformat(end).timestamp()
+    for path in (run_file(run.train_dir, run.entry["id"]), run.train_dir / CODE / f"{run.entry['id']}.json"):
+        if path.exists() and (reason := _reason_of_file(path, ended)):
             return f"{path} {reason}"
     return None
 
 
-def _reason_of_file(path: Path, last: float | None) -> str | None:
+def _reason_of_file(path: Path, ended: float | None) -> str | None:
     found = path.stat()
     if hasattr(os, "getuid") and found.st_uid != os.getuid():
         return "belongs to another user"
-    if last is not None and found.st_mtime > last + LATER:
+    if ended is not None and found.st_mtime > ended + LATER:
         return "was changed after the end of the run"
     return None

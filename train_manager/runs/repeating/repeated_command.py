@@ -52,7 +52,7 @@ def repeated_command(
     """Return how the program of a run is run again.
 
     Args:
-        entry: of ``run.json``.
+        entry: of the run.
         train_dir: takes the place of that of the program.
         moved: where the repository of the program is now; None if it is where it was.
         notebook: the file with the cells of a notebook, for a run in a notebook.

@@ -17,7 +17,7 @@ from train_manager.reporting.terminal_text import printable
 from train_manager.runs.code.recorded_files import read_code_record
 from train_manager.runs.record.command import folder_of
 from train_manager.runs.record.metric_schema import FILE
-from train_manager.runs.record.run_file import RUN_FILE, outcome_of, read_runs
+from train_manager.runs.record.run_file import outcome_of, runs_and_problems
 from train_manager.runs.repeating.comparing_metrics import compare_metrics
 from train_manager.runs.repeating.introduction import introduction
 from train_manager.runs.repeating.lost_metrics import lost_steps, without_steps
@@ -219,8 +219,7 @@ class _Attempt:
         if self.recorded.entry["outcome"] != "completed":
             return "the recorded run did not reach its end either"
         # The program may end with an error after its training, such as in a plot.
-        recording = [folder for folder in folders if (folder / RUN_FILE).exists()]
-        trained = [one for folder in recording for one in read_runs(folder) if has_trained(one, folder)]
+        trained = [one for folder in folders for one in runs_and_problems(folder)[0] if has_trained(one, folder)]
         is_completed = bool(trained) and trained[-1]["outcome"] == "completed"
         return "its training was completed, as the recorded one" if is_completed else None
 

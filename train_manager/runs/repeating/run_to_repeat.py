@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from train_manager.files.json_shape import wrong_in
 from train_manager.runs.code.recorded_files import notebook_file, read_code_record
-from train_manager.runs.record.run_file import ENTRY, RUN_FILE, outcome_of
+from train_manager.runs.record.run_file import outcome_of, run_file, runs_and_problems
 from train_manager.runs.record.run_paths import chain_of, named_run
 from train_manager.runs.repeating.comparing_metrics import MetricValues
 from train_manager.runs.repeating.recorded_metrics import has_trained, metrics_of_runs
@@ -22,7 +21,7 @@ class RunToRepeat:
     """The records of a run."""
 
     train_dir: Path
-    entry: Mapping[str, Any]  # its entry in run.json
+    entry: Mapping[str, Any]  # the content of its file
     chain: Sequence[Mapping[str, Any]]  # the entries of the runs that it resumed from, the oldest first, and its own
     code: Mapping[str, Any] | None  # its code record; None if there is none
 
@@ -70,15 +69,15 @@ def run_to_repeat(run: str | Path) -> RunToRepeat:
 
     Raises:
         InputError: there is no such run, or several, or it has not trained.
-        CheckpointError: a value in ``run.json`` is of a wrong type.
+        CheckpointError: its file is damaged, or that of a run that it resumed from.
     """
     found = named_run(run)
-    for entry in found.entries:
-        if (wrong := wrong_in(entry, ENTRY)) is not None:
-            path = found.train_dir / RUN_FILE
-            raise CheckpointError(f"{path} is damaged: run {entry['id']} has {wrong}", name=str(path))
     if not has_trained(found.entry, found.train_dir):
         cure = "there is nothing to compare; give a run that has trained"
         raise InputError(f"run {found.id} has not trained", name="run", cure=cure)
     chain = chain_of(found.entry, found.entries)
+    # A run that cannot be read is not in the chain, whose metrics would lack its steps.
+    before = run_file(found.train_dir, str((chain[0].get("goes_on_from") or {}).get("run")))
+    if (problem := runs_and_problems(found.train_dir)[1].get(before)) is not None:
+        raise problem
     return RunToRepeat(found.train_dir, found.entry, chain, read_code_record(found.train_dir, found.id))

@@ -36,7 +36,7 @@ NOT_DETERMINISTIC: Final = (
 
 
 def differences_around(one: Entry, other: Entry) -> Iterator[str]:
-    """Yield the differences between two entries of ``run.json``, in words.
+    """Yield the differences between two entries of runs, in words.
 
     >>> list(differences_around({"seed": 0, "data": {"length": 2}}, {"seed": 1, "data": {"length": 2}}))
     ['seed: 0 there, 1 here']

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from train_manager.files.secret_names import names_a_secret
+from train_manager.files.secrets import names_a_secret
 from train_manager.runs.record.environment import is_recorded
 
 MOST_FILES: Final = 2000  # Python files that are read

@@ -12,7 +12,7 @@ from train_manager.runs.showing.report_page import write_page
 from train_manager.runs.showing.shown_run import ShownRun, run_to_show
 from train_manager.telling.errors import InputError
 
-# Periods without new metrics after which a run without a run.json counts as ended: nothing else shows its end.
+# Periods without new metrics after which a run without its file counts as ended: nothing else shows its end.
 PATIENCE: Final = 10
 
 
@@ -41,7 +41,7 @@ def keep_writing(
         unknown = any(run.has_ended is None for run in runs)
         if all(run.has_ended or (run.has_ended is None and unchanged >= PATIENCE) for run in runs):
             return write_page(runs, target)
-        # A page whose metrics have not changed is not written again, unless run.json may have changed.
+        # A page whose metrics have not changed is not written again, unless the file of a run may have changed.
         if not (unknown and unchanged):
             write_page(runs, target, seconds)
         try:

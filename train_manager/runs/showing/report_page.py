@@ -55,7 +55,7 @@ def write_report(
 
     Raises:
         InputError: there is no such run, a file of it cannot be read, or the page cannot be written.
-        CheckpointError: a ``run.json`` is damaged.
+        CheckpointError: the file of a run is damaged.
     """
     shown = [run_to_show(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
     target = default_target(shown) if html is None else Path(html)
@@ -173,6 +173,6 @@ def _compare(runs: Sequence[ShownRun]) -> tuple[Comparison | None, list[str]]:
     """Return the records of the runs side by side, and notes about files that could not be read."""
     if not all(run.found for run in runs):
         without = ", ".join(label for label, run in zip(names_of(runs), runs, strict=True) if not run.found)
-        return None, [f"{without}: there is no run.json, so only metrics are shown"]
+        return None, [f"{without}: there is no run-<id>.json, so only metrics are shown"]
     compared = compare_runs([f"{run.train_dir}#{run.found.id}" for run in runs if run.found])
     return compared, list(compared.notes)

@@ -10,7 +10,7 @@ from typing import final
 
 from train_manager.files.atomic import quote_path
 from train_manager.runs.record.metric_schema import FILE
-from train_manager.runs.record.run_file import RUN_FILE, outcome_of
+from train_manager.runs.record.run_file import has_runs, outcome_of
 from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, nearby, short_id
 from train_manager.telling.errors import InputError
 
@@ -21,11 +21,11 @@ class ShownRun:
     """A run and its folder."""
 
     train_dir: Path
-    found: FoundRun | None  # its entry in run.json; None if there is no such file
+    found: FoundRun | None  # its record; None if there is no file of it
 
     @property
     def has_ended(self) -> bool | None:
-        """Whether the run has ended; None if that is not known, because there is no ``run.json``."""
+        """Whether the run has ended; None if that is not known, because there is no file of it."""
         return None if self.found is None else not outcome_of(self.found.entry).startswith("running")
 
 
@@ -39,14 +39,14 @@ def run_to_show(path: str | os.PathLike[str]) -> ShownRun:
 
     Raises:
         InputError: there is none.
-        CheckpointError: ``run.json`` is damaged.
+        CheckpointError: its file is damaged.
     """
     folder = Path(path)
-    if folder.is_dir() and not (folder / RUN_FILE).exists():
+    if folder.is_dir() and not has_runs(folder):
         if (folder / FILE).is_file():
             return ShownRun(folder, None)
         if not nearby(folder):
-            what = f"{quote_path(folder)} has neither {RUN_FILE} nor {FILE}, so there is nothing to report"
+            what = f"{quote_path(folder)} has neither run-<id>.json nor {FILE}, so there is nothing to report"
             cure = "RunRecord and MetricStore, two of the default extensions, write them"
             raise InputError(what, name="run", asked_by="report", cure=cure)
     found = named_run(path)

@@ -37,7 +37,7 @@ def facts(run: ShownRun, metrics: Mapping[str, str]) -> Iterator[tuple[str, str,
     try:
         summary = summary_of(run.found)
     except (TrainManagerError, OSError, *MALFORMED) as error:
-        yield "run.json", f"damaged: {error}", ""
+        yield "record", f"damaged: {error}", ""
         return
     yield "outcome", outcome_in_short(summary.outcome), ""
     if summary.steps is not None:

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from train_manager import Endless, InMemory, Interleaved, Rows, SeededDataLoader, recorded
+from train_manager.data.fingerprint import fingerprint
 from train_manager.runs.comparing.compare_runs import fingerprint_rows
-from train_manager.runs.record.fingerprint import fingerprint
 from train_manager.runs.repeating.surroundings import differing
 
 X = torch.arange(600.0).view(200, 3)
