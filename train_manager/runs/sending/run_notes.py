@@ -9,9 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from train_manager.rebuilding.recorded import parameters_of
 from train_manager.runs.record.made_objects import made_objects, parameter_rows_of, unrecorded_objects
-from train_manager.runs.record.outcomes import outcome
 from train_manager.runs.record.processes import is_gone
-from train_manager.runs.record.run_file import read_runs
+from train_manager.runs.record.run_file import outcome, read_runs
 from train_manager.telling.errors import TrainManagerError
 
 STATUS: Final = {"completed": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
@@ -51,7 +50,7 @@ def status_after(error: BaseException | None, stop_reason: str | None) -> str:
 
 
 def read_notes(train_dir: Path) -> dict[str, RunNotes]:
-    """Return notes on the runs in ``run.json``, by their ids; none if there is no such file."""
+    """Return notes on the runs in a folder, by their ids; none if they cannot be read."""
     try:
         return {entry["id"]: RunNotes(_status(entry), parameter_rows_of(entry)) for entry in read_runs(train_dir)}
     except TrainManagerError:
