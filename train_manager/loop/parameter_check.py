@@ -15,8 +15,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.fit import plain_name
 from train_manager.loop.arguments import modules_of_loss
+from train_manager.model.modules import plain_name
 from train_manager.model.optimizers import parameters_in
 from train_manager.telling.findings import Finding, Level
 
