@@ -22,7 +22,7 @@ class MLflow(FollowsStore):
     MLflow cannot take points back, so each stretch of the training between two resumes is a run of MLflow. Its tags
     ``run_id`` and ``from_step`` say where it belongs, and ``until_step`` how much of it counts. Its status is FAILED
     after an error, and KILLED after a signal (after a kill, once a resume or an export has looked); its parameters are
-    those of the ``TrainManager``, its extensions and its optimizers, as ``run.json`` has them. Histograms and
+    those of the ``TrainManager``, its extensions and its optimizers, as the record of the run has them. Histograms and
     matrices, which MLflow does not know, are left out. Metrics that were not sent as the run ends are sent by a
     resume, or by ``train-manager export RUN --to mlflow``; if the training was given a ``uri``, set
     ``MLFLOW_TRACKING_URI`` there. The extension needs the package mlflow-skinny:

@@ -101,7 +101,7 @@ class MlflowRuns:
             run_id, before = name.rpartition("-")[0], self._client.get_run(run).info.status
             if run_id in known:
                 status = known[run_id].status
-            elif before == "RUNNING":  # without run.json: nobody has ended the run of an earlier process
+            elif before == "RUNNING":  # without a run file: no program has ended the run of an earlier process
                 status = "FINISHED" if run in self._own else "KILLED"
             else:
                 continue
