@@ -19,7 +19,7 @@ from benchmarks.measure import interleaved, ratios, spread
 from benchmarks.section import Claim, Section, table
 from train_manager import Extension
 from train_manager.extensions import CodeRecord
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.take import take_code_record
 from train_manager.testing import tiny_manager
 
 MANY: Final = "many files, 1 MB of changes"

@@ -22,7 +22,7 @@ from tests.runs.code.repositories import git, repository, tree
 from train_manager import Extension, InputError, TrainManager
 from train_manager.extensions import CodeRecord
 from train_manager.extensions.reproducibility import code_record
-from train_manager.runs.code.restoring import restore_code
+from train_manager.runs.code.restore import restore_code
 from train_manager.testing import tiny_manager
 
 TOLD = "the code of this run is not recorded in full: "

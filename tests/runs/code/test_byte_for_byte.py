@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.rotation import share_of
 from tests.runs.code.edits import ATTRIBUTES, DRIVER, Step, commits, steps
 from tests.runs.code.repositories import RUN, git, repository, tree
-from train_manager.runs.code.restoring import restore_code
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
 
 EXAMPLES = int(os.environ.get("CODE_RECORD_EXAMPLES", "20"))
 settled = settings(

@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from train_manager.runs.code.clean_room import clean_room, quote, read_small
 
 from tests.runs.code.repositories import git, repository, write
-from train_manager.runs.code.clean_room import clean_room, quote, read_small
-from train_manager.runs.code.repository import find_repository
+from train_manager.runs.code.facts import find_repository
 
 
 def test_the_index_keeps_its_time(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.runs.code.repositories import RUN, git, repository, tree, write
-from train_manager.runs.code.restoring import restore_code
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
 
 ROTATE = "tr a-z n-za-m"  # keeps the size
 

@@ -10,7 +10,7 @@ import pytest
 from tests.runs.code import sample_records
 from tests.runs.code.sample_records import committed, write
 from train_manager.runs.code.differences import Change, CodeDifference, code_differences
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.take import take_code_record
 
 SCRIPT = "".join(f"line {number}\n" for number in range(1, 12)) + "lr=0.1\nepochs=3\n"
 

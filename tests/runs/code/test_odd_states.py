@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from train_manager.runs.code.collecting import Limits
 
 from tests.runs.code.repositories import RUN, git, repository, tree, write
-from train_manager.runs.code.collecting import Limits
-from train_manager.runs.code.git_commands import git_module
-from train_manager.runs.code.restoring import restore_code
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.git import git_module
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
 
 FILES = {"train.py": b"print(1)\n", "lib/net.py": b"net\n"}
 

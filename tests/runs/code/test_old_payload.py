@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from train_manager.runs.code.old_payload import OldPayload
 
 from tests.runs.code.repositories import RUN, tree
 from tests.runs.code.sample_records import committed, recorded, write
-from train_manager.runs.code.old_payload import OldPayload
-from train_manager.runs.code.restoring import restore_code
+from train_manager.runs.code.restore import restore_code
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 DAMAGED = "is not put back: its content in the record is damaged, or not there"

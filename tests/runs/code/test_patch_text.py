@@ -4,7 +4,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from train_manager.runs.code.patch_text import Hunk, apply_hunks, hunks_by_path, lines_of, shown_base
 
 

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-
 from train_manager.runs.code.placing import put_file
 from train_manager.runs.code.reading import FILE, LINK
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.runs.code.repositories import git, repository, write
 from train_manager.runs.code.secret_files import redacted_arguments
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.take import take_code_record
 
 KEY = "a1B2c3D4e5F6g7H8i9J0"
 TOKENS = {

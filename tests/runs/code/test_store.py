@@ -9,7 +9,7 @@ import pytest
 
 from tests.runs.code.repositories import RUN, repository, write
 from train_manager.runs.code.store import Store, read_stored, remove_leftovers
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.take import take_code_record
 
 
 def test_a_content_that_is_there_is_not_written_again(tmp_path: Path) -> None:

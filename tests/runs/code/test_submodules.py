@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.runs.code.repositories import RUN, git, repository, tree, write
-from train_manager.runs.code.restoring import restore_code
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
 
 
 def with_submodule(folder: Path) -> Path:

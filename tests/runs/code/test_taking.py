@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.runs.code.repositories import RUN, git, repository
-from train_manager.runs.code.restoring import restore_code
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
 
 
 def test_a_change_a_new_file_and_a_deletion_are_recorded(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.runs.record.sample_runs import entry, parameters, write_code, write_r
 from tests.runs.showing.stored import page_of
 from train_manager import compare_runs
 from train_manager.extensions import MetricStore, RunRecord
-from train_manager.runs.code.repository import NO_REPOSITORY
+from train_manager.runs.code.facts import NO_REPOSITORY
 from train_manager.runs.comparing.compare_runs import _incomplete
 from train_manager.runs.record.run_file import read_runs
 from train_manager.telling.errors import InputError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from train_manager.files.json_shape import wrong_in
-from train_manager.runs.code.recorded_files import notebook_file, read_code_record
+from train_manager.runs.code.record import notebook_file, read_code_record
 from train_manager.runs.record.run_file import ENTRY, RUN_FILE, outcome_of
 from train_manager.runs.record.run_paths import chain_of, named_run
 from train_manager.runs.repeating.comparing_metrics import MetricValues

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from train_manager.runs.code.collecting import Limits
 
 from tests.runs.code.repositories import RUN, git, repository, tree, write
 from train_manager.runs.code import collecting, reading
-from train_manager.runs.code.collecting import Limits
-from train_manager.runs.code.restoring import restore_code
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
 
 KEY = b"key = 'AKIAIOSFODNN7ABCDEFG'\n"
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.runs.code.repositories import RUN, git, repository, tree, write
 from tests.runs.code.test_submodules import with_submodule
-from train_manager.runs.code.restoring import restore_code
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
 from train_manager.telling.errors import InputError
 
 

@@ -12,8 +12,8 @@ import pytest
 from tests.eventually import eventually
 from tests.other_processes import is_running
 from tests.runs.code.repositories import repository
-from train_manager.runs.code import git_commands
-from train_manager.runs.code.git_commands import GitCommands, GitTrouble
+from train_manager.runs.code import git as git_commands
+from train_manager.runs.code.git import Git, GitTrouble
 
 
 def hanging_git(folder: Path) -> Path:
@@ -28,7 +28,7 @@ def test_a_git_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch
     monkeypatch.setattr(git_commands.git_module().cmd.Git, "GIT_PYTHON_GIT_EXECUTABLE", str(hanging_git(tmp_path)))
 
     with pytest.raises(GitTrouble) as caught:
-        GitCommands(tmp_path, seconds=0.5).run("rev-parse")
+        Git(tmp_path, seconds=0.5).run("rev-parse")
 
     assert str(caught.value) == "git did not answer within 0.5 s"
     ids = [int(text) for text in (tmp_path / "ids").read_text().split()]
@@ -45,14 +45,14 @@ def test_a_child_that_keeps_the_output_open_does_not_hold_up_the_end(
     monkeypatch.setattr(git_commands.git_module().cmd.Git, "GIT_PYTHON_GIT_EXECUTABLE", str(program))
 
     with pytest.raises(GitTrouble, match=r"git did not answer within 0\.5 s"):
-        GitCommands(tmp_path, seconds=0.5).run("rev-parse")  # would not come back before the child has ended
+        Git(tmp_path, seconds=0.5).run("rev-parse")  # would not come back before the child has ended
 
     (tmp_path / "over").touch()
 
 
 def test_an_exit_code_that_is_not_fine_is_told_with_gits_own_line(tmp_path: Path) -> None:
     with pytest.raises(GitTrouble) as caught:
-        GitCommands(tmp_path).run("cat-file", "-e", "HEAD")
+        Git(tmp_path).run("cat-file", "-e", "HEAD")
 
     assert str(caught.value) == "git cat-file failed: not a git repository (or any of the parent directories): .git"
 
@@ -60,15 +60,13 @@ def test_an_exit_code_that_is_not_fine_is_told_with_gits_own_line(tmp_path: Path
 def test_what_git_reads_is_handed_to_it(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab")
 
-    assert (
-        GitCommands(root).run("hash-object", "--stdin", feed=b"a\0b") == b"20b5be91886d0b6f26dc98a225c0dac05fe2c86e\n"
-    )
+    assert Git(root).run("hash-object", "--stdin", feed=b"a\0b") == b"20b5be91886d0b6f26dc98a225c0dac05fe2c86e\n"
 
 
 def test_without_anything_to_read_git_finds_the_end_of_a_file(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab")
 
-    assert GitCommands(root).run("hash-object", "--stdin") == b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\n"
+    assert Git(root).run("hash-object", "--stdin") == b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\n"
 
 
 def test_variables_of_a_hook_do_not_lead_git_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +75,7 @@ def test_variables_of_a_hook_do_not_lead_git_elsewhere(tmp_path: Path, monkeypat
     monkeypatch.setenv("GIT_WORK_TREE", str(elsewhere))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
 
-    assert GitCommands(root).run("rev-parse", "--show-toplevel") == os.fsencode(root) + b"\n"
+    assert Git(root).run("rev-parse", "--show-toplevel") == os.fsencode(root) + b"\n"
 
 
 def test_a_process_that_is_ended_leaves_no_pipes_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +84,7 @@ def test_a_process_that_is_ended_leaves_no_pipes_open(tmp_path: Path, monkeypatc
 
     for _ in range(3):
         with pytest.raises(GitTrouble):
-            GitCommands(tmp_path, seconds=0.1).run("rev-parse", feed=b"x")
+            Git(tmp_path, seconds=0.1).run("rev-parse", feed=b"x")
 
     assert len(os.listdir("/proc/self/fd")) == before
     assert not is_running(int((tmp_path / "ids").read_text().split()[0]))
@@ -95,7 +93,7 @@ def test_a_process_that_is_ended_leaves_no_pipes_open(tmp_path: Path, monkeypatc
 RECORD = """
 import sys
 from pathlib import Path
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.take import take_code_record
 print(take_code_record(Path.cwd(), Path(sys.argv[1]), "0123456789abcdef")["reason"])
 """
 
