@@ -18,7 +18,7 @@ from tests.eventually import eventually
 from tests.fork_server import Child, ForkServer
 from tests.other_processes import children
 from tests.programs import script
-from tests.runs.code.repositories import git, repository, tree
+from tests.runs.code.repositories import git, kept_in, repository, tree
 from train_manager import Extension, InputError, TrainManager
 from train_manager.extensions import CodeRecord
 from train_manager.extensions.reproducibility import code_record
@@ -61,7 +61,7 @@ def record_of(tm: TrainManager) -> dict[str, Any]:
 
 
 def files_of(tm: TrainManager) -> list[tuple[str, str]]:
-    return [(file["path"], file["how"]) for file in record_of(tm)["repositories"][0]["files"]]
+    return [(path, how) for path, (how, _) in kept_in(record_of(tm)["repositories"][0]).items()]
 
 
 # ---- what it records, and when ---------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_without_git_the_script_and_its_modules_are_recorded_and_a_warning_says_
     record = json.loads((tmp_path / "runs" / "code" / f"{run.output.split()[-1]}.json").read_text())
     assert record["reason"] == reason
     assert run.errors.count("UserWarning") == run.errors.count(reason) == 1
-    assert [(file["path"], file["how"]) for file in record["repositories"][0]["files"]] == [
+    assert [(path, how) for path, (how, _) in kept_in(record["repositories"][0]).items()] == [
         ("own.py", "stored"),
         ("train.py", "stored"),
     ]

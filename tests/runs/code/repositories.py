@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 AUTHOR = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com"}
 COMMITTER = {"GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com"}
@@ -62,3 +63,19 @@ def _describe(path: str) -> tuple[str, bytes]:
         return "link", os.fsencode(os.readlink(path))
     mode = "program" if os.stat(path).st_mode & 0o100 else "file"
     return mode, Path(path).read_bytes()
+
+
+def kept_in(entry: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
+    """How each file of a record is kept: stored, deleted or left out, and why it is left out."""
+    kept = {file["path"]: ("deleted" if file["status"] == "deleted" else "stored", None) for file in entry["files"]}
+    return {**kept, **{file["path"]: ("left out", file["why"]) for file in entry["left_out"]}}
+
+
+def contents_of(train_dir: Path) -> dict[str, bytes]:
+    """The contents that the store of a train_dir has, by their names."""
+    store = train_dir / "code" / "git"
+    if not store.exists():
+        return {}
+    listed = git(store, "cat-file", "--batch-all-objects", "--batch-check").decode().splitlines()
+    names = [line.split()[0] for line in listed if " blob " in line]
+    return {name: git(store, "cat-file", "blob", name) for name in names}

@@ -61,7 +61,7 @@ def test_bytes_that_a_conversion_has_made_are_kept(
     root = checked_out(tmp_path / "lab", attributes, committed, *driver)
     assert on_disk is None or (root / "a.txt").read_bytes() == on_disk
 
-    assert [(file["path"], file["how"]) for file in files_of(root)] == [("a.txt", "stored")]
+    assert [(file["path"], file["status"]) for file in files_of(root)] == [("a.txt", "modified")]
     assert_put_back(root)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -88,48 +87,3 @@ def test_a_process_that_is_ended_leaves_no_pipes_open(tmp_path: Path, monkeypatc
 
     assert len(os.listdir("/proc/self/fd")) == before
     assert not is_running(int((tmp_path / "ids").read_text().split()[0]))
-
-
-RECORD = """
-import sys
-from pathlib import Path
-from train_manager.runs.code.take import take_code_record
-print(take_code_record(Path.cwd(), Path(sys.argv[1]), "0123456789abcdef")["reason"])
-"""
-
-
-def reason_of_a_process(root: Path, tmp_path: Path, **variables: str) -> str:
-    """Record the working folder in a process of its own, which has not imported GitPython yet."""
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **variables}
-    command = [sys.executable, "-c", RECORD, str(tmp_path / "runs")]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-@pytest.mark.parametrize("first", [".", "", "bin"])
-def test_programs_in_the_working_folder_are_not_run(tmp_path: Path, first: str) -> None:
-    root = repository(tmp_path / "lab", {"train.py": b"1\n"})
-    for program in ("git", "env", "bin/git", "bin/env"):
-        (root / program).parent.mkdir(exist_ok=True)
-        (root / program).write_text(f'#!/bin/sh\necho ran >>{tmp_path}/mark\nexec /usr/bin/env -- "$@"\n')
-        (root / program).chmod(0o755)
-    path = os.pathsep.join([first, os.environ["PATH"]])
-
-    assert reason_of_a_process(root, tmp_path, PATH=path, GIT_DIR="elsewhere") == "None"
-    assert not (tmp_path / "mark").exists()
-
-
-@pytest.mark.parametrize("module", ["git.py", "git/__init__.py"])
-def test_a_module_of_the_user_that_hides_gitpython_is_named_and_not_run(tmp_path: Path, module: str) -> None:
-    root = repository(tmp_path / "lab", {module: f"open({str(tmp_path / 'mark')!r}, 'w')".encode()})
-
-    reason = reason_of_a_process(root, tmp_path)
-
-    assert reason == f"{root / module} hides GitPython, which is also imported as git: give it another name"
-    assert not (tmp_path / "mark").exists()
-
-
-def test_a_folder_that_happens_to_be_called_git_does_not_hide_gitpython(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"git/notes.txt": b"1\n"})
-
-    assert reason_of_a_process(root, tmp_path) == "None"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
+import shutil
 import subprocess
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,16 @@ import pytest
 
 from tests.runs.code.repositories import RUN, git, repository, tree, write
 from tests.runs.code.test_submodules import with_submodule
+from train_manager.runs.code.differences import code_differences
 from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.snapshot import blob_of
 from train_manager.runs.code.take import take_code_record
-from train_manager.telling.errors import InputError
+from train_manager.telling.errors import CheckpointError, InputError
 
 
 def recorded(folder: Path) -> Path:
     """A repository with a changed and a new file, and its record in ``runs``."""
-    root = repository(folder / "lab", {"train.py": b"print(1)\n", "old.py": b"old\n"})
+    root = repository(folder / "lab", {"train.py": b"print(1)\n", "old.py": b"old\n", "same.py": b"same\n"})
     write(root, {"train.py": b"print(2)\n", "lib/new.py": b"new\n"})
     (root / "old.py").unlink()
     take_code_record(root, folder / "runs", RUN)
@@ -34,10 +38,6 @@ def change_record(folder: Path, **changes: Any) -> None:
     for name, value in changes.items():
         (record if name in record else entry)[name] = value
     path.write_text(json.dumps(record))
-
-
-def stored(folder: Path, content: bytes) -> Path:
-    return folder / "runs/code/files" / hashlib.sha256(content).hexdigest()
 
 
 def restored_problems(folder: Path) -> list[str]:
@@ -99,7 +99,8 @@ def test_a_commit_that_is_not_there_is_an_error_with_its_cure(tmp_path: Path) ->
         restore_code(tmp_path / "runs", RUN, tmp_path / "again", repository=other)
 
     assert str(caught.value) == (
-        f"the commit {commit} of the record is not in {other}\n  name a clone that has it as `repository`"
+        f"the commit {commit} of the record is not in {other}\n"
+        "  name a clone that has it as `repository`, or take out the changed files: changed_only=True"
     )
 
 
@@ -164,16 +165,19 @@ def test_a_record_without_code_is_refused_with_its_reason(tmp_path: Path) -> Non
     assert str(caught.value) == f"the code of run {RUN} was not recorded: not in a git repository"
 
 
-def test_a_record_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "reader"), [(4, "a newer Train Manager"), (2, "the Train Manager that has written it")]
+)
+def test_a_record_of_another_version_is_refused(tmp_path: Path, version: int, reader: str) -> None:
     recorded(tmp_path)
-    change_record(tmp_path, version=3)
+    change_record(tmp_path, version=version)
 
     with pytest.raises(InputError) as caught:
         restore_code(tmp_path / "runs", RUN, tmp_path / "again")
 
     assert str(caught.value) == (
-        f"{tmp_path}/runs/code/{RUN}.json has version 3 of a code record, and this is version 2"
-        "\n  read it with a newer Train Manager"
+        f"{tmp_path}/runs/code/{RUN}.json has version {version} of a code record, and this is version 3"
+        f"\n  read it with {reader}"
     )
 
 
@@ -189,53 +193,87 @@ def test_a_file_that_is_not_a_record_is_refused(tmp_path: Path, text: str) -> No
 DAMAGED = "is not put back: its content in the record is damaged, or not there"
 
 
-def test_a_content_that_was_changed_is_not_put_back(tmp_path: Path) -> None:
+def objects_of(folder: Path) -> Path:
+    """The objects of the store, each in a file, so that a test can change one."""
+    objects = folder / "runs/code/git/objects"
+    for pack in [*objects.glob("pack/*.pack")]:
+        content = pack.read_bytes()
+        for path in objects.glob(f"pack/{pack.stem}.*"):
+            path.unlink()
+        git(objects.parent, "unpack-objects", "-q", feed=content)
+    return objects
+
+
+@pytest.mark.parametrize("other", [b"print(3)\n", None])
+def test_a_content_that_was_changed_or_is_gone_is_not_put_back(tmp_path: Path, other: bytes | None) -> None:
     recorded(tmp_path)
-    stored(tmp_path, b"print(2)\n").write_bytes(b"print(3)\n")
+    name = blob_of(b"print(2)\n")
+    place = objects_of(tmp_path) / name[:2] / name[2:]
+    place.unlink()
+    if other is not None:
+        place.write_bytes(zlib.compress(b"blob %d\0" % len(other) + other))
 
-    assert restored_problems(tmp_path) == [f"train.py {DAMAGED}", "train.py is not what it was"]
+    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+
+    assert restored.problems == [f"train.py {DAMAGED}"]
+    assert sorted(tree(restored.root)) == ["lib/new.py", "same.py"]
 
 
-def test_a_store_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_store_that_is_gone_is_an_error(tmp_path: Path) -> None:
     recorded(tmp_path)
-    (tmp_path / "runs/code/files").rename(tmp_path / "elsewhere")
+    store = tmp_path / "runs/code/git"
+    store.rename(tmp_path / "elsewhere")
 
-    assert restored_problems(tmp_path) == [
-        f"lib/new.py {DAMAGED}",
-        f"train.py {DAMAGED}",
-        "lib/new.py is not what it was",
-        "train.py is not what it was",
-    ]
+    with pytest.raises(CheckpointError) as caught:
+        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+
+    name = json.loads((tmp_path / "runs/code" / f"{RUN}.json").read_bytes())["repositories"][0]["tree"]
+    assert str(caught.value) == f"{store} does not have the tree {name} of the record: it is damaged, or not there"
 
 
-@pytest.mark.parametrize("name", ["../../../secret", "/etc/hostname", "..", ".", "", "secret"])
-def test_a_content_elsewhere_is_not_read(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("part", ["", "objects", "objects/pack"])
+def test_a_store_with_a_link_is_not_read(tmp_path: Path, part: str) -> None:
     recorded(tmp_path)
-    (tmp_path / "secret").write_bytes(b"secret")
-    (tmp_path / "runs/code/files/secret").symlink_to(tmp_path / "secret")
-    entry = {"path": "taken", "how": "stored", "status": "new", "size": 6, "sha256": name, "mode": "100644"}
-    change_record(tmp_path, files=[entry])
+    store = tmp_path / "runs/code/git"
+    (store / part).rename(tmp_path / "elsewhere")
+    (store / part).symlink_to(tmp_path / "elsewhere")
 
-    assert restored_problems(tmp_path) == [f"taken {DAMAGED}", "taken is not what it was"]
+    with pytest.raises(CheckpointError) as caught:
+        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+
+    assert str(caught.value) == f"{store} has a link, {store / part}, and nothing is read there"
 
 
-def test_a_store_behind_a_link_is_not_read(tmp_path: Path) -> None:
+def test_a_store_that_names_other_objects_is_not_read(tmp_path: Path) -> None:
     recorded(tmp_path)
-    (tmp_path / "runs/code/files").rename(tmp_path / "elsewhere")
-    (tmp_path / "runs/code/files").symlink_to(tmp_path / "elsewhere")
+    store = tmp_path / "runs/code/git"
+    (store / "objects/info/alternates").write_text("/somewhere\n")
 
-    assert f"train.py {DAMAGED}" in restored_problems(tmp_path)
+    with pytest.raises(CheckpointError) as caught:
+        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+
+    assert str(caught.value) == (
+        f"{store} names other folders of objects, in objects/info/alternates, and nothing is read there"
+    )
 
 
-def test_deletions_that_lead_out_delete_nothing(tmp_path: Path) -> None:
-    recorded(tmp_path)
-    (tmp_path / "precious").write_bytes(b"x")
-    deleted = {"how": "deleted", "status": "changed", "size": 0, "sha256": "", "mode": "100644"}
-    change_record(tmp_path, files=[{"path": "../../precious", **deleted}])
+def test_no_program_that_a_store_names_runs(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.txt": b"a"})
+    runs = ["1" * 16, "2" * 16]
+    records = []
+    for run in runs:
+        write(root, {"a.txt": run.encode(), ".gitattributes": b"* filter=x diff=x\n"})
+        records.append((tmp_path / "runs", take_code_record(root, tmp_path / "runs", run)))
+    store = tmp_path / "runs/code/git"
+    for name in ("core.fsmonitor", "filter.x.smudge", "filter.x.process", "diff.x.textconv", "diff.external"):
+        git(store, "config", name, f"touch {tmp_path}/canary; cat")
+    (store / "info").mkdir()
+    (store / "info/attributes").write_bytes(b"* filter=x diff=x\n")
 
-    restored_problems(tmp_path)
-
-    assert (tmp_path / "precious").exists()
+    assert restore_code(tmp_path / "runs", runs[0], tmp_path / "again").problems == []
+    assert [file.path for file in code_differences(*records).files] == ["a.txt"]
+    take_code_record(root, tmp_path / "runs", RUN)
+    assert not (tmp_path / "canary").exists()
 
 
 def test_a_submodule_that_leads_out_is_refused(tmp_path: Path) -> None:
@@ -281,53 +319,51 @@ def test_the_reason_of_a_record_that_is_not_whole_is_a_problem(tmp_path: Path) -
     assert restored_problems(tmp_path) == ["not all code was recorded: git did not answer within 10 s"]
 
 
-DAMAGES = [
-    ("commit", "HEAD", "a commit"),
-    ("path", "/somewhere/..", "a path"),
-    ("branch", 5, "a name"),
-    ("remotes", {"origin": None}, "an object of names"),
-    ("diff", [], "a name"),
-    ("not_checked_out", {}, "size and SHA-256"),
-    ("lfs", "x", "a list of names"),
-    ("files", None, "a list"),
-    ("inside", "a\0b", "a name"),
+FILE = {"path": "a", "status": "added", "mode": "100644", "blob": "0" * 40, "size": 0}
+DAMAGES: list[tuple[str, object, str]] = [
+    ("commit", "HEAD", ""),
+    ("tree", "--exec=x", ""),
+    ("path", "/somewhere/..", ""),
+    ("branch", 5, ""),
+    ("remotes", {"origin": None}, ""),
+    ("format", "md5", ""),
+    ("files", None, ""),
+    ("files", ["a"], "[0]"),
+    ("files", [{**FILE, "blob": "HEAD"}], "[0].blob"),
+    ("files", [{**FILE, "size": "x"}], "[0].size"),
+    ("left_out", [{"path": "a"}], "[0].size"),
+    ("inside", "a\0b", ""),
 ]
 
 
-@pytest.mark.parametrize(("place", "value", "word"), DAMAGES)
-def test_a_record_without_what_belongs_there_is_refused(tmp_path: Path, place: str, value: object, word: str) -> None:
+@pytest.mark.parametrize(("place", "value", "more"), DAMAGES)
+def test_a_record_without_what_belongs_there_is_refused(tmp_path: Path, place: str, value: object, more: str) -> None:
     recorded(tmp_path)
     change_record(tmp_path, **{place: value})
 
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(CheckpointError) as caught:
         restore_code(tmp_path / "runs", RUN, tmp_path / "again")
 
-    shown = "nothing" if value is None else repr(value)
-    assert str(caught.value) == (
-        f"{tmp_path}/runs/code/{RUN}.json is damaged: it has {shown} at repositories[0].{place}, where {word} belongs"
-    )
+    path = f"{tmp_path}/runs/code/{RUN}.json"
+    assert str(caught.value) == f"{path} is damaged: it has no usable repositories[0].{place}{more}"
     assert not (tmp_path / "again").exists()
 
 
-def test_an_entry_without_what_belongs_there_is_refused(tmp_path: Path) -> None:
-    recorded(tmp_path)
-    change_record(tmp_path, files=[{"path": "a", "how": "left out", "sha256": "", "size": 0}])
-
-    with pytest.raises(InputError, match=r"it has nothing at repositories\[0\].files\[0\].mode, where a name"):
-        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
-
-
-@pytest.mark.parametrize("name", ["/etc/hostname", "../../lab/train.py", "link/train.py"])
-def test_a_file_elsewhere_is_not_taken_for_a_restored_one(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["/etc/hostname", "../../out", "link/train.py", ".git/config"])
+def test_a_plain_copy_is_not_put_elsewhere(tmp_path: Path, name: str) -> None:
     root = repository(tmp_path / "lab", {"train.py": b"1\n"})
-    (root / "link").symlink_to(".")
-    take_code_record(root, tmp_path / "runs", RUN)
-    content = b"1\n" if "train" in name else Path(name).read_bytes() if Path(name).exists() else b""
-    digest = hashlib.sha256(content).hexdigest()
-    entry = {"path": name, "how": "stored", "status": "changed", "size": 2, "sha256": digest, "mode": "100644"}
-    change_record(tmp_path, files=[entry])
+    (root / "link").symlink_to(tmp_path)
+    git(root, "add", "link")
+    git(root, "commit", "-q", "-m", "link")
+    (root / ".git/index").write_bytes(b"damaged")
+    take_code_record(root, tmp_path / "runs", RUN, loaded=[root / "train.py"])
+    before = sorted(os.listdir(tmp_path))
+    change_record(tmp_path, files=[{**FILE, "path": name, "blob": blob_of(b"1\n"), "size": 2}])
 
-    assert f"{name} is not what it was" in restored_problems(tmp_path)
+    problems = restored_problems(tmp_path)
+
+    assert any(problem.startswith(f"{name} is not put back: ") for problem in problems)
+    assert sorted(os.listdir(tmp_path)) == sorted([*before, "again"])
 
 
 def test_a_file_that_a_link_to_its_folder_hides_is_deleted(tmp_path: Path) -> None:
@@ -340,15 +376,84 @@ def test_a_file_that_a_link_to_its_folder_hides_is_deleted(tmp_path: Path) -> No
     assert tree(tmp_path / "again" / "lab") == tree(root)
 
 
-def test_what_lfs_keeps_is_not_put_elsewhere(tmp_path: Path) -> None:
-    content = b"a model"
-    digest = hashlib.sha256(content).hexdigest()
-    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize 7\n".encode()
-    root = repository(tmp_path / "lab", {"train.py": b"1\n"})
-    write(root, {f".git/lfs/objects/{digest[:2]}/{digest[2:4]}/{digest}": content})
-    take_code_record(root, tmp_path / "runs", RUN)
-    (tmp_path / "precious").write_bytes(pointer)
-    change_record(tmp_path, lfs=["../../precious"])
+def test_changed_files_are_taken_out_without_the_commit(tmp_path: Path) -> None:
+    recorded(tmp_path).rename(tmp_path / "gone")
 
-    assert restored_problems(tmp_path)[0].startswith("../../precious is only a pointer")
-    assert (tmp_path / "precious").read_bytes() == pointer
+    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again", changed_only=True)
+
+    assert restored.problems == []
+    assert tree(restored.root) == {"train.py": ("file", b"print(2)\n"), "lib/new.py": ("file", b"new\n")}
+
+
+def collect(*folders: Path) -> None:
+    """Let git delete all that no branch leads to."""
+    for folder in folders:
+        git(folder, "reflog", "expire", "--expire=now", "--all")
+        git(folder, "gc", "-q", "--prune=now")
+
+
+def test_what_was_staged_amended_and_collected_is_still_in_the_store(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"print(1)\n", "same.py": b"same\n"})
+    git(tmp_path, "clone", "-q", "--no-local", str(root), "clone")
+    commit = git(root, "rev-parse", "HEAD").decode().strip()
+    write(root, {"train.py": b"print(2)\n", "new.py": b"new\n"})
+    git(root, "add", "-A")
+    take_code_record(root, tmp_path / "runs", RUN)
+    was = tree(root)
+    write(root, {"train.py": b"print(3)\n"})
+    (root / "new.py").unlink()
+    git(root, "commit", "-q", "-a", "--amend", "-m", "other")
+    collect(root, tmp_path / "runs/code/git")
+
+    with pytest.raises(InputError, match=f"the commit {commit} of the record is not in"):
+        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+    changed = restore_code(tmp_path / "runs", RUN, tmp_path / "changed", changed_only=True)
+    assert tree(changed.root) == {name: told for name, told in was.items() if name != "same.py"}
+    whole = restore_code(tmp_path / "runs", RUN, tmp_path / "whole", repository=tmp_path / "clone")
+    assert (tree(whole.root), whole.problems) == (was, [])
+
+
+def test_a_rebase_and_a_collection_lose_nothing_while_a_clone_has_the_commit(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"print(1)\n"})
+    git(root, "checkout", "-q", "-b", "side")
+    write(root, {"side.py": b"side\n"})
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "side")
+    git(tmp_path, "clone", "-q", "--no-local", str(root), "clone")
+    write(root, {"side.py": b"changed\n"})
+    take_code_record(root, tmp_path / "runs", RUN)
+    was = tree(root)
+    git(root, "checkout", "-q", "-f", "main")
+    git(root, "commit", "-q", "--allow-empty", "-m", "main")
+    git(root, "rebase", "-q", "main", "side")
+    collect(root, tmp_path / "runs/code/git")
+
+    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again", repository=tmp_path / "clone")
+
+    assert (tree(restored.root), restored.problems) == (was, [])
+
+
+def test_a_store_that_was_copied_alone_has_all_changed_files_and_all_names(tmp_path: Path) -> None:
+    root = recorded(tmp_path)
+    was = tree(root)
+    git(tmp_path, "clone", "-q", "--no-local", str(root), "clone")
+    shutil.copytree(tmp_path / "runs/code", tmp_path / "copied/code")
+    shutil.rmtree(root)
+    shutil.rmtree(tmp_path / "runs")
+
+    restored = restore_code(tmp_path / "copied", RUN, tmp_path / "again", repository=tmp_path / "clone")
+
+    assert (tree(restored.root), restored.problems) == (was, [])
+    store, ref = tmp_path / "copied/code/git", f"refs/runs/{RUN}"
+    assert git(store, "ls-tree", "-r", "--name-only", ref).split() == [b"lib/new.py", b"same.py", b"train.py"]
+    assert git(store, "show", f"{ref}:train.py") == b"print(2)\n"
+
+
+def test_a_clone_serves_where_the_git_folder_of_the_repository_was_deleted(tmp_path: Path) -> None:
+    root = recorded(tmp_path)
+    git(tmp_path, "clone", "-q", "--no-local", str(root), "clone")
+    shutil.rmtree(root / ".git")
+
+    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again", repository=tmp_path / "clone")
+
+    assert (tree(restored.root), restored.problems) == (tree(root), [])

@@ -182,7 +182,7 @@ class _Pair:
             elif blobs[0] == blobs[1]:
                 what = f"mode {modes[0]} and {modes[1]}"
             elif None in known:
-                what = f"changed; {self._where(known.index(None))} is not there any more, which had its content"
+                what = f"changed; {self._where(known.index(None))}"
             elif max(size or 0 for size in known) > MOST_BYTES or len(by_line) >= MOST_FILES:
                 what = "changed; it is too large to be compared line by line"
             else:
@@ -208,8 +208,11 @@ class _Pair:
             yield Path(path, os.fsdecode(answer).removesuffix("\n"))
 
     def _where(self, side: int) -> str:
-        entry = self._entries[side]
-        return f"commit {entry['commit'] or 'none':.7} of {entry['path']}"
+        """Say where the content of a file was that is not there any more."""
+        commit, path = self._entries[side]["commit"], self._entries[side]["path"]
+        if commit is None:
+            return "its content is missing in the record"
+        return f"its content was in commit {commit:.7} of {path}, which is not there any more"
 
     def _of_left_out(self) -> Iterator[tuple[str, FileDifference]]:
         """Yield the files that a record does not have; of a file that both lack, the size and its time tell."""
@@ -218,15 +221,10 @@ class _Pair:
             if one is None or other is None:
                 lacks = (other if one is None else one) or {}
                 yield path, FileDifference(path, f"changed; its content was left out: {lacks['why']}")
-            elif one.get("size") != other.get("size"):
-                yield (
-                    path,
-                    FileDifference(
-                        path,
-                        f"of {one.get('size'):,} and {other.get('size'):,} bytes; its content was left out: {one['why']}",
-                    ),
-                )
-            elif one.get("time") != other.get("time"):
+            elif one["size"] != other["size"]:
+                what = f"of {one['size']:,} and {other['size']:,} bytes; its content was left out: {one['why']}"
+                yield path, FileDifference(path, what)
+            elif one["time"] != other["time"]:
                 self.problems.append(f"{path} is not compared, as its content was left out: {one['why']}")
 
 

@@ -64,8 +64,6 @@ def make_git_folder(folder: Path, *, object_format: str = "sha1", settings: Mapp
         "logallrefupdates": "false",
         "autocrlf": "false",
         "safecrlf": "false",
-        "fsync": "none,pack,pack-metadata",  # what is not packed yet lies in a temporary folder
-        "bigFileThreshold": "1m",  # larger files count as binary: the diff of a file of 50 MB takes ten seconds
         **settings,
     }
     text = "[core]\n" + "".join(f"\t{name} = {quote(value)}\n" for name, value in core.items())

@@ -20,7 +20,7 @@ _BESIDE: Final = re.compile(rf"{CODE}/(?:[\w-]+/)?[\w-]+\.\w+")
 # What a reader takes from an entry, and a test of it. Names of objects go into command lines of git.
 _OBJECT: Final = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 _ENTRY: Final = {
-    "path": r"(?s).*[^.]",
+    "path": r"(?s)(?!(?:.*/)?\.{1,2}/*\Z).+",
     "inside": r"(?s).+|",
     "commit": rf"{_OBJECT}|",
     "tree": rf"{_OBJECT}|",
@@ -76,6 +76,8 @@ def _wrong(record: Mapping[str, Any]) -> Iterator[str]:
                 continue
             for index, one in enumerate(entry[key]):
                 yield from _wrong_texts(one, shape, f"{place}.{key}[{index}]")
+                if not isinstance(one.get("size"), int):
+                    yield f"{place}.{key}[{index}].size"
 
 
 def _wrong_texts(entry: Any, shape: Mapping[str, str], place: str) -> Iterator[str]:

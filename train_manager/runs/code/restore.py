@@ -162,7 +162,7 @@ class _Restoring:
             return
         with git_folder(self.root, object_format=self.entry["format"], seconds=_SECONDS) as (git, _):
             reads = self._reads(store, repository)
-            status, _, complaint = git.answer("read-tree", tree or self.entry["commit"], changes=reads)
+            status, _, _ = git.answer("read-tree", tree or self.entry["commit"], changes=reads)
             if status != 0:
                 what = f"{store} does not have the tree {tree} of the record: it is damaged, or not there"
                 raise CheckpointError(what, name=str(store))
@@ -251,4 +251,4 @@ class _Restoring:
 
 def _is_linked(root: Path, path: Path) -> bool:
     """Return whether a link is on the way from a folder to a path below it."""
-    return os.path.realpath(path) != os.path.join(os.path.realpath(root), path.relative_to(root))
+    return os.path.realpath(path) != os.path.normpath(os.path.join(os.path.realpath(root), path.relative_to(root)))

@@ -365,12 +365,7 @@ class Snapshot:
         commit = self._user.commit if self._user else None
         if commit is None or not self.changed.files:
             return b""
-        hidden, shown = self._hidden(), 0
-        for file in sorted(self.changed.files, key=lambda file: file["size"]):
-            if file["path"] not in hidden:
-                shown += file["size"]
-                if shown > MOST_SHOWN:
-                    hidden[file["path"]] = "it is too large"
+        hidden = self._hidden()
         self._enter((*self._committed.get(path, ("0", "0" * len(commit))), path) for path in hidden)
         options = (
             "--no-renames",
@@ -388,16 +383,22 @@ class Snapshot:
         return b"".join(head) + text
 
     def _hidden(self) -> dict[str, str]:
-        """Return the files whose content in the commit is not shown, and why."""
-        old = {
-            path: self._committed[path][1] for file in self.changed.files if (path := file["path"]) in self._committed
+        """Return the files that the text does not show, and why; small files are shown first."""
+        blobs = {file["path"]: self._committed.get(file["path"], ("", ""))[1] for file in self.changed.files}
+        sizes = sizes_of(self.git, filter(None, blobs.values()), self._reads)
+        hidden = {
+            path: "its content in the commit is not here" for path, blob in blobs.items() if blob and blob not in sizes
         }
-        sizes = sizes_of(self.git, old.values(), self._reads)
-        hidden = {path: "its content in the commit is not here" for path, blob in old.items() if blob not in sizes}
-        hidden |= {path: "it is too large" for path, blob in old.items() if sizes.get(blob, 0) > MOST_SHOWN}
-        rest = {path: blob for path, blob in old.items() if path not in hidden}
-        contents = contents_of(self.git, rest.values(), self._reads)
-        for path, blob in rest.items():
+        shown = 0
+        for size, path in sorted(
+            (file["size"] + sizes.get(blobs[file["path"]], 0), file["path"]) for file in self.changed.files
+        ):
+            shown += size
+            if shown > MOST_SHOWN:
+                hidden[path] = "it is too large"
+        old = {path: blob for path, blob in blobs.items() if blob and path not in hidden}
+        contents = contents_of(self.git, old.values(), self._reads)
+        for path, blob in old.items():
             if why := reason_to_leave_out(path, contents[blob]):
                 hidden[path] = f"in the commit, {why}"
         return hidden
@@ -425,12 +426,16 @@ def snapshot(
 
 
 def _settings(user: Repository | None) -> dict[str, str]:
-    """Return the settings of a user that tell what a file system keeps, and what is ignored; no others."""
+    """Return our own settings, and those of a user that tell what a file system keeps and what is ignored."""
+    found = {
+        "fsync": "none,pack,pack-metadata",  # what is not packed yet lies in a temporary folder
+        "bigfilethreshold": "1m",  # larger files count as binary: the diff of a file of 50 MB takes ten seconds
+    }
     if user is None:
-        return {}
-    # With a wrong value of the first three git would find a difference in every file.
-    flags = {"filemode": True, "ignorecase": False, "precomposeunicode": False}
-    found = {name: str(user.flag(f"core.{name}", default)).lower() for name, default in flags.items()}
+        return found
+    # With a wrong value of these three git would find a difference in every file.
+    for name, default in {"filemode": True, "ignorecase": False, "precomposeunicode": False}.items():
+        found[name] = str(user.flag(f"core.{name}", default)).lower()
     for name in ("excludesfile", "attributesfile"):
         if path := user.settings.get(f"core.{name}"):
             found[name] = os.path.expanduser(path)

@@ -132,7 +132,8 @@ class _Taking:
                 files.look()
                 files.keep([*files.names, *self._new_files(files, changed, loaded)])
                 entry["tree"] = files.write_tree(self._name)
-                self._write_differences(entry, files)
+                with contextlib.suppress(GitTrouble):  # the tree is there, and nothing is restored from the text
+                    self._write_differences(entry, files)
         except (GitTrouble, OSError) as trouble:  # the entry still has the commit, and gets the files that ran
             self.reasons.append(f"{inside}: {_describe(trouble)}" if inside else _describe(trouble))
             self._copy(entry, repository.root, loaded)
