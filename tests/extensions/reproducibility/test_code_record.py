@@ -18,7 +18,7 @@ from tests.eventually import eventually
 from tests.fork_server import Child, ForkServer
 from tests.other_processes import children
 from tests.programs import script
-from tests.runs.code.repositories import git, kept_in, repository, tree
+from tests.runs.code.repositories import contents_of, git, kept_in, repository, tree
 from train_manager import Extension, InputError, TrainManager
 from train_manager.extensions import CodeRecord
 from train_manager.extensions.reproducibility import code_record
@@ -96,7 +96,7 @@ def test_another_training_has_a_record_of_its_own_and_the_same_code_is_stored_on
         tm.train()
 
     assert [files_of(tm) for tm in trainings] == [[("new.py", "stored"), ("train.py", "stored")]] * 2
-    assert len([*(tmp_path / "runs/code/files").iterdir()]) == 2
+    assert sorted(contents_of(tmp_path / "runs").values()) == [b"lr = 0.2\n", b"x = 1\n"]
 
 
 def test_an_extension_that_serves_a_second_training_records_that_too(code: Path, tmp_path: Path) -> None:

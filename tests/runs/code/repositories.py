@@ -79,3 +79,15 @@ def contents_of(train_dir: Path) -> dict[str, bytes]:
     listed = git(store, "cat-file", "--batch-all-objects", "--batch-check").decode().splitlines()
     names = [line.split()[0] for line in listed if " blob " in line]
     return {name: git(store, "cat-file", "blob", name) for name in names}
+
+
+def an_entry(**changes: Any) -> dict[str, Any]:
+    """The entry of a repository without changes, as a code record has it."""
+    usual = {"path": "/r", "inside": None, "commit": "0123456789abcdef" * 2 + "01234567", "branch": "main"}
+    more = {"remotes": {}, "state": [], "format": "sha1", "tree": None, "files": [], "left_out": [], "diff": None}
+    return {**usual, **more, "shallow": False, "pushed": None, "submodules": [], **changes}
+
+
+def a_file(path: str, status: str = "modified", mode: str = "100644") -> dict[str, Any]:
+    """The entry of a changed file, as a code record has it."""
+    return {"path": path, "status": status, "mode": mode, "blob": "0" * 40, "size": 1}

@@ -139,7 +139,11 @@ class _Pair:
         trees = [entry["tree"] for entry in self._entries]
         found: dict[str, FileDifference] = {}
         if None in trees or self._entries[0]["format"] != self._entries[1]["format"]:
-            self.problems.append("git could not store the files of both runs alike, so only changed files are compared")
+            # Of two copies on one commit the records already say that they are not whole.
+            if trees != [None, None] or self._entries[0]["commit"] != self._entries[1]["commit"]:
+                self.problems.append(
+                    "git has not stored the files of both runs alike, so only changed files are compared"
+                )
             found = dict(self._by_names())
         else:
             try:
