@@ -332,3 +332,10 @@ def test_of_a_repository_in_a_home_only_what_lies_beside_the_code_is_kept(
             **dict.fromkeys(kept, ("stored", None)),
             "./": ("left out", "of the new files in a home folder only those beside the code are kept"),
         }
+
+
+def test_a_file_with_a_secret_name_that_was_deleted_is_deleted(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {".env": b"X=1", "a.py": b"a"})
+    (root / ".env").unlink()
+
+    assert describe_files(root) == {".env": ("deleted", None)}

@@ -31,3 +31,12 @@ def test_a_change_a_new_file_and_a_deletion_are_recorded(tmp_path: Path) -> None
     assert restored.problems == []
     assert (restored.root / "train.py").read_bytes() == b"print(2)\n"
     assert sorted(path.name for path in restored.root.iterdir()) == [".git", "new.py", "same.py", "train.py"]
+
+
+def test_a_changed_file_that_ran_is_listed_once(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"print(1)\n"})
+    (root / "train.py").write_bytes(b"print(2)\n")
+
+    (entry,) = take_code_record(root, tmp_path / "runs", RUN, loaded=[root / "train.py"])["repositories"]
+
+    assert [file["path"] for file in entry["files"]] == ["train.py"]

@@ -152,21 +152,12 @@ def _require_an_answer(seconds: float) -> None:
     program = os.environ.get("GIT_PYTHON_GIT_EXECUTABLE") or "git"
     try:
         with _starting:
-            process = subprocess.Popen(
-                [program, "version"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            subprocess.run([program, "version"], **quiet, timeout=seconds, check=False)
     except OSError:
         raise GitTrouble("git is not installed") from None
-    try:
-        process.wait(seconds)
     except subprocess.TimeoutExpired:
         raise GitTrouble(f"git did not answer within {seconds:g} s") from None
-    finally:
-        _end(process)
 
 
 def sizes_of(git: Git, blobs: Iterable[str], reads: Mapping[str, str] = {}) -> dict[str, int]:

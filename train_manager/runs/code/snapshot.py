@@ -13,13 +13,13 @@ import re
 import shutil
 import stat
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.runs.code.facts import Repository
-from train_manager.runs.code.git import Git, GitTrouble, contents_of, first_line, git_module, sizes_of
+from train_manager.runs.code.git import Git, GitTrouble, contents_of, first_line, git_module
 from train_manager.runs.code.git_folder import AS_THEY_ARE, git_folder, read_small, reading
 from train_manager.runs.code.left_out import Limits, reason_against_name
 from train_manager.runs.code.secret_files import reason_to_leave_out
@@ -32,9 +32,9 @@ FILE: Final = "100644"
 SUBMODULE: Final = "160000"
 MOST_SHOWN: Final = 1_000_000  # bytes of the files that the text of differences shows
 # A line of `git ls-files -s -v -z`: tag, mode, blob, stage and name.
-_LISTED: Final = re.compile(rb"(\S) (\d+) ([0-9a-f]+) \d\t([^\0]*)\0")
-# A line of `git ls-tree -r -l -z`: mode, kind, blob, size and name.
-_SIZED: Final = re.compile(rb"\d+ blob [0-9a-f]+ +(\S+)\t([^\0]*)\0")
+_STAGED: Final = re.compile(rb"(\S) (\d+) [0-9a-f]+ \d\t([^\0]*)\0")
+# A line of `git ls-tree -r -l -z`: mode, kind, blob, size and name; a blob that a partial clone lacks has no size.
+_COMMITTED: Final = re.compile(rb"(\d+) \w+ ([0-9a-f]+) +(\S+)\t([^\0]*)\0")
 # Names of filters such as git-crypt and sops: their files are plain text here and encrypted in the repository.
 _ENCRYPTS: Final = re.compile(r"crypt|secret|sops|vault|\bage\b|gpg", re.IGNORECASE)
 _CACHES_OF_PYTHON: Final = b"\n__pycache__/\n"
@@ -79,7 +79,9 @@ def read_now(path: str, limits: Limits, kept: int = 0) -> tuple[str, bytes]:
             found = os.fstat(file.fileno())
             if why := limits.reason_against(found.st_size, kept):
                 raise LeftOut(why)
-            content = file.read(found.st_size)
+            content = file.read(limits.file + 1)
+            if why := limits.reason_against(len(content), kept):  # it grew meanwhile
+                raise LeftOut(why)
     except PermissionError as error:
         raise LeftOut(f"it cannot be read: {error.strerror}") from None
     return PROGRAM if found.st_mode & stat.S_IXUSR else FILE, content
@@ -127,6 +129,7 @@ class Snapshot:
         self._known: set[str] = set()  # contents in the store, which were searched for secrets as they were stored
         self._encrypted: dict[str, str] = {}  # the filter of a file that encrypts it in the repository
         self._committed: dict[str, tuple[str, str]] = {}  # mode and blob of each file of the commit, by its path
+        self._sizes: dict[str, int | None] = {}  # of the blobs of these files; None for one that is not here
         self.submodules: dict[str, str] = {}  # the commit of each, by its path
         self.nested: list[str] = []  # folders with a repository of their own, which are not submodules
         self.complaints: list[str] = []  # folders that git could not open
@@ -138,39 +141,30 @@ class Snapshot:
 
     def look(self) -> None:
         """Find the files that may differ from the commit, and the new ones that nothing ignores."""
-        assert self._user is not None
-        self._copy_index(self._user.git_folder / "index")
-        staged = self._entries()
+        user = self._user
+        assert user is not None
+        self._copy_index(user.git_folder / "index")
+        staged = self._staged()
         # `git ls-files -v` writes a lower-case tag for --assume-unchanged, and S for --skip-worktree.
         for option, tags in (("--no-assume-unchanged", "hsmrck"), ("--no-skip-worktree", "Ss")):
-            if flagged := [name for tag, _, _, name in staged if tag in tags]:
+            if flagged := [name for name, (tag, _) in staged.items() if tag in tags]:
                 self.git.run("update-index", option, "-z", "--stdin", feed=_join(flagged), changes=self._reads)
-        # A file that a sparse checkout leaves out is as in the commit; if it lies there all the same, it may have run.
-        absent = {name for tag, _, _, name in staged if tag in "Ss" and not self._is_there(name)}
         # What is staged does not count: the files are what ran. The times of entries that do not change stay.
-        self.git.run(
-            "read-tree", *(["--reset", self._user.commit] if self._user.commit else ["--empty"]), changes=self._reads
-        )
-        for _, mode, blob, name in self._entries():
-            if mode == SUBMODULE:
-                self.submodules[name] = blob
-            else:
-                self._committed[name] = mode, blob
-        if self.submodules:  # each has an entry of its own in the record
-            self.git.run("update-index", "--force-remove", "-z", "--stdin", feed=_join([*self.submodules]))
-        has_attributes = self._has_attributes([name for *_, name in staged])
-        converted = self._find_converted() if has_attributes else set()
+        tree = ("--reset", user.commit) if user.commit else ("--empty",)
+        self.git.run("read-tree", *tree, changes=self._reads)
+        self._list_commit()
+        converted = self._find_converted()
         others = self._list()
         self.nested = [name[:-1] for name in others if name.endswith("/") and name[:-1] not in self.submodules]
         # Through a link in the place of its folder git would see another file.
         behind = {name for name in self._committed if self._is_behind_a_link(name)}
-        self.names = [*({*others, *converted, *behind} & {*self._committed} - absent)]
-        forced = {
-            name for _, mode, _, name in staged if mode != SUBMODULE and self._is_there(name)
-        }  # `git add --force`
-        self.new = [*{name for name in {*others, *forced} if not name.endswith("/")} - {*self._committed}]
-        if has_attributes or any(name.endswith(".gitattributes") for name in self.new):
-            self._find_encrypted([*self.names, *self.new])
+        # A file that a sparse checkout leaves out is as in the commit; if it lies there all the same, it may have run.
+        absent = {name for name, (tag, _) in staged.items() if tag in "Ss" and not self._is_there(name)}
+        self.names = [*({*others, *converted, *behind} & self._committed.keys() - absent)]
+        # `git add --force` stages files that are ignored.
+        forced = {name for name, (_, mode) in staged.items() if mode != SUBMODULE and self._is_there(name)}
+        self.new = [name for name in {*others, *forced} - self._committed.keys() if not name.endswith("/")]
+        self._find_filters(self.new)
 
     def _copy_index(self, source: Path) -> None:
         if not source.is_file():  # also if it is a link to a device, of which a copy would not end
@@ -184,12 +178,25 @@ class Snapshot:
                     if bytes.fromhex(shared.suffix[1:]) in index:
                         shutil.copy2(shared, self.folder / shared.name)
 
-    def _entries(self) -> list[tuple[str, str, str, str]]:
+    def _staged(self) -> dict[str, tuple[str, str]]:
+        """Return tag and mode of each entry of the index, by its path."""
         output = self.git.run("ls-files", "-s", "-v", "-z", changes=self._reads)
-        return [
-            (tag.decode(), mode.decode(), blob.decode(), os.fsdecode(name))
-            for tag, mode, blob, name in _LISTED.findall(output)
-        ]
+        return {os.fsdecode(name): (tag.decode(), mode.decode()) for tag, mode, name in _STAGED.findall(output)}
+
+    def _list_commit(self) -> None:
+        """List the files of the commit, and take its submodules out of the index: each has an entry of its own."""
+        if self._user is None or self._user.commit is None:
+            return
+        command = ("ls-tree", "-r", "-l", "-z", "--full-tree", self._user.commit)
+        for mode, blob, size, name in _COMMITTED.findall(self.git.run(*command, changes=self._reads)):
+            path = os.fsdecode(name)
+            if mode.decode() == SUBMODULE:
+                self.submodules[path] = blob.decode()
+            else:
+                self._committed[path] = mode.decode(), blob.decode()
+                self._sizes[path] = int(size) if size.isdigit() else None
+        if self.submodules:
+            self.git.run("update-index", "--force-remove", "-z", "--stdin", feed=_join([*self.submodules]))
 
     def _list(self) -> list[str]:
         status, output, complaints = self.git.answer("ls-files", "-z", "-m", "-o", "--exclude-standard")
@@ -202,61 +209,42 @@ class Snapshot:
         ]
         return [os.fsdecode(name) for name in output.split(b"\0")[:-1]]
 
-    def _has_attributes(self, staged: Iterable[str]) -> bool:
-        """Return whether line ends, keywords, encodings or filters may have made other bytes of a file."""
-        assert self._user is not None
-        settings = self._user.settings
-        if settings.get("core.autocrlf", "").lower() not in ("", "false", "no", "off", "0"):
-            return True
-        home = Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"))
-        own = settings.get("core.attributesfile")
-        # The places where git looks for attributes, in gitattributes(5).
-        places = (
-            self._user.common_folder / "info" / "attributes",
-            Path(os.path.expanduser(own)) if own else home / "git" / "attributes",
-            Path("/etc/gitattributes"),
-            self.root / ".gitattributes",
-        )
-        names = (*staged, *self._committed)
-        return any(map(read_small, places)) or any(name.endswith(".gitattributes") for name in names)
-
-    def _find_converted(self) -> set[str]:
+    def _find_converted(self) -> list[str]:
         """Return the files whose bytes are others than those of the commit although git calls them unchanged.
 
-        The size of a converted file mostly differs from that of its blob. Of files with the same size git forgets the
-        times, so that it compares them by what they hold; a file that is too large to be kept is taken at its time.
+        Line ends, keywords, encodings and filters make other bytes of a file as it is checked out. Its size mostly
+        differs from that of its blob. Where the attributes of a file may keep the size, git forgets its time and
+        compares what it holds; a file that is too large to be kept is taken at its time.
         """
-        commit = self._user.commit if self._user else None
-        if commit is None:
-            return set()
-        converted, doubtful = set(), []
-        # A blob that is missing (a partial clone) has no size.
-        for size, name in _SIZED.findall(
-            self.git.run("ls-tree", "-r", "-l", "-z", "--full-tree", commit, changes=self._reads)
-        ):
-            path = os.fsdecode(name)
+        may_keep_sizes = self._find_filters(self._committed)
+        converted, doubtful = [], []
+        for path, size in self._sizes.items():
             with contextlib.suppress(OSError):
-                found = os.lstat(self.root / path).st_size
-                if b"%d" % found != size:
-                    converted.add(path)
-                elif found <= self.limits.file:
+                found = os.lstat(os.path.join(self.root, path)).st_size
+                if found != size:
+                    converted.append(path)
+                elif path in may_keep_sizes and found <= self.limits.file:
                     doubtful.append((*self._committed[path], path))
         self._enter(doubtful)
         return converted
 
-    def _find_encrypted(self, names: Sequence[str]) -> None:
+    def _find_filters(self, names: Iterable[str]) -> set[str]:
+        """Note the files that a filter encrypts; return those that a conversion may change at their size."""
         assert self._user is not None
-        # `git check-attr` must see the user's attributes, which AS_THEY_ARE hides from every other command.
+        asked = ("filter", "ident", "working-tree-encoding")
+        # This command must see the user's attributes, which AS_THEY_ARE hides from every other one.
         attributes = self.folder / "info" / "attributes"
         attributes.write_bytes(read_small(self._user.common_folder / "info" / "attributes"))
-        try:
-            answers = self.git.run("check-attr", "-z", "--stdin", "filter", feed=_join(names)).split(b"\0")
-        finally:
-            attributes.write_bytes(AS_THEY_ARE)
-        # Triples of path, "filter" and its value.
-        for path, name in zip(map(os.fsdecode, answers[0::3]), map(os.fsdecode, answers[2::3]), strict=False):
-            if _ENCRYPTS.search(name):
-                self._encrypted[path] = name
+        answers = self.git.run("check-attr", "-z", "--stdin", *asked, feed=_join(names)).split(b"\0")
+        attributes.write_bytes(AS_THEY_ARE)
+        found = set()
+        # Triples of path, attribute and value.
+        for path, name, value in zip(answers[0::3], answers[1::3], answers[2::3], strict=False):
+            if value not in (b"unspecified", b"unset"):
+                found.add(os.fsdecode(path))
+                if name == b"filter" and _ENCRYPTS.search(filter_name := os.fsdecode(value)):
+                    self._encrypted[os.fsdecode(path)] = filter_name
+        return found
 
     def _is_there(self, path: str) -> bool:
         """Return whether a file or a link is there, by real folders only."""
@@ -275,7 +263,7 @@ class Snapshot:
         """Put the content of files into the git folder, small files first, so that data does not push code out."""
         self._known = names_in_store(self.git, self.store)
         entries: list[tuple[str, str, str]] = []
-        for path in sorted(names, key=lambda path: (self._size(path), os.fsencode(path))):
+        for path in sorted({*names}, key=lambda path: (self._size(path), os.fsencode(path))):
             entries += self._take(path)
         # What is gone makes room first: a file may lie where a folder was.
         self._enter(sorted(entries, key=lambda entry: entry[0] != "0"))
@@ -284,13 +272,14 @@ class Snapshot:
 
     def _take(self, path: str) -> Iterable[tuple[str, str, str]]:
         """Return the entry of a file for the index; none if it is as in the commit, or left out."""
-        committed = self._committed.get(path)
+        committed, place = self._committed.get(path), os.path.join(self.root, path)
         try:
-            if why := self._reason_against_name(path):
-                raise LeftOut(why)
-            mode, content = read_now(os.path.join(self.root, path), self.limits, self.changed.kept)
             if self._is_behind_a_link(path):
                 raise NotADirectoryError
+            os.lstat(place)  # what is gone has no secrets
+            if why := self._reason_against_name(path):
+                raise LeftOut(why)
+            mode, content = read_now(place, self.limits, self.changed.kept)
         except LeftOut as reason:
             self._leave_out(path, str(reason))
             return []
@@ -384,19 +373,17 @@ class Snapshot:
 
     def _hidden(self) -> dict[str, str]:
         """Return the files that the text does not show, and why; small files are shown first."""
-        blobs = {file["path"]: self._committed.get(file["path"], ("", ""))[1] for file in self.changed.files}
-        sizes = sizes_of(self.git, filter(None, blobs.values()), self._reads)
-        hidden = {
-            path: "its content in the commit is not here" for path, blob in blobs.items() if blob and blob not in sizes
-        }
-        shown = 0
+        hidden, shown = {}, 0
         for size, path in sorted(
-            (file["size"] + sizes.get(blobs[file["path"]], 0), file["path"]) for file in self.changed.files
+            (file["size"] + (self._sizes.get(file["path"]) or 0), file["path"]) for file in self.changed.files
         ):
             shown += size
             if shown > MOST_SHOWN:
                 hidden[path] = "it is too large"
-        old = {path: blob for path, blob in blobs.items() if blob and path not in hidden}
+            elif self._sizes.get(path, 0) is None:
+                hidden[path] = "its content in the commit is not here"
+        paths = {file["path"] for file in self.changed.files} & self._committed.keys() - hidden.keys()
+        old = {path: self._committed[path][1] for path in paths}
         contents = contents_of(self.git, old.values(), self._reads)
         for path, blob in old.items():
             if why := reason_to_leave_out(path, contents[blob]):
