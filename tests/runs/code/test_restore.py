@@ -321,31 +321,32 @@ def test_the_reason_of_a_record_that_is_not_whole_is_a_problem(tmp_path: Path) -
 
 FILE = {"path": "a", "status": "added", "mode": "100644", "blob": "0" * 40, "size": 0}
 DAMAGES: list[tuple[str, object, str]] = [
-    ("commit", "HEAD", ""),
-    ("tree", "--exec=x", ""),
-    ("path", "/somewhere/..", ""),
-    ("branch", 5, ""),
-    ("remotes", {"origin": None}, ""),
-    ("format", "md5", ""),
-    ("files", None, ""),
-    ("files", ["a"], "[0]"),
-    ("files", [{**FILE, "blob": "HEAD"}], "[0].blob"),
-    ("files", [{**FILE, "size": "x"}], "[0].size"),
-    ("left_out", [{"path": "a"}], "[0].size"),
-    ("inside", "a\0b", ""),
+    ("repositories", 5, "repositories"),
+    ("commit", "HEAD", "commit"),
+    ("tree", "--exec=x", "tree"),
+    ("path", "/somewhere/..", "path"),
+    ("path", None, "path"),
+    ("branch", 5, "branch"),
+    ("remotes", {"origin": None}, "remotes"),
+    ("format", "md5", "format"),
+    ("files", None, "files"),
+    ("files", ["a"], "path"),
+    ("files", [{**FILE, "blob": "HEAD"}], "blob"),
+    ("files", [{**FILE, "size": "x"}], "size"),
+    ("left_out", [{"path": "a"}], "why"),
+    ("inside", "a\0b", "inside"),
 ]
 
 
-@pytest.mark.parametrize(("place", "value", "more"), DAMAGES)
-def test_a_record_without_what_belongs_there_is_refused(tmp_path: Path, place: str, value: object, more: str) -> None:
+@pytest.mark.parametrize(("place", "value", "key"), DAMAGES)
+def test_a_record_without_what_belongs_there_is_refused(tmp_path: Path, place: str, value: object, key: str) -> None:
     recorded(tmp_path)
     change_record(tmp_path, **{place: value})
 
     with pytest.raises(CheckpointError) as caught:
         restore_code(tmp_path / "runs", RUN, tmp_path / "again")
 
-    path = f"{tmp_path}/runs/code/{RUN}.json"
-    assert str(caught.value) == f"{path} is damaged: it has no usable repositories[0].{place}{more}"
+    assert str(caught.value) == f"{tmp_path}/runs/code/{RUN}.json is damaged: it has no usable {key!r}"
     assert not (tmp_path / "again").exists()
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -43,42 +44,31 @@ class Limits:
         return None
 
 
-@final
-class TrainDirs:
-    """Tell which files lie in a ``train_dir``.
+def outputs_of_trainings(root: Path, names: Iterable[str], train_dir: Path, code: Path) -> dict[str, str]:
+    """Return the files that trainings have written, each with the folder or file to name.
 
     Args:
         root: the folder of the working tree.
+        names: of files in it.
         train_dir: the folder of the training that asks.
-        folder: where its code is; a train_dir that holds it is left out only as far as runs write in it.
+        code: where its code is; of a train_dir that holds it, only the files are left out that runs write.
     """
+    root, own, code = (Path(os.path.realpath(path)) for path in (root, train_dir, code))
 
-    def __init__(self, root: Path, train_dir: Path, folder: Path) -> None:
-        self._root = root
-        real, own, code = (os.path.realpath(path) for path in (root, train_dir, folder))
-        # The folders from the code up to the root of the repository.
-        above = [place for place in (code, *map(str, Path(code).parents)) if _name_in(real, place) is not None]
-        names = {place: _name_in(real, place) or "" for place in above}
-        # A folder that holds the code is never left out as a whole: only files with the names of `_OWN_FILES` are.
-        # The train_dir that holds a folder, by the folder: filled as files are asked about, to look once per folder.
-        self._known: dict[str, str | None] = {"": None, **dict.fromkeys(names.values())}
-        around = [name for place, name in names.items() if place == own or _is_train_dir(Path(place))]
-        self._around_the_code = [f"{name}/" if name else "" for name in around]
-        if (name := _name_in(real, own)) is not None and own not in names:
-            self._known[name] = name
+    @cache
+    def is_train_dir(folder: str) -> bool:
+        return root / folder == own or _is_train_dir(root / folder)
 
-    def holding(self, path: str) -> str | None:
-        """Return the train_dir that holds a file, or None."""
-        for around in self._around_the_code:
-            if path.startswith(around) and (own := _OWN_FILES.match(path.removeprefix(around))):
-                return (around + own[0]).rstrip("/")
-        return self._of_folder(os.path.dirname(path))
-
-    def _of_folder(self, folder: str) -> str | None:
-        if folder not in self._known:
-            above = self._of_folder(os.path.dirname(folder))
-            self._known[folder] = above or (folder if _is_train_dir(self._root / folder) else None)
-        return self._known[folder]
+    found = {}
+    for name in names:
+        above = [os.path.join(*name.split("/")[:count]) for count in range(1, name.count("/") + 1)]
+        for folder in filter(is_train_dir, ["", *above]):
+            if not code.is_relative_to(root / folder):
+                found[name] = folder
+                break
+            if written := _OWN_FILES.match(os.path.relpath(name, folder or ".")):
+                found[name] = os.path.join(folder, written[0]).rstrip("/")
+    return found
 
 
 def reason_against_name(path: str) -> str | None:
@@ -133,13 +123,6 @@ def _names_in(folder: Path) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return []
-
-
-def _name_in(root: str, place: str) -> str | None:
-    """The name of a folder below another; nothing for this one itself, None if it is elsewhere."""
-    if place == root:
-        return ""
-    return os.path.relpath(place, root) if place.startswith(root.rstrip(os.sep) + os.sep) else None
 
 
 def _megabytes(size: int) -> str:

@@ -17,18 +17,22 @@ SCHEMA: Final = "train-manager/code"
 VERSION: Final = 3
 # Names of files that a record may point to: in code/, or in one folder of it.
 _BESIDE: Final = re.compile(rf"{CODE}/(?:[\w-]+/)?[\w-]+\.\w+")
-# What a reader takes from an entry, and a test of it. Names of objects go into command lines of git.
+# What readers take from an entry: a type, or a pattern of a text. Names of objects go into command lines of git.
 _OBJECT: Final = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
+_PATH: Final = r"(?!(?:.*/)?\.{1,2}/*\Z).+"
+_LISTS: Final = {"files": list, "left_out": list, "remotes": dict}
 _ENTRY: Final = {
-    "path": r"(?s)(?!(?:.*/)?\.{1,2}/*\Z).+",
-    "inside": r"(?s).+|",
-    "commit": rf"{_OBJECT}|",
-    "tree": rf"{_OBJECT}|",
-    "format": "sha1|sha256",
-    "branch": r"(?s).*",
+    "path": _PATH,
+    "inside": ".+",
+    "commit": _OBJECT,
+    "tree": _OBJECT,
+    "branch": ".+",
+    **_LISTS,
+    "format": "sha(1|256)",
 }
-_FILE: Final = {"path": r"(?s).+", "status": "added|modified|deleted", "mode": r"\d{6}", "blob": _OBJECT}
-_LEFT_OUT: Final = {"path": r"(?s).+", "why": r"(?s).*"}
+_NULL: Final = ("inside", "commit", "tree", "branch")
+_FILE: Final = {"path": ".+", "status": "added|modified|deleted", "mode": r"\d{6}", "blob": _OBJECT, "size": int}
+_LEFT_OUT: Final = {"path": ".+", "why": ".*", "size": int}
 
 
 def read_code_record(train_dir: Path, run: str) -> dict[str, Any] | None:
@@ -54,40 +58,35 @@ def read_code_record(train_dir: Path, run: str) -> dict[str, Any] | None:
         is_newer = isinstance(version, int) and version > VERSION
         cure = f"read it with {'a newer Train Manager' if is_newer else 'the Train Manager that has written it'}"
         raise CheckpointError(what, name=str(path), cure=cure)
-    if wrong := next(_wrong(record), None):
-        raise CheckpointError(f"{path} is damaged: it has no usable {wrong}", name=str(path))
+    try:
+        _require(record, {"repositories": list})
+        for entry in record["repositories"]:
+            _require(entry, _ENTRY)
+            for file in entry["files"]:
+                _require(file, _FILE)
+            for file in entry["left_out"]:
+                _require(file, _LEFT_OUT)
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged: {error}", name=str(path)) from None
     return record
 
 
-def _wrong(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys whose values the readers cannot use."""
-    repositories = record.get("repositories")
-    if not isinstance(repositories, list):
-        yield "repositories"
-        return
-    for number, entry in enumerate(repositories):
-        place = f"repositories[{number}]"
-        yield from _wrong_texts(entry, _ENTRY, place)
-        if not isinstance(entry.get("remotes"), dict) or not all(map(_is_name, entry["remotes"].values())):
-            yield f"{place}.remotes"
-        for key, shape in (("files", _FILE), ("left_out", _LEFT_OUT)):
-            if not isinstance(entry.get(key), list):
-                yield f"{place}.{key}"
-                continue
-            for index, one in enumerate(entry[key]):
-                yield from _wrong_texts(one, shape, f"{place}.{key}[{index}]")
-                if not isinstance(one.get("size"), int):
-                    yield f"{place}.{key}[{index}].size"
+def _require(part: Any, shape: Mapping[str, str | type]) -> None:
+    """Require the values that readers take from a part of a record.
 
-
-def _wrong_texts(entry: Any, shape: Mapping[str, str], place: str) -> Iterator[str]:
-    if not isinstance(entry, dict):
-        yield place
-        return
-    for key, pattern in shape.items():
-        value = "" if entry.get(key) is None else entry[key]
-        if not _is_name(value) or not re.fullmatch(pattern, value):
-            yield f"{place}.{key}"
+    Raises:
+        ValueError: one is not there, or not what belongs there.
+    """
+    for key, expected in shape.items():
+        value = part.get(key) if isinstance(part, dict) else None
+        if isinstance(expected, type):
+            fits = isinstance(value, expected) and (expected is not dict or all(map(_is_name, value.values())))
+        elif value is None:
+            fits = key in _NULL
+        else:
+            fits = _is_name(value) and re.fullmatch(expected, value, re.DOTALL) is not None
+        if not fits:
+            raise ValueError(f"it has no usable {key!r}")
 
 
 def _is_name(value: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 from train_manager.files.atomic import replace_file
 from train_manager.runs.code.facts import Repository, find_repository, is_on_a_remote
 from train_manager.runs.code.git import GitTrouble
-from train_manager.runs.code.left_out import OF_A_TRAINING, Limits, TrainDirs
+from train_manager.runs.code.left_out import OF_A_TRAINING, Limits, outputs_of_trainings
 from train_manager.runs.code.notebook import as_script
 from train_manager.runs.code.record import SCHEMA, VERSION, copy_of
 from train_manager.runs.code.secret_files import reason_to_leave_out
@@ -148,8 +148,7 @@ class _Taking:
         # A file of a submodule or a nested repository belongs to the record of that repository.
         inner = tuple(f"{path}/" for path in [*files.submodules, *files.nested])
         ran = {name for path in loaded if (name := _below(files.root, path)) is not None and not name.startswith(inner)}
-        train_dirs = TrainDirs(files.root, self.train_dir, self.folder)
-        outputs = {name: folder for name in {*files.new, *ran} if (folder := train_dirs.holding(name)) is not None}
+        outputs = outputs_of_trainings(files.root, {*files.new, *ran}, self.train_dir, self.folder)
         for folder in sorted({*outputs.values()}):
             changed.leave_out(f"{folder}/", OF_A_TRAINING)
         ran -= outputs.keys()
