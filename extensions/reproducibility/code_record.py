@@ -62,11 +62,11 @@ class CodeRecord(Extension):
     *Asks for:* ``train_dir``.
 
     *Leaves behind:* ``code/<run_id>.json`` in ``train_dir``, beside it the differences from the commit as text for
-    people, ``code/<run_id>.diff``, and the contents of files that differ, ``code/files/<sha256>``.
+    people, ``code/<run_id>.diff``, and the contents of files that differ in a git folder, ``code/git``.
 
     Args:
         others: packages whose source lies in other repositories (installed as editable), by name, or folders.
-        max_file_mb: a larger file is left out, with its size and hash.
+        max_file_mb: a larger file is left out, with its size.
         max_total_mb: of all files that are copied.
         in_background: take it in a thread; False takes it before the training begins.
         folder: where the code lies; None takes the folder of the script, or without a script the working folder.

@@ -84,7 +84,15 @@ def contents_of(train_dir: Path) -> dict[str, bytes]:
 def an_entry(**changes: Any) -> dict[str, Any]:
     """The entry of a repository without changes, as a code record has it."""
     usual = {"path": "/r", "inside": None, "commit": "0123456789abcdef" * 2 + "01234567", "branch": "main"}
-    more = {"remotes": {}, "state": [], "format": "sha1", "tree": None, "files": [], "left_out": [], "diff": None}
+    more: dict[str, Any] = {
+        "remotes": {},
+        "state": [],
+        "format": "sha1",
+        "tree": None,
+        "files": [],
+        "left_out": [],
+        "diff": None,
+    }
     return {**usual, **more, "shallow": False, "pushed": None, "submodules": [], **changes}
 
 

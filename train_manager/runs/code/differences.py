@@ -174,7 +174,7 @@ class _Pair:
         ]
         sizes = sizes_of(git, [blob for _, _, blobs in listed for blob in blobs], reads)
         found: dict[str, FileDifference] = {}
-        by_line = []
+        by_line: list[str] = []
         for path, modes, blobs in listed:
             present = [mode != "000000" for mode in modes]
             links = [mode == LINK for mode in modes]
@@ -240,7 +240,7 @@ def _of_notebooks(first: tuple[Path, Record], second: tuple[Path, Record]) -> It
             yield FileDifference(NOTEBOOK, f"only in the {_order(files[1] is None)} run")
         return
     with git_folder() as (git, _):
-        text = git.run("diff", "--no-index", *_OPTIONS, *map(os.path.abspath, files), fine=(0, 1))
+        text = git.run("diff", "--no-index", *_OPTIONS, *(os.path.abspath(file) for file in files if file), fine=(0, 1))
     for lines in _sections(text):
         yield FileDifference(NOTEBOOK, "changed", tuple(_changes(lines)))
 

@@ -152,8 +152,14 @@ def _require_an_answer(seconds: float) -> None:
     program = os.environ.get("GIT_PYTHON_GIT_EXECUTABLE") or "git"
     try:
         with _starting:
-            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            subprocess.run([program, "version"], **quiet, timeout=seconds, check=False)
+            subprocess.run(
+                [program, "version"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # not a pipe: what a killed git has started would hold it open
+                stderr=subprocess.DEVNULL,
+                timeout=seconds,
+                check=False,
+            )
     except OSError:
         raise GitTrouble("git is not installed") from None
     except subprocess.TimeoutExpired:

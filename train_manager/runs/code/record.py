@@ -71,7 +71,7 @@ def read_code_record(train_dir: Path, run: str) -> dict[str, Any] | None:
     return record
 
 
-def _require(part: Any, shape: Mapping[str, str | type]) -> None:
+def _require(part: Any, shape: Mapping[str, object]) -> None:
     """Require the values that readers take from a part of a record.
 
     Raises:
@@ -80,11 +80,11 @@ def _require(part: Any, shape: Mapping[str, str | type]) -> None:
     for key, expected in shape.items():
         value = part.get(key) if isinstance(part, dict) else None
         if isinstance(expected, type):
-            fits = isinstance(value, expected) and (expected is not dict or all(map(_is_name, value.values())))
+            fits = isinstance(value, expected) and all(map(_is_name, value.values() if isinstance(value, dict) else ()))
         elif value is None:
             fits = key in _NULL
         else:
-            fits = _is_name(value) and re.fullmatch(expected, value, re.DOTALL) is not None
+            fits = _is_name(value) and re.fullmatch(str(expected), value, re.DOTALL) is not None
         if not fits:
             raise ValueError(f"it has no usable {key!r}")
 

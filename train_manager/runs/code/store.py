@@ -57,11 +57,8 @@ def require_own_objects(store: Path) -> None:
     """
     if os.path.lexists(store / "objects" / "info" / "alternates"):
         raise GitTrouble(f"{store} names other folders of objects, in objects/info/alternates")
-    places = [
-        store,
-        *(os.path.join(place, name) for place, folders, files in os.walk(store) for name in folders + files),
-    ]
-    if link := next(filter(os.path.islink, places), None):
+    inside = (os.path.join(place, name) for place, folders, files in os.walk(store) for name in (*folders, *files))
+    if link := next((path for path in (os.fspath(store), *inside) if os.path.islink(path)), None):
         raise GitTrouble(f"{store} has a link, {link}")
 
 
