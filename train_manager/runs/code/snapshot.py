@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.runs.code.facts import Repository
-from train_manager.runs.code.git import Git, GitTrouble, contents_of, first_line, git_module
+from train_manager.runs.code.git import Git, GitTrouble, contents_of, first_line, git_module, sizes_of
 from train_manager.runs.code.git_folder import AS_THEY_ARE, git_folder, read_small, reading
 from train_manager.runs.code.left_out import Limits, reason_against_name
 from train_manager.runs.code.secret_files import reason_to_leave_out
@@ -31,10 +31,9 @@ PROGRAM: Final = "100755"
 FILE: Final = "100644"
 SUBMODULE: Final = "160000"
 MOST_SHOWN: Final = 1_000_000  # bytes of the files that the text of differences shows
-# A line of `git ls-files -s -v -z`: tag, mode, blob, stage and name.
-_STAGED: Final = re.compile(rb"(\S) (\d+) [0-9a-f]+ \d\t([^\0]*)\0")
-# A line of `git ls-tree -r -l -z`: mode, kind, blob, size and name; a blob that a partial clone lacks has no size.
-_COMMITTED: Final = re.compile(rb"(\d+) \w+ ([0-9a-f]+) +(\S+)\t([^\0]*)\0")
+# A line of `git ls-tree -r -z`: mode, kind, blob, with `-l` the size (a partial clone may lack it), and name.
+_COMMITTED: Final = re.compile(rb"(\d+) \w+ ([0-9a-f]+)( +\S+)?\t([^\0]*)\0")
+_CONVERTING: Final = ("text", "eol", "filter", "ident", "working-tree-encoding")
 # Names of filters such as git-crypt and sops: their files are plain text here and encrypted in the repository.
 _ENCRYPTS: Final = re.compile(r"crypt|secret|sops|vault|\bage\b|gpg", re.IGNORECASE)
 _CACHES_OF_PYTHON: Final = b"\n__pycache__/\n"
@@ -129,7 +128,6 @@ class Snapshot:
         self._known: set[str] = set()  # contents in the store, which were searched for secrets as they were stored
         self._encrypted: dict[str, str] = {}  # the filter of a file that encrypts it in the repository
         self._committed: dict[str, tuple[str, str]] = {}  # mode and blob of each file of the commit, by its path
-        self._sizes: dict[str, int | None] = {}  # of the blobs of these files; None for one that is not here
         self.submodules: dict[str, str] = {}  # the commit of each, by its path
         self.nested: list[str] = []  # folders with a repository of their own, which are not submodules
         self.complaints: list[str] = []  # folders that git could not open
@@ -147,7 +145,7 @@ class Snapshot:
         staged = self._staged()
         # `git ls-files -v` writes a lower-case tag for --assume-unchanged, and S for --skip-worktree.
         for option, tags in (("--no-assume-unchanged", "hsmrck"), ("--no-skip-worktree", "Ss")):
-            if flagged := [name for name, (tag, _) in staged.items() if tag in tags]:
+            if flagged := [name for name, tag in staged.items() if tag in tags]:
                 self.git.run("update-index", option, "-z", "--stdin", feed=_join(flagged), changes=self._reads)
         # What is staged does not count: the files are what ran. The times of entries that do not change stay.
         tree = ("--reset", user.commit) if user.commit else ("--empty",)
@@ -159,12 +157,12 @@ class Snapshot:
         # Through a link in the place of its folder git would see another file.
         behind = {name for name in self._committed if self._is_behind_a_link(name)}
         # A file that a sparse checkout leaves out is as in the commit; if it lies there all the same, it may have run.
-        absent = {name for name, (tag, _) in staged.items() if tag in "Ss" and not self._is_there(name)}
+        absent = {name for name, tag in staged.items() if tag in "Ss" and not self._is_there(name)}
         self.names = [*({*others, *converted, *behind} & self._committed.keys() - absent)]
         # `git add --force` stages files that are ignored.
-        forced = {name for name, (_, mode) in staged.items() if mode != SUBMODULE and self._is_there(name)}
+        forced = {name for name in staged.keys() - self._committed.keys() if self._is_there(name)}
         self.new = [name for name in {*others, *forced} - self._committed.keys() if not name.endswith("/")]
-        self._find_filters(self.new)
+        self._attributes(self.new)
 
     def _copy_index(self, source: Path) -> None:
         if not source.is_file():  # also if it is a link to a device, of which a copy would not end
@@ -178,25 +176,26 @@ class Snapshot:
                     if bytes.fromhex(shared.suffix[1:]) in index:
                         shutil.copy2(shared, self.folder / shared.name)
 
-    def _staged(self) -> dict[str, tuple[str, str]]:
-        """Return tag and mode of each entry of the index, by its path."""
-        output = self.git.run("ls-files", "-s", "-v", "-z", changes=self._reads)
-        return {os.fsdecode(name): (tag.decode(), mode.decode()) for tag, mode, name in _STAGED.findall(output)}
+    def _staged(self) -> dict[str, str]:
+        """Return the tag of each entry of the index, by its path."""
+        lines = self.git.run("ls-files", "-v", "-z", changes=self._reads).split(b"\0")[:-1]
+        return {os.fsdecode(line[2:]): line[:1].decode() for line in lines}
 
     def _list_commit(self) -> None:
         """List the files of the commit, and take its submodules out of the index: each has an entry of its own."""
-        if self._user is None or self._user.commit is None:
-            return
-        command = ("ls-tree", "-r", "-l", "-z", "--full-tree", self._user.commit)
-        for mode, blob, size, name in _COMMITTED.findall(self.git.run(*command, changes=self._reads)):
-            path = os.fsdecode(name)
-            if mode.decode() == SUBMODULE:
-                self.submodules[path] = blob.decode()
+        for mode, blob, _, path in self._tree():
+            if mode == SUBMODULE:
+                self.submodules[path] = blob
             else:
-                self._committed[path] = mode.decode(), blob.decode()
-                self._sizes[path] = int(size) if size.isdigit() else None
+                self._committed[path] = mode, blob
         if self.submodules:
             self.git.run("update-index", "--force-remove", "-z", "--stdin", feed=_join([*self.submodules]))
+
+    def _tree(self, *options: str) -> Iterator[tuple[str, str, bytes, str]]:
+        if self._user is not None and self._user.commit is not None:
+            command = ("ls-tree", "-r", "-z", "--full-tree", *options, self._user.commit)
+            for mode, blob, size, name in _COMMITTED.findall(self.git.run(*command, changes=self._reads)):
+                yield mode.decode(), blob.decode(), size.strip(), os.fsdecode(name)
 
     def _list(self) -> list[str]:
         status, output, complaints = self.git.answer("ls-files", "-z", "-m", "-o", "--exclude-standard")
@@ -216,32 +215,36 @@ class Snapshot:
         differs from that of its blob. Where the attributes of a file may keep the size, git forgets its time and
         compares what it holds; a file that is too large to be kept is taken at its time.
         """
-        may_keep_sizes = self._find_filters(self._committed)
+        assert self._user is not None
+        asked = self._attributes(self._committed)
+        has_ends = self._user.settings.get("core.autocrlf", "").lower() not in ("", "false", "no", "off", "0")
+        # Attributes may have changed since the files were checked out.
+        if not (asked or has_ends or any(path.endswith(".gitattributes") for path in self._committed)):
+            return []
         converted, doubtful = [], []
-        for path, size in self._sizes.items():
+        for mode, blob, size, path in self._tree("-l"):
             with contextlib.suppress(OSError):
                 found = os.lstat(os.path.join(self.root, path)).st_size
-                if found != size:
+                if b"%d" % found != size and mode != SUBMODULE:
                     converted.append(path)
-                elif path in may_keep_sizes and found <= self.limits.file:
-                    doubtful.append((*self._committed[path], path))
+                elif asked.get(path, set()) - {b"text", b"eol"} and found <= self.limits.file:
+                    doubtful.append((mode, blob, path))
         self._enter(doubtful)
         return converted
 
-    def _find_filters(self, names: Iterable[str]) -> set[str]:
-        """Note the files that a filter encrypts; return those that a conversion may change at their size."""
+    def _attributes(self, names: Iterable[str]) -> dict[str, set[bytes]]:
+        """Return the attributes of files that may convert them, and note the files that a filter encrypts."""
         assert self._user is not None
-        asked = ("filter", "ident", "working-tree-encoding")
         # This command must see the user's attributes, which AS_THEY_ARE hides from every other one.
         attributes = self.folder / "info" / "attributes"
         attributes.write_bytes(read_small(self._user.common_folder / "info" / "attributes"))
-        answers = self.git.run("check-attr", "-z", "--stdin", *asked, feed=_join(names)).split(b"\0")
+        answers = self.git.run("check-attr", "-z", "--stdin", *_CONVERTING, feed=_join(names)).split(b"\0")
         attributes.write_bytes(AS_THEY_ARE)
-        found = set()
+        found: dict[str, set[bytes]] = {}
         # Triples of path, attribute and value.
         for path, name, value in zip(answers[0::3], answers[1::3], answers[2::3], strict=False):
             if value not in (b"unspecified", b"unset"):
-                found.add(os.fsdecode(path))
+                found.setdefault(os.fsdecode(path), set()).add(name)
                 if name == b"filter" and _ENCRYPTS.search(filter_name := os.fsdecode(value)):
                     self._encrypted[os.fsdecode(path)] = filter_name
         return found
@@ -324,9 +327,10 @@ class Snapshot:
 
     def _write(self, blob: str, content: bytes) -> None:
         """Write a content as git does, so that it is packed into the store later on."""
-        place = self.folder / "objects" / blob[:2] / blob[2:]
-        place.parent.mkdir(exist_ok=True)
-        place.write_bytes(zlib.compress(b"blob %d\0" % len(content) + content, 1))
+        folder = os.path.join(self.folder, "objects", blob[:2])
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, blob[2:]), "wb") as file:
+            file.write(zlib.compress(b"blob %d\0" % len(content) + content, 1))
 
     def _enter(self, entries: Iterable[tuple[str, str, str]]) -> None:
         """Put modes and hashes into the index."""
@@ -373,17 +377,18 @@ class Snapshot:
 
     def _hidden(self) -> dict[str, str]:
         """Return the files that the text does not show, and why; small files are shown first."""
-        hidden, shown = {}, 0
+        paths = [file["path"] for file in self.changed.files if file["path"] in self._committed]
+        old = {path: self._committed[path][1] for path in paths}
+        sizes = sizes_of(self.git, old.values(), self._reads)
+        hidden = {path: "its content in the commit is not here" for path, blob in old.items() if blob not in sizes}
+        shown = 0
         for size, path in sorted(
-            (file["size"] + (self._sizes.get(file["path"]) or 0), file["path"]) for file in self.changed.files
+            (file["size"] + sizes.get(old.get(file["path"], ""), 0), file["path"]) for file in self.changed.files
         ):
             shown += size
             if shown > MOST_SHOWN:
                 hidden[path] = "it is too large"
-            elif self._sizes.get(path, 0) is None:
-                hidden[path] = "its content in the commit is not here"
-        paths = {file["path"] for file in self.changed.files} & self._committed.keys() - hidden.keys()
-        old = {path: self._committed[path][1] for path in paths}
+        old = {path: blob for path, blob in old.items() if path not in hidden}
         contents = contents_of(self.git, old.values(), self._reads)
         for path, blob in old.items():
             if why := reason_to_leave_out(path, contents[blob]):

@@ -89,7 +89,7 @@ def pack_into_store(git: Git, folder: Path, store: Path, name: str, tree: str) -
     ]
     into_store = {"GIT_OBJECT_DIRECTORY": os.fspath(store / "objects"), **reading(objects)}
     # `--incremental` leaves out what the store has. One thread: the training needs the others.
-    options = ("--quiet", "--incremental", "--non-empty", "--threads=1")
+    options = ("--quiet", "--incremental", "--non-empty", "--threads=1", "--window=0")
     git.run(
         "pack-objects", *options, os.fspath(packs / "pack"), feed="\n".join([*names, ""]).encode(), changes=into_store
     )
