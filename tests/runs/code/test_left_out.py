@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -339,3 +340,35 @@ def test_a_file_with_a_secret_name_that_was_deleted_is_deleted(tmp_path: Path) -
     (root / ".env").unlink()
 
     assert describe_files(root) == {".env": ("deleted", None)}
+
+
+@pytest.mark.slow
+def test_three_runs_beside_sixty_megabytes_that_git_does_not_know_stay_small(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1\n"})
+    write(root, {f"data/{number}.bin": random.Random(number).randbytes(3_000_000) for number in range(20)})
+
+    for number in range(3):
+        write(root, {"train.py": b"lr = %d\n" % number})
+        take_code_record(root, tmp_path / "runs", f"{number:016x}")
+
+    files = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 51_000_000
+
+
+def test_what_the_text_of_differences_does_not_show_is_named_above_it(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"old key.py": KEY, "train.py": b"1\n"})
+    write(root, {"old key.py": b"key = None\n", "train.py": b"2\n"})
+    write(root, {f"long{number:03}.txt": b"x\n" * 49_500 for number in range(112)})
+
+    describe_files(root, Limits(total=1 << 40))
+
+    lines = differences(root).decode().splitlines()
+    assert lines[0] == "# long010.txt is not shown: the differences would be too long"
+    assert lines[100:102] == [
+        "# old key.py is not shown: in the commit, it holds what looks like a key of AWS (line 1)",
+        "# 2 more files are not shown: the differences would be too long",
+    ]
+    assert [line for line in lines if line.startswith("diff")] == [
+        *(f"diff --git a/long{number:03}.txt b/long{number:03}.txt" for number in range(10)),
+        "diff --git a/train.py b/train.py",
+    ]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.runs.code.repositories import RUN, git, repository, tree, write
+from tests.runs.code.repositories import RUN, git, kept_in, repository, tree, write
 from tests.runs.code.test_submodules import with_submodule
 from train_manager.runs.code.differences import code_differences
 from train_manager.runs.code.restore import restore_code
@@ -120,6 +120,21 @@ def test_a_partial_clone_that_lacks_files_has_a_cure(tmp_path: Path) -> None:
     assert cure == f"  fetch them: git -C {clone} fetch --refetch --no-filter origin"
     subprocess.run(cure.removeprefix("  fetch them: "), shell=True, check=True, capture_output=True)
     assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "more", repository=clone).root) == tree(root)
+
+
+def test_a_sparse_checkout_of_a_partial_clone_has_a_cure(tmp_path: Path) -> None:
+    origin = repository(tmp_path / "origin", {"train.py": b"print(1)\n", "data/a.txt": b"a\n"})
+    git(origin, "config", "uploadpack.allowFilter", "true")
+    root = tmp_path / "lab"
+    git(tmp_path, "clone", "-q", "--filter=blob:none", "--sparse", f"file://{origin}", "lab")
+    write(root, {"train.py": b"print(2)\n"})
+    record = take_code_record(root, tmp_path / "runs", RUN)
+
+    assert (record["reason"], kept_in(record["repositories"][0])) == (None, {"train.py": ("stored", None)})
+    with pytest.raises(InputError) as caught:
+        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+
+    assert str(caught.value).splitlines()[1] == f"  fetch them: git -C {root} fetch --refetch --no-filter origin"
 
 
 @pytest.mark.parametrize("is_folder", [True, False])

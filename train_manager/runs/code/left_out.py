@@ -26,7 +26,7 @@ _RUN_FILE: Final = re.compile(r"run(-\w+)?\.json")
 
 
 @final
-@dataclass
+@dataclass(frozen=True)
 class Limits:
     """How much a code record may hold, and how long git may take."""
 

@@ -32,7 +32,7 @@ _ENTRY: Final = {
 }
 _NULL: Final = ("inside", "commit", "tree", "branch")
 _FILE: Final = {"path": ".+", "status": "added|modified|deleted", "mode": r"\d{6}", "blob": _OBJECT, "size": int}
-_LEFT_OUT: Final = {"path": ".+", "why": ".*", "size": int}
+_LEFT_OUT: Final = {"path": ".+", "why": ".*", "size": int, "time": int}
 
 
 def read_code_record(train_dir: Path, run: str) -> dict[str, Any] | None:

@@ -31,6 +31,8 @@ PROGRAM: Final = "100755"
 FILE: Final = "100644"
 SUBMODULE: Final = "160000"
 MOST_SHOWN: Final = 1_000_000  # bytes of the files that the text of differences shows
+MOST_NAMED: Final = 100  # files that it names as too large
+_LARGE: Final = "the differences would be too long"
 # A line of `git ls-tree -r -z`: mode, kind, blob, with `-l` the size (a partial clone may lack it), and name.
 _COMMITTED: Final = re.compile(rb"(\d+) \w+ ([0-9a-f]+)( +\S+)?\t([^\0]*)\0")
 _CONVERTING: Final = ("text", "eol", "filter", "ident", "working-tree-encoding")
@@ -369,10 +371,11 @@ class Snapshot:
             "--ignore-submodules",
         )
         text = self.git.run("diff-index", "--cached", "-p", "--binary", *options, commit, changes=self._reads)
-        head = (
-            b"# " + os.fsencode(ascii(path)[1:-1]) + f" is not shown: {why}\n".encode()
-            for path, why in sorted(hidden.items())
-        )
+        large = sorted(path for path, why in hidden.items() if why == _LARGE)
+        named = sorted({*hidden} - {*large[MOST_NAMED:]})
+        head = [f"# {ascii(path)[1:-1]} is not shown: {hidden[path]}\n".encode() for path in named]
+        if more := large[MOST_NAMED:]:
+            head.append(f"# {len(more):,} more files are not shown: {_LARGE}\n".encode())
         return b"".join(head) + text
 
     def _hidden(self) -> dict[str, str]:
@@ -387,7 +390,7 @@ class Snapshot:
         ):
             shown += size
             if shown > MOST_SHOWN:
-                hidden[path] = "it is too large"
+                hidden[path] = _LARGE
         old = {path: blob for path, blob in old.items() if path not in hidden}
         contents = contents_of(self.git, old.values(), self._reads)
         for path, blob in old.items():
