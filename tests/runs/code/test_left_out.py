@@ -11,7 +11,7 @@ import pytest
 
 from tests.runs.code.repositories import RUN, contents_of, git, kept_in, repository, tree, write
 from train_manager.runs.code import snapshot
-from train_manager.runs.code.left_out import Limits
+from train_manager.runs.code.left_out import Limits, reason_against_name
 from train_manager.runs.code.restore import restore_code
 from train_manager.runs.code.take import take_code_record
 
@@ -372,3 +372,29 @@ def test_what_the_text_of_differences_does_not_show_is_named_above_it(tmp_path: 
         *(f"diff --git a/long{number:03}.txt b/long{number:03}.txt" for number in range(10)),
         "diff --git a/train.py b/train.py",
     ]
+
+
+def test_what_the_user_ignores_everywhere_is_ignored(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(tmp_path, {"my ignored": b"*.tmp\n"})
+    git(root, "config", "core.excludesFile", str(tmp_path / "my ignored"))
+    write(root, {"x.tmp": b"", "x.log": b"", "x.py": b"", ".git/info/exclude": b"*.log\n"})
+
+    assert describe_files(root) == {"x.py": ("stored", None)}
+
+
+@pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "a//b", ".", "", "a/./b", "a\0b"])
+def test_a_name_that_leads_out_is_refused(name: str) -> None:
+    assert reason_against_name(name) == "its name leads out of the folder"
+
+
+@pytest.mark.parametrize("name", [".git/config", "a/.git/hooks/post-checkout", ".GIT/config", ".git. /x", "git~1"])
+def test_a_name_in_a_git_folder_is_refused(name: str) -> None:
+    assert reason_against_name(name) == "its name leads into a git folder"
+
+
+def test_a_name_that_could_not_be_put_back_is_left_out(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, {"git~1": b"x", "b.py": b"b"})
+
+    assert describe_files(root) == {"b.py": ("stored", None), "git~1": ("left out", "its name leads into a git folder")}

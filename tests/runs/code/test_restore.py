@@ -243,7 +243,23 @@ def test_a_store_that_is_gone_is_an_error(tmp_path: Path) -> None:
         restore_code(tmp_path / "runs", RUN, tmp_path / "again")
 
     name = json.loads((tmp_path / "runs/code" / f"{RUN}.json").read_bytes())["repositories"][0]["tree"]
-    assert str(caught.value) == f"{store} does not have the tree {name} of the record: it is damaged, or not there"
+    why = f"unable to normalize alternate object path: {store}/objects"
+    assert str(caught.value) == f"the tree {name} of the record is damaged, or not in {store}: {why}"
+
+
+@pytest.mark.parametrize("name", [b".git", b"..", b".GIT"])
+def test_a_tree_whose_names_lead_elsewhere_is_not_put_back(tmp_path: Path, name: bytes) -> None:
+    recorded(tmp_path)
+    store = tmp_path / "runs/code/git"
+    blob = git(store, "hash-object", "-w", "--stdin", feed=b"x").strip()
+    inner = git(store, "mktree", feed=b"100644 blob " + blob + b"\thooks\n").strip()
+    outer = git(store, "mktree", feed=b"040000 tree " + inner + b"\t" + name + b"\n").strip().decode()
+    change_record(tmp_path, tree=outer, files=[])
+
+    with pytest.raises(CheckpointError, match=f"the tree {outer} of the record is damaged"):
+        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+
+    assert not list((tmp_path / "again").rglob("hooks"))
 
 
 @pytest.mark.parametrize("part", ["", "objects", "objects/pack"])

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.runs.code.facts import Repository, find_repository
-from train_manager.runs.code.git import Git, GitTrouble
+from train_manager.runs.code.git import Git, GitTrouble, first_line
 from train_manager.runs.code.git_folder import git_folder, git_in, make_git_folder, quote, read_small, reading
 from train_manager.runs.code.left_out import OF_A_TRAINING, reason_against_name
 from train_manager.runs.code.record import copy_of, read_code_record
@@ -162,9 +162,9 @@ class _Restoring:
             return
         with git_folder(self.root, object_format=self.entry["format"], seconds=_SECONDS) as (git, _):
             reads = self._reads(store, repository)
-            status, _, _ = git.answer("read-tree", tree or self.entry["commit"], changes=reads)
+            status, _, complaint = git.answer("read-tree", tree or self.entry["commit"], changes=reads)
             if status != 0:
-                what = f"{store} does not have the tree {tree} of the record: it is damaged, or not there"
+                what = f"the tree {tree} of the record is damaged, or not in {store}: {first_line(complaint)}"
                 raise CheckpointError(what, name=str(store))
             if changed_only:
                 feed = b"".join(os.fsencode(name) + b"\0" for name in changed)
