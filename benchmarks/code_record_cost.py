@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 from collections.abc import Callable
 from functools import partial
@@ -19,9 +20,11 @@ from benchmarks.measure import interleaved, ratios, spread
 from benchmarks.section import Claim, Section, table
 from train_manager import Extension
 from train_manager.extensions import CodeRecord
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.left_out import Limits
+from train_manager.runs.code.take import take_code_record
 from train_manager.testing import tiny_manager
 
+OWN: Final = "this repository, 3 new files"
 MANY: Final = "many files, 1 MB of changes"
 LARGE: Final = "few files, {megabytes} MB of changes"
 RECORD: Final = "the record"
@@ -35,13 +38,16 @@ AUTHOR: Final = {
 
 TEXT: Final = """\
 Time on the clock of `CodeRecord` and of `git diff --binary`, which reads and compresses what changed and leaves new
-files out. The first repository has {files} files, of which 50 text files with 1 MB in all have changed; in the second,
-5 binary files with {megabytes} MB in all have changed. A changed file above 1 MB is stored, and not told line by line.
-The record is taken in a thread; the first step waits until it has begun.
+files out. The first repository is a clone of this one. The second has {files} files, of which 50 text files with 1 MB
+in all have changed; in the third, 5 binary files with {megabytes} MB in all have changed. A changed file above 1 MB is
+stored, and not told line by line. The record is taken in a thread; the first step waits until it has begun.
 
 {table}
 
-A record starts {processes} git processes in the first repository. Nothing is done per step.
+A record starts {processes} git processes in the second repository. Nothing is done per step.
+
+{new} new files of {new_size} take {new_seconds:.2f} s, and {new_disk} on the disk; a second record of them takes
+{again_seconds:.2f} s, and {again_disk} more.
 """
 
 
@@ -50,25 +56,79 @@ def section(rounds: int = 5, files: int = 20_000, megabytes: int = 20) -> Sectio
     large = LARGE.format(megabytes=megabytes)
     with TemporaryDirectory() as name:
         folder = Path(name)
-        repositories = {MANY: many_files(folder / "many", files), large: large_files(folder / "large", megabytes)}
+        repositories = {
+            OWN: own_clone(folder / "own"),
+            MANY: many_files(folder / "many", files),
+            large: large_files(folder / "large", megabytes),
+        }
         processes = _processes(repositories[MANY], folder / "counted")
         measured = interleaved(_cases(repositories, folder / "runs"), rounds)
+        new = new_files(folder / "new", files)
+        new_size = sum(path.stat().st_size for path in new.glob("*/*.txt"))
+        first, again = (_take_new(new, folder / "of_new", run) for run in ("1" * 16, "2" * 16))
     rows = [
         [f"{which}: {case}", spread(measured[which, case]).times(1e3).shown(0), _ratio(measured, which, case)]
         for which in repositories
         for case in (RECORD, DIFF, WAIT)
     ]
     text = TEXT.format(
-        files=f"{files:,}", megabytes=megabytes, table=table(["", "ms", "ratio"], rows), processes=processes
+        files=f"{files:,}",
+        megabytes=megabytes,
+        table=table(["", "ms", "ratio"], rows),
+        processes=processes,
+        new=f"{files:,}",
+        new_size=_megabytes(new_size),
+        new_seconds=first[0],
+        new_disk=_megabytes(first[1]),
+        again_seconds=again[0],
+        again_disk=_megabytes(again[1] - first[1]),
     )
     seconds = {which: spread(measured[which, RECORD]).median for which in repositories}
     wait = spread(measured[MANY, WAIT]).median
     claims = [
+        Claim("the code record of this repository", seconds[OWN], must=0.5, goal=0.2, unit="s"),
         Claim(f"the code record of {files:,} files with 1 MB of changes", seconds[MANY], must=0.5, goal=0.3, unit="s"),
         Claim(f"the code record of {megabytes} MB of changed files", seconds[large], must=5, goal=2, unit="s"),
         Claim("what the first step waits for it", wait, must=0.1, goal=0.02, unit="s"),
+        Claim(f"the code record of {files:,} new files", first[0], must=20, goal=8, unit="s"),
+        Claim("the disk that they take, of their size", first[1] / new_size, must=1, goal=0.5),
     ]
     return Section("A code record", text, claims, on_page=False)
+
+
+def own_clone(folder: Path) -> Path:
+    """Clone this repository, or where it is not one make a repository of its package, with three new files."""
+    here = Path(__file__).resolve().parents[1]
+    if (here / ".git").exists():
+        _git(here, "clone", "-q", os.fspath(here), os.fspath(folder))
+    else:
+        shutil.copytree(here / "train_manager", folder / "train_manager")
+        _commit(folder)
+    for number in range(3):
+        (folder / f"new{number}.py").write_text(f"x = {number}\n" * 100)
+    return folder
+
+
+def new_files(folder: Path, files: int) -> Path:
+    """Make a repository beside whose commit small texts lie that git does not know."""
+    folder.mkdir()
+    (folder / "train.py").write_text("lr = 0.1\n")
+    _commit(folder)
+    for number in range(files):
+        path = folder / f"folder{number // PER_FOLDER}" / f"file{number}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"line {line} of {number}\n" for line in range(100)))
+    return folder
+
+
+def _take_new(repository: Path, runs: Path, run: str) -> tuple[float, int]:
+    """Take a record of new files, and return its seconds, and the bytes of the disk that the train_dir takes."""
+    seconds = _seconds(lambda: take_code_record(repository, runs, run, limits=Limits(total=1 << 40, seconds=60)))
+    return seconds, sum(path.stat().st_blocks * 512 for path in runs.rglob("*") if path.is_file())
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
 
 
 def many_files(folder: Path, files: int) -> Path:
@@ -120,7 +180,7 @@ def _cases(repositories: dict[str, Path], runs: Path) -> dict[tuple[str, str], C
 def _require_whole(repository: Path, runs: Path) -> None:
     record = take_code_record(repository, runs, "0123456789abcdef")
     assert record["reason"] is None
-    assert all(file["how"] == "stored" for file in record["repositories"][0]["files"])
+    assert record["repositories"][0]["left_out"] == []
 
 
 def _wait(repository: Path, runs: Path) -> float:

@@ -12,12 +12,11 @@ from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
 from train_manager.files.background import Background
 from train_manager.rebuilding.recorded import recorded
-from train_manager.runs.code.collecting import Limits, too_large_in_words
-from train_manager.runs.code.loaded_modules import code_folder, loaded_files
-from train_manager.runs.code.notebook_cells import cells_that_ran
-from train_manager.runs.code.repository import NO_REPOSITORY
-from train_manager.runs.code.source_folders import source_folders
-from train_manager.runs.code.taking import renew_cells, take_code_record
+from train_manager.runs.code.facts import NO_REPOSITORY
+from train_manager.runs.code.left_out import Limits, too_large_in_words
+from train_manager.runs.code.modules import code_folder, loaded_files, source_folders
+from train_manager.runs.code.notebook import cells_that_ran
+from train_manager.runs.code.take import renew_cells, take_code_record
 from train_manager.telling.errors import InputError
 from train_manager.telling.source_locations import users_place
 from train_manager.validation import require_number
@@ -63,11 +62,11 @@ class CodeRecord(Extension):
     *Asks for:* ``train_dir``.
 
     *Leaves behind:* ``code/<run_id>.json`` in ``train_dir``, beside it the differences from the commit as text for
-    people, ``code/<run_id>.diff``, and the contents of files that differ, ``code/files/<sha256>``.
+    people, ``code/<run_id>.diff``, and the contents of files that differ in a git folder, ``code/git``.
 
     Args:
         others: packages whose source lies in other repositories (installed as editable), by name, or folders.
-        max_file_mb: a larger file is left out, with its size and hash.
+        max_file_mb: a larger file is left out, with its size.
         max_total_mb: of all files that are copied.
         in_background: take it in a thread; False takes it before the training begins.
         folder: where the code lies; None takes the folder of the script, or without a script the working folder.
@@ -151,7 +150,7 @@ class CodeRecord(Extension):
             if record["reason"] is not None and not _is_whole(record):
                 self._troubles.append(f"{_NOT_IN_FULL}: {record['reason']}")
             for one in record["repositories"]:
-                text, key = too_large_in_words(one["files"]), f"sizes in {one['path']}"
+                text, key = too_large_in_words(one["left_out"]), f"sizes in {one['path']}"
                 if text is not None and key not in _warned:
                     _warned.add(key)
                     self._troubles.append(f"{_NOT_IN_FULL}: {text}; {_CURE}")
@@ -178,7 +177,7 @@ class CodeRecord(Extension):
 
 def _is_whole(record: Mapping[str, Any]) -> bool:
     """Return whether a record without a repository has the script, its modules, or the cells of a notebook."""
-    has_files = any(file["how"] == "stored" for one in record["repositories"] for file in one["files"])
+    has_files = any(one["files"] for one in record["repositories"])
     return record["reason"] == NO_REPOSITORY and (has_files or record["notebook"] is not None)
 
 

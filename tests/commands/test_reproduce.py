@@ -89,7 +89,7 @@ def test_no_error_prints_a_record_raw(tmp_path: Path, capsys: pytest.CaptureFixt
     tiny_manager(RunRecord(), MetricStore(), train_dir=tmp_path).train()
     entry = read_runs(tmp_path)[0]
     write_entry(tmp_path, {**entry, "command": {**entry["command"], "kind": "script"}})
-    record = {"schema": "train-manager/code", "version": 2, "reason": "\x1b[31mred", "repositories": []}
+    record = {"schema": "train-manager/code", "version": 3, "reason": "\x1b[31mred", "repositories": []}
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / f"{entry['id']}.json").write_text(json.dumps(record))
 

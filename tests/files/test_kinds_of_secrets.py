@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from train_manager.files.secrets import looks_secret, reason_to_leave_out, redacted, redacted_arguments
-from train_manager.runs.code.notebook_cells import as_script
+from train_manager.runs.code.notebook import as_script
 from train_manager.runs.record.environment import variables
 
 HEX = "9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c"  # 40

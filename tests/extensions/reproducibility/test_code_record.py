@@ -18,11 +18,11 @@ from tests.eventually import eventually
 from tests.fork_server import Child, ForkServer
 from tests.other_processes import children
 from tests.programs import script
-from tests.runs.code.repositories import git, repository, tree
+from tests.runs.code.repositories import contents_of, git, kept_in, repository, tree
 from train_manager import Extension, InputError, TrainManager
 from train_manager.extensions import CodeRecord
 from train_manager.extensions.reproducibility import code_record
-from train_manager.runs.code.restoring import restore_code
+from train_manager.runs.code.restore import restore_code
 from train_manager.testing import tiny_manager
 
 TOLD = "the code of this run is not recorded in full: "
@@ -61,7 +61,7 @@ def record_of(tm: TrainManager) -> dict[str, Any]:
 
 
 def files_of(tm: TrainManager) -> list[tuple[str, str]]:
-    return [(file["path"], file["how"]) for file in record_of(tm)["repositories"][0]["files"]]
+    return [(path, how) for path, (how, _) in kept_in(record_of(tm)["repositories"][0]).items()]
 
 
 # ---- what it records, and when ---------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def test_another_training_has_a_record_of_its_own_and_the_same_code_is_stored_on
         tm.train()
 
     assert [files_of(tm) for tm in trainings] == [[("new.py", "stored"), ("train.py", "stored")]] * 2
-    assert len([*(tmp_path / "runs/code/files").iterdir()]) == 2
+    assert sorted(contents_of(tmp_path / "runs").values()) == [b"lr = 0.2\n", b"x = 1\n"]
 
 
 def test_an_extension_that_serves_a_second_training_records_that_too(code: Path, tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_without_git_the_script_and_its_modules_are_recorded_and_a_warning_says_
     record = json.loads((tmp_path / "runs" / "code" / f"{run.output.split()[-1]}.json").read_text())
     assert record["reason"] == reason
     assert run.errors.count("UserWarning") == run.errors.count(reason) == 1
-    assert [(file["path"], file["how"]) for file in record["repositories"][0]["files"]] == [
+    assert [(path, how) for path, (how, _) in kept_in(record["repositories"][0]).items()] == [
         ("own.py", "stored"),
         ("train.py", "stored"),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 AUTHOR = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com"}
 COMMITTER = {"GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com"}
@@ -62,3 +63,39 @@ def _describe(path: str) -> tuple[str, bytes]:
         return "link", os.fsencode(os.readlink(path))
     mode = "program" if os.stat(path).st_mode & 0o100 else "file"
     return mode, Path(path).read_bytes()
+
+
+def kept_in(entry: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
+    """How each file of a record is kept: stored, deleted or left out, and why it is left out."""
+    kept = {file["path"]: ("deleted" if file["status"] == "deleted" else "stored", None) for file in entry["files"]}
+    return {**kept, **{file["path"]: ("left out", file["why"]) for file in entry["left_out"]}}
+
+
+def contents_of(train_dir: Path) -> dict[str, bytes]:
+    """The contents that the store of a train_dir has, by their names."""
+    store = train_dir / "code" / "git"
+    if not store.exists():
+        return {}
+    listed = git(store, "cat-file", "--batch-all-objects", "--batch-check").decode().splitlines()
+    names = [line.split()[0] for line in listed if " blob " in line]
+    return {name: git(store, "cat-file", "blob", name) for name in names}
+
+
+def an_entry(**changes: Any) -> dict[str, Any]:
+    """The entry of a repository without changes, as a code record has it."""
+    usual = {"path": "/r", "inside": None, "commit": "0123456789abcdef" * 2 + "01234567", "branch": "main"}
+    more: dict[str, Any] = {
+        "remotes": {},
+        "state": [],
+        "format": "sha1",
+        "tree": None,
+        "files": [],
+        "left_out": [],
+        "diff": None,
+    }
+    return {**usual, **more, "shallow": False, "pushed": None, "submodules": [], **changes}
+
+
+def a_file(path: str, status: str = "modified", mode: str = "100644") -> dict[str, Any]:
+    """The entry of a changed file, as a code record has it."""
+    return {"path": path, "status": status, "mode": mode, "blob": "0" * 40, "size": 1}

@@ -8,23 +8,19 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.rotation import share_of
+from tests.rotation import in_turn
 from tests.runs.code.edits import ATTRIBUTES, DRIVER, Step, commits, steps
 from tests.runs.code.repositories import RUN, git, repository, tree
-from train_manager.runs.code.restoring import restore_code
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
 
-EXAMPLES = int(os.environ.get("CODE_RECORD_EXAMPLES", "20"))
-settled = settings(
-    max_examples=share_of(EXAMPLES) if EXAMPLES == 20 else EXAMPLES,
-    deadline=None,
-    database=None,
-    derandomize=EXAMPLES == 20,
-    suppress_health_check=list(HealthCheck),
-)
+PARTS = range(10)
+EXAMPLES = 10  # of each part: 200 in all, a half of them with attributes
+KINDS = {"without attributes": [b""], "with attributes": ATTRIBUTES[1:]}
+settled = settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
 def committed(folder: Path, files: dict[bytes, bytes], attributes: bytes = b"") -> Path:
@@ -59,20 +55,25 @@ def _names(root: Path, *command: str) -> list[bytes]:
 
 
 @pytest.mark.slow
-@settled
-@given(files=commits, attributes=st.sampled_from(ATTRIBUTES), edits=st.lists(steps, max_size=10))
-def test_what_is_restored_is_what_was_there(files: dict[bytes, bytes], attributes: bytes, edits: list[Step]) -> None:
-    base = Path(tempfile.mkdtemp())
-    try:
-        root = committed(base / "lab", files, attributes)
-        for edit in edits:
-            edit.make(root)
-        record = take_code_record(root, base / "runs", RUN)
-        assert record["reason"] is None
+@pytest.mark.parametrize(("kind", "part"), in_turn(KINDS, PARTS))
+def test_what_is_restored_is_what_was_there(kind: str, part: int) -> None:
+    @seed(part)
+    @settled
+    @given(files=commits, attributes=st.sampled_from(KINDS[kind]), edits=st.lists(steps, max_size=10))
+    def check(files: dict[bytes, bytes], attributes: bytes, edits: list[Step]) -> None:
+        base = Path(tempfile.mkdtemp())
+        try:
+            root = committed(base / "lab", files, attributes)
+            for edit in edits:
+                edit.make(root)
+            record = take_code_record(root, base / "runs", RUN)
+            assert record["reason"] is None
 
-        restored = restore_code(base / "runs", RUN, base / "again")
+            restored = restore_code(base / "runs", RUN, base / "again")
 
-        assert restored.problems == []
-        assert tree(restored.root) == kept(root)
-    finally:
-        shutil.rmtree(base)
+            assert restored.problems == []
+            assert tree(restored.root) == kept(root)
+        finally:
+            shutil.rmtree(base)
+
+    check()

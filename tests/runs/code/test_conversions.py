@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.runs.code.repositories import RUN, git, repository, tree, write
-from train_manager.runs.code.restoring import restore_code
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
 
 ROTATE = "tr a-z n-za-m"  # keeps the size
 
@@ -61,7 +61,7 @@ def test_bytes_that_a_conversion_has_made_are_kept(
     root = checked_out(tmp_path / "lab", attributes, committed, *driver)
     assert on_disk is None or (root / "a.txt").read_bytes() == on_disk
 
-    assert [(file["path"], file["how"]) for file in files_of(root)] == [("a.txt", "stored")]
+    assert [(file["path"], file["status"]) for file in files_of(root)] == [("a.txt", "modified")]
     assert_put_back(root)
 
 

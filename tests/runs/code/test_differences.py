@@ -1,36 +1,42 @@
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.runs.code import sample_records
-from tests.runs.code.sample_records import committed, write
-from train_manager.runs.code.differences import Change, CodeDifference, code_differences
-from train_manager.runs.code.taking import take_code_record
+from tests.runs.code.repositories import RUN, git
+from tests.runs.code.repositories import repository as new_repository
+from train_manager.runs.code.differences import Change, CodeDifference, FileDifference, code_differences
+from train_manager.runs.code.take import take_code_record
 
 SCRIPT = "".join(f"line {number}\n" for number in range(1, 12)) + "lr=0.1\nepochs=3\n"
 
 
+def write(folder: Path, files: Mapping[str, bytes | str]) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def committed(folder: Path, files: Mapping[str, bytes | str]) -> None:
+    write(folder, files)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "work")
+
+
 Between = Callable[..., CodeDifference]
-Recorded = Callable[[Path, Path], tuple[Path, dict[str, Any]]]
 
 
-def recorded_now(folder: Path, train_dir: Path) -> tuple[Path, dict[str, Any]]:
-    return train_dir, take_code_record(folder, train_dir, "run")
-
-
-@pytest.fixture(params=[sample_records.recorded, recorded_now], ids=["version 1", "version 2"])
-def recorded(request: pytest.FixtureRequest) -> Recorded:
-    found: Recorded = request.param
-    return found
+def recorded(folder: Path, train_dir: Path) -> tuple[Path, dict[str, Any]]:
+    return train_dir, take_code_record(folder, train_dir, RUN)
 
 
 @pytest.fixture
-def between(repository: Path, recorded: Recorded) -> Callable[..., CodeDifference]:
+def between(repository: Path) -> Callable[..., CodeDifference]:
     """What a change of the working tree makes different."""
 
     def found(change: Callable[[], object], first: Callable[[], object] = lambda: None) -> CodeDifference:
@@ -45,6 +51,7 @@ def between(repository: Path, recorded: Recorded) -> Callable[..., CodeDifferenc
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A repository with a script and a module."""
+    new_repository(tmp_path / "work")
     committed(tmp_path / "work", {"train.py": SCRIPT, "net/model.py": "width = 8\n", "weights.bin": b"\0" * 9})
     return tmp_path / "work"
 
@@ -65,7 +72,7 @@ def test_a_changed_line_is_told_with_its_file(repository: Path, between: Between
     assert found.files[0].changes == (Change(12, ("lr=0.1",), ("lr=0.2",)),)
 
 
-def test_a_change_of_a_change_needs_no_repository(repository: Path, recorded: Recorded) -> None:
+def test_a_change_of_a_change_needs_no_repository(repository: Path) -> None:
     one = {"train.py": SCRIPT.replace("line 1\n", "import os\nline 1\n").replace("0.1", "0.3")}
     other = {"train.py": SCRIPT.replace("0.1", "0.2")}
     write(repository, one)
@@ -106,7 +113,7 @@ def test_of_binary_files_the_sizes_are_told(repository: Path, between: Between) 
 
 def test_a_mode_is_told(repository: Path, between: Between) -> None:
     assert list_differences(between(lambda: (repository / "train.py").chmod(0o755))) == [
-        "train.py: mode as in the commit and 100755"
+        "train.py: mode 100644 and 100755"
     ]
 
 
@@ -128,7 +135,7 @@ def test_a_change_that_was_committed_later_is_not_a_difference(repository: Path,
     assert list_differences(between(lambda: committed(repository, {}))) == []
 
 
-def test_commits_that_are_gone_are_told(repository: Path, recorded: Recorded) -> None:
+def test_a_file_whose_commit_is_gone_is_named(repository: Path) -> None:
     one = recorded(repository, repository.parent / "one")
     committed(repository, {"train.py": SCRIPT.replace("0.1", "0.2")})
     other = recorded(repository, repository.parent / "other")
@@ -137,13 +144,8 @@ def test_commits_that_are_gone_are_told(repository: Path, recorded: Recorded) ->
     found = code_differences(one, other)
 
     commit = one[1]["repositories"][0]["commit"]
-    assert found == CodeDifference(
-        (),
-        (
-            f"{repository}, which had commit {commit:.7}, is not there any more, "
-            "so only files are compared that both records hold",
-        ),
-    )
+    gone = f"its content was in commit {commit:.7} of {repository}, which is not there any more"
+    assert found == CodeDifference((FileDifference("train.py", f"changed; {gone}"),))
 
 
 def test_cells_of_a_notebook_are_compared(tmp_path: Path) -> None:
@@ -156,16 +158,55 @@ def test_cells_of_a_notebook_are_compared(tmp_path: Path) -> None:
     assert list_differences(found) == ["cells of the notebook line 2: - b = 2 + b = 3"]
 
 
-def test_a_record_cannot_lead_out_of_its_folder(repository: Path, recorded: Recorded) -> None:
-    (repository.parent / "secret").mkdir()
-    write(repository.parent / "secret", {"changes.patch": "diff --git a/train.py b/train.py\n", "notebook.py": "key"})
-    one, record = recorded(repository, repository.parent / "one")
-    record["notebook"] = {"file": "code/../../secret/notebook.py"}
-    write(repository, {"train.py": "changed\n"})
-    other, changed = recorded(repository, repository.parent / "other")
-    changed["repositories"][0].update(payload="../secret", diff="../secret/changes.patch")
-    changed["repositories"][0]["files"][0]["sha256"] = "../../../secret/notebook.py"
+def test_a_record_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
+    write(tmp_path / "secret", {"notebook.py": "key"})
+    (tmp_path / "run").mkdir()
+    side = tmp_path / "run", {"repositories": [], "notebook": {"file": "code/../../secret/notebook.py"}}
 
-    found = code_differences((one, record), (other, changed))
+    assert code_differences(side, (tmp_path / "run", {"repositories": []})) == CodeDifference(())
 
-    assert list_differences(found) == ["train.py: changed; its content is missing in the record"]
+
+def test_a_store_with_a_link_is_not_compared(repository: Path) -> None:
+    sides = [recorded(repository, repository.parent / name) for name in ("one", "other")]
+    store = repository.parent / "one/code/git"
+    store.rename(repository.parent / "elsewhere")
+    store.symlink_to(repository.parent / "elsewhere")
+
+    assert code_differences(*sides).problems == (f"the files are not compared: {store} has a link, {store}",)
+
+
+def test_a_file_that_one_run_left_out_differs(repository: Path, between: Between) -> None:
+    found = between(lambda: write(repository, {"net/model.py": "key = 'AKIAIOSFODNN7ABCDEFG'\n", "new.env": "x"}))
+
+    assert list_differences(found) == [
+        "net/model.py: changed; its content was left out: it holds what looks like a key of AWS (line 1)",
+        "new.env: changed; its content was left out: its name is that of a secret file",
+    ]
+
+
+def test_a_file_that_both_runs_left_out_is_compared_by_size_and_time(repository: Path, between: Between) -> None:
+    secret = repository / ".env"
+    secret.write_text("a=1")
+
+    assert list_differences(between(lambda: None)) == []
+    found = between(lambda: secret.write_text("a=23"))
+    assert list_differences(found) == [
+        ".env: of 3 and 4 bytes; its content was left out: its name is that of a secret file"
+    ]
+    found = between(lambda: os.utime(secret, (1, 1)))
+    assert found.problems == (".env is not compared, as its content was left out: its name is that of a secret file",)
+
+
+def test_a_link_and_a_file_are_told_apart(repository: Path, between: Between) -> None:
+    def change() -> None:
+        (repository / "train.py").unlink()
+        (repository / "train.py").symlink_to("net/model.py")
+
+    assert list_differences(between(change)) == ["train.py: a link in the second run, a file in the first"]
+
+
+def test_many_lines_are_cut_off_and_large_files_are_not_compared_by_line(repository: Path, between: Between) -> None:
+    found = between(lambda: write(repository, {"train.py": "x\n" * 1200, "net/model.py": "y\n" * 2_500_000}))
+
+    assert [file.what for file in found.files] == ["changed; it is too large to be compared line by line", "changed"]
+    assert found.files[1].changes[0].added[-1] == "(and 200 more lines)"

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from tests.runs.code.repositories import repository
-from train_manager.runs.code import git_commands
-from train_manager.runs.code.git_commands import GitCommands
+from train_manager.runs.code import git as git_commands
+from train_manager.runs.code.git import Git
 
 
 def test_a_process_that_is_forked_while_git_runs_does_not_hold_it_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, forked = repository(tmp_path / "code", {"train.py": b"x\n"}), []
-    start = GitCommands._start
+    start = Git._start
 
     def started(*arguments: Any) -> Any:
         handle = start(*arguments)
@@ -28,9 +28,9 @@ def test_a_process_that_is_forked_while_git_runs_does_not_hold_it_up(
             signal.pause()
         return handle
 
-    monkeypatch.setattr(GitCommands, "_start", started)
+    monkeypatch.setattr(Git, "_start", started)
     try:
-        answer = GitCommands(code, seconds=20).run("cat-file", "--batch-check=%(objecttype)", feed=b"HEAD\n")
+        answer = Git(code, seconds=20).run("cat-file", "--batch-check=%(objecttype)", feed=b"HEAD\n")
     finally:
         for pid in forked:
             os.kill(pid, signal.SIGKILL)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.runs.code.hostile import PLANTS, Plant, World, files_of, new_world
-from train_manager.runs.code.restoring import restore_code
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
 
 every = pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
 

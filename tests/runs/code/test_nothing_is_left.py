@@ -15,7 +15,7 @@ import pytest
 from tests.other_processes import children
 from tests.rotation import share_of
 from tests.runs.code.hostile import new_world
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.take import take_code_record
 
 
 def held(folder: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import sys
 import threading
@@ -12,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.runs.code.repositories import RUN, git, repository, tree, write
-from train_manager.runs.code.collecting import Limits
-from train_manager.runs.code.git_commands import git_module
-from train_manager.runs.code.restoring import restore_code
-from train_manager.runs.code.taking import take_code_record
+from tests.runs.code.repositories import RUN, contents_of, git, kept_in, repository, tree, write
+from train_manager.runs.code.git import git_module
+from train_manager.runs.code.left_out import Limits
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
 
 FILES = {"train.py": b"print(1)\n", "lib/net.py": b"net\n"}
 
@@ -77,7 +78,7 @@ def test_a_file_that_ran_is_kept_although_git_ignores_it(tmp_path: Path) -> None
 
     entry = recorded(root, loaded=[root / "local.py", root / "train.py"])
 
-    assert [(file["path"], file["how"]) for file in entry["files"]] == [("local.py", "stored")]
+    assert [(path, how) for path, (how, _) in kept_in(entry).items()] == [("local.py", "stored")]
 
 
 def test_a_machine_without_git_has_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,16 +277,28 @@ def test_a_sha256_repository_is_recorded_and_put_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cone", ["--cone", "--no-cone"])
 @pytest.mark.parametrize("sparse_index", ["--sparse-index", "--no-sparse-index"])
-def test_a_sparse_checkout_is_put_back_as_sparse(tmp_path: Path, cone: str, sparse_index: str) -> None:
+def test_a_sparse_checkout_comes_back_whole(tmp_path: Path, cone: str, sparse_index: str) -> None:
     root = repository(tmp_path / "lab", {**FILES, "data/a.txt": b"a", "data/b/c.txt": b"c"})
+    whole = tree(root)
     git(root, "sparse-checkout", "set", cone, *([sparse_index] if cone == "--cone" else []), "lib")
     write(root, {"lib/net.py": b"changed\n"})
 
     entry = recorded(root)
 
-    assert [(file["path"], file["how"]) for file in entry["files"]] == [("lib/net.py", "stored")]
+    assert kept_in(entry) == {"lib/net.py": ("stored", None)}
     assert "data" not in os.listdir(root)
-    assert tree(put_back(root)) == tree(root)
+    assert tree(put_back(root)) == {**whole, "lib/net.py": ("file", b"changed\n")}
+
+
+def test_a_damaged_index_is_a_reason_and_the_files_that_ran_are_kept(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", FILES)
+    write(root, {"train.py": b"print(2)\n"})
+    (root / ".git/index").write_bytes(b"DIRC nonsense")
+
+    record = take_code_record(root, tmp_path / "runs", RUN, loaded=[root / "train.py"])
+
+    assert re.fullmatch("git ls-files failed: .*index file smaller than expected", record["reason"])
+    assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "again").root) == tree(root)
 
 
 def test_a_split_index_is_read(tmp_path: Path) -> None:
@@ -309,17 +322,6 @@ def test_files_that_git_assumes_unchanged_or_skips_are_looked_at(tmp_path: Path)
     entry = recorded(root)
 
     assert [file["path"] for file in entry["files"]] == ["lib/net.py", "train.py"]
-
-
-@pytest.mark.parametrize("damage", [b"", b"DIRC nonsense"])
-def test_a_damaged_index_costs_time_and_nothing_else(tmp_path: Path, damage: bytes) -> None:
-    root = repository(tmp_path / "lab", FILES)
-    write(root, {"train.py": b"print(2)\n"})
-    (root / ".git/index").write_bytes(damage)
-
-    entry = recorded(root)
-
-    assert [file["path"] for file in entry["files"]] == ["train.py"]
 
 
 def test_a_repository_without_an_index_is_compared_with_its_commit(tmp_path: Path) -> None:
@@ -425,8 +427,8 @@ def test_two_records_at_the_same_time_are_both_whole(tmp_path: Path) -> None:
         thread.join()
 
     assert [record["reason"] for record in records] == [None] * 6
-    stored = {file["sha256"] for record in records for file in record["repositories"][0]["files"]}
-    assert {path.name for path in (tmp_path / "runs/code/files").iterdir()} == stored
+    assert {record["repositories"][0]["tree"] for record in records} == {records[0]["repositories"][0]["tree"]}
+    assert sorted(contents_of(tmp_path / "runs").values()) == [b"new\n", b"print(2)\n"]
     for number in range(6):
         assert restore_code(tmp_path / "runs", f"{number:016x}", tmp_path / str(number)).problems == []
 
@@ -450,38 +452,28 @@ def with_lfs(folder: Path, stored: bytes, working: bytes) -> Path:
     return root
 
 
-def test_a_file_that_lfs_keeps_is_recorded_as_its_pointer(tmp_path: Path) -> None:
-    root = with_lfs(tmp_path / "lab", pointer(b"weights"), b"weights")
-
-    entry = recorded(root)
-
-    assert (entry["lfs"], entry["files"]) == (["w.bin"], [])
-    assert tree(put_back(root)) == tree(root)
-
-
-def test_a_file_that_lfs_keeps_and_that_was_touched_is_recorded_as_its_pointer(tmp_path: Path) -> None:
-    root = with_lfs(tmp_path / "lab", pointer(b"weights"), b"weights")
-    os.utime(root / "w.bin", (1, 1))
-
-    assert (recorded(root)["lfs"], recorded(root)["files"]) == (["w.bin"], [])
-
-
-def test_a_file_that_differs_from_its_pointer_is_kept(tmp_path: Path) -> None:
-    root = with_lfs(tmp_path / "lab", pointer(b"weights"), b"weights")
-    write(root, {"w.bin": b"WEIGHTS"})
-
-    entry = recorded(root)
-
-    assert (entry["lfs"], [file["path"] for file in entry["files"]]) == ([], ["w.bin"])
-    assert tree(put_back(root)) == tree(root)
-
-
 def test_a_pointer_that_was_never_fetched_is_nothing_to_record(tmp_path: Path) -> None:
     root = with_lfs(tmp_path / "lab", pointer(b"weights"), pointer(b"weights"))
 
-    entry = recorded(root)
+    assert kept_in(recorded(root)) == {}
 
-    assert (entry["lfs"], entry["files"]) == ([], [])
+
+def test_a_large_file_that_lfs_keeps_is_named_and_stays_a_pointer(tmp_path: Path) -> None:
+    root = with_lfs(tmp_path / "lab", pointer(b"weights" * 1000), b"weights" * 1000)
+
+    entry = recorded(root, limits=Limits(file=5000))
+
+    assert kept_in(entry) == {"w.bin": ("left out", "it is larger than 0.005 MB")}
+    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+    assert restored.problems == ["w.bin was left out of the record: it is larger than 0.005 MB"]
+    assert (restored.root / "w.bin").read_bytes() == pointer(b"weights" * 1000)
+
+
+def test_a_small_file_that_lfs_keeps_is_kept(tmp_path: Path) -> None:
+    root = with_lfs(tmp_path / "lab", pointer(b"weights"), b"weights")
+
+    assert kept_in(recorded(root)) == {"w.bin": ("stored", None)}
+    assert tree(put_back(root)) == tree(root)
 
 
 def test_what_a_filter_encrypts_is_left_out(tmp_path: Path) -> None:
@@ -491,10 +483,10 @@ def test_what_a_filter_encrypts_is_left_out(tmp_path: Path) -> None:
 
     entry = recorded(root)
 
-    assert [(file["path"], file["how"], file.get("why")) for file in entry["files"]] == [
-        (".gitattributes", "stored", None),
-        ("w.bin", "left out", "its filter 'git-crypt' keeps it secret in the repository"),
-    ]
+    assert kept_in(entry) == {
+        ".gitattributes": ("stored", None),
+        "w.bin": ("left out", "its filter 'git-crypt' keeps it secret in the repository"),
+    }
 
 
 def test_a_new_file_that_a_filter_would_encrypt_is_left_out(tmp_path: Path) -> None:
@@ -502,7 +494,7 @@ def test_a_new_file_that_a_filter_would_encrypt_is_left_out(tmp_path: Path) -> N
     write(root, {".gitattributes": b"*.bin filter=git-crypt\n", "w.bin": b"cleartext..."})
 
     for _ in range(2):  # without a commit, and with one
-        files = {file["path"]: (file["how"], file.get("why")) for file in recorded(root)["files"]}
+        files = kept_in(recorded(root))
         assert files["w.bin"] == ("left out", "its filter 'git-crypt' keeps it secret in the repository")
         git(root, "commit", "-q", "--allow-empty", "-m", "first")
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.runs.code.repositories import git, repository, write
 from train_manager.files.secrets import redacted_arguments
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.take import take_code_record
 
 KEY = "a1B2c3D4e5F6g7H8i9J0"
 TOKENS = {
@@ -104,9 +104,7 @@ def test_no_planted_token_is_found_in_the_folder_of_the_training(planted: Path, 
 def test_what_was_left_out_is_named_with_the_reason(planted: Path, tmp_path: Path) -> None:
     record = take_code_record(planted, tmp_path / "train_dir", "run1")
 
-    left_out = {
-        file["path"]: file.get("why") for file in record["repositories"][0]["files"] if file["how"] == "left out"
-    }
+    left_out = {file["path"]: file["why"] for file in record["repositories"][0]["left_out"]}
     assert left_out == {
         ".env": "its name is that of a secret file",
         ".gitmodules": "it holds what looks like an address with a password (line 3)",
@@ -120,7 +118,7 @@ def test_what_was_left_out_is_named_with_the_reason(planted: Path, tmp_path: Pat
 def test_what_holds_no_secret_is_kept(planted: Path, tmp_path: Path) -> None:
     record = take_code_record(planted, tmp_path / "train_dir", "run1")
 
-    kept = {file["path"] for file in record["repositories"][0]["files"] if file["how"] == "stored"}
+    kept = {file["path"] for file in record["repositories"][0]["files"] if file["status"] != "deleted"}
     assert kept == {"cleaned.py", "harmless.py", "staged.py"}
 
 

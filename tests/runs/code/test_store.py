@@ -2,72 +2,78 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.runs.code.repositories import RUN, repository, write
-from train_manager.runs.code.store import Store, read_stored, remove_leftovers
-from train_manager.runs.code.taking import take_code_record
+from tests.runs.code.repositories import RUN, contents_of, git, repository, tree, write
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
+
+TAKE = """
+import sys
+from pathlib import Path
+from train_manager.runs.code.take import take_code_record
+number = 0
+while True:
+    number += 1
+    record = take_code_record(Path(sys.argv[1]), Path(sys.argv[2]), f"{int(sys.argv[3]):08x}{number:08x}")
+    assert record["reason"] is None, record["reason"]
+    print(number, flush=True)
+"""
 
 
-def test_a_content_that_is_there_is_not_written_again(tmp_path: Path) -> None:
-    place = tmp_path / "code/files" / Store(tmp_path).keep(b"x")
-    before = place.stat()
+def test_a_run_of_the_same_code_needs_no_further_pack(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1", "lib/net.py": b"n"})
+    write(root, {"train.py": b"2"})
+    packs = []
+    for number in range(3):
+        take_code_record(root, tmp_path / "runs", f"{number:016x}")
+        packs.append(sorted((tmp_path / "runs/code/git/objects/pack").iterdir()))
 
-    Store(tmp_path).keep(b"x")
-
-    assert place.stat() == before
-
-
-def test_a_content_that_was_cut_off_is_written_again(tmp_path: Path) -> None:
-    digest = Store(tmp_path).keep(b"a longer one")
-    (tmp_path / "code/files" / digest).write_bytes(b"a lon")
-
-    Store(tmp_path).keep(b"a longer one")
-
-    assert read_stored(tmp_path, digest, 12) == b"a longer one"
+    assert packs[0] == packs[1] == packs[2]
+    assert len([path for path in packs[0] if path.suffix == ".pack"]) == 1
 
 
-def test_what_a_neighbour_has_takes_no_room(tmp_path: Path) -> None:
-    digest = Store(tmp_path / "one").keep(b"x")
+def test_the_store_has_changed_contents_and_all_names_alone(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1", "lib/net.py": b"n"})
+    write(root, {"train.py": b"2", "staged.py": b"s", "new.py": b"x"})
+    git(root, "add", "staged.py")  # so the repository has its content too
 
-    Store(tmp_path / "two").keep(b"x")
+    take_code_record(root, tmp_path / "runs", RUN)
 
-    places = [tmp_path / name / "code/files" / digest for name in ("one", "two")]
-    assert places[0].samefile(places[1])
-    places[0].unlink()
-    assert read_stored(tmp_path / "two", digest, 1) == b"x"
-
-
-def test_a_file_of_a_neighbour_that_is_not_what_its_name_says_is_not_linked(tmp_path: Path) -> None:
-    digest = Store(tmp_path / "one").keep(b"x")
-    (tmp_path / "one/code/files" / digest).write_bytes(b"y")
-
-    Store(tmp_path / "two").keep(b"x")
-
-    assert read_stored(tmp_path / "two", digest, 1) == b"x"
+    assert sorted(contents_of(tmp_path / "runs").values()) == [b"2", b"s", b"x"]
+    store = tmp_path / "runs/code/git"
+    assert not (store / "objects/info/alternates").exists()
+    listed = git(store, "ls-tree", "-r", "--name-only", f"refs/runs/{RUN}")
+    assert listed.split() == [b"lib/net.py", b"new.py", b"staged.py", b"train.py"]
 
 
-def test_where_files_cannot_be_linked_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError("links are not known here")
+def test_git_finds_the_store_sound_and_collects_nothing(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1", "lib/net.py": b"n"})
+    for number in range(4):
+        write(root, {"train.py": b"%d" % (number + 2)})
+        take_code_record(root, tmp_path / "runs", f"{number:016x}")
+    store = tmp_path / "runs/code/git"
+    before = contents_of(tmp_path / "runs")
 
-    digest = Store(tmp_path / "one").keep(b"x")
-    monkeypatch.setattr(os, "link", refuse)
+    git(store, "gc", "-q")
+    git(store, "fsck")
 
-    Store(tmp_path / "two").keep(b"x")
-
-    assert read_stored(tmp_path / "two", digest, 1) == b"x"
-
-
-def test_a_content_that_is_longer_than_its_record_says_is_not_read(tmp_path: Path) -> None:
-    assert read_stored(tmp_path, Store(tmp_path).keep(b"a longer one"), 5) is None
+    assert contents_of(tmp_path / "runs") == before
+    take_code_record(root, tmp_path / "runs", RUN)  # after a collection too
+    assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "again").root) == tree(root)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")
-@pytest.mark.parametrize("moment", ["store.Store.keep", "taking.replace_file"])
+@pytest.mark.parametrize("moment", ["snapshot.pack_into_store", "store.replace_file", "take.replace_file"])
 def test_a_process_that_is_killed_leaves_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -75,18 +81,50 @@ def test_a_process_that_is_killed_leaves_no_record(
     write(root, {"train.py": b"2", "new.py": b"n"})
     child = os.fork()
     if child == 0:
-        monkeypatch.setattr(f"train_manager.runs.code.{moment}", lambda *_: os._exit(9))
+        monkeypatch.setattr(f"train_manager.runs.code.{moment}", lambda *_, **__: os._exit(9))
         take_code_record(root, tmp_path / "runs", RUN)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
     assert not [*(tmp_path / "runs").rglob("*.json")]
+    take_code_record(root, tmp_path / "runs", RUN)
+    assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "again").root) == tree(root)
+
+
+@pytest.mark.slow
+def test_of_eight_processes_that_record_at_once_some_are_killed_and_every_record_is_whole(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1", "lib/net.py": b"n"})
+    write(root, {f"new{number}.py": b"%d" % number for number in range(20)})
+    command = [sys.executable, "-c", TAKE, str(root), str(tmp_path / "runs")]
+    processes = [
+        subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, start_new_session=True) for number in range(8)
+    ]
+    chance = random.Random(0)
+    for process in processes:  # each has taken a record before it is killed in the middle of another
+        assert process.stdout is not None
+        process.stdout.readline()
+    for process in processes:
+        until = time.monotonic() + chance.random() / 10
+        while time.monotonic() < until:
+            pass
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+    records = [path.stem for path in (tmp_path / "runs/code").glob("*.json")]
+    assert {name[:8] for name in records} == {f"{number:08x}" for number in range(8)}
+    for number, name in enumerate(records):
+        restored = restore_code(tmp_path / "runs", name, tmp_path / str(number))
+        assert (tree(restored.root), restored.problems) == (tree(root), [])
 
 
 def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
-    write(tmp_path / "code/files", {".old.1-2": b"x", ".new.1-3": b"x"})
-    os.utime(tmp_path / "code/files/.old.1-2", (1, 1))
+    root = repository(tmp_path / "lab", {"train.py": b"1"})
+    packs = tmp_path / "runs/code/git/objects/pack"
+    write(packs, {"tmp_pack_old": b"x", "tmp_pack_new": b"x"})
+    os.utime(packs / "tmp_pack_old", (1, 1))
 
-    remove_leftovers(tmp_path)
+    record = take_code_record(root, tmp_path / "runs", RUN)
 
-    assert os.listdir(tmp_path / "code/files") == [".new.1-3"]
+    assert record["reason"] is None
+    assert [path.name for path in packs.glob("tmp_*")] == ["tmp_pack_new"]
+    assert json.loads((tmp_path / "runs/code" / f"{RUN}.json").read_bytes()) == record

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.runs.code.repositories import RUN, git, repository, tree, write
-from train_manager.runs.code.restoring import restore_code
-from train_manager.runs.code.taking import take_code_record
+from tests.runs.code.repositories import RUN, git, kept_in, repository, tree, write
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
 
 
 def with_submodule(folder: Path) -> Path:
@@ -96,7 +96,7 @@ def test_a_file_in_the_place_of_a_submodule_is_put_back(tmp_path: Path) -> None:
 
     (outer,) = entries(root)
 
-    assert [(file["path"], file["how"]) for file in outer["files"]] == [("vendor/lib", "stored")]
+    assert [(path, how) for path, (how, _) in kept_in(outer).items()] == [("vendor/lib", "stored")]
     assert_put_back(root)
 
 

@@ -8,11 +8,12 @@ import pytest
 from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
 
+from tests.runs.code.repositories import a_file
 from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
 from tests.runs.showing.stored import page_of
 from train_manager import CheckpointError, compare_runs
 from train_manager.extensions import MetricStore, RunRecord
-from train_manager.runs.code.repository import NO_REPOSITORY
+from train_manager.runs.code.facts import NO_REPOSITORY
 from train_manager.runs.comparing.compare_runs import _incomplete
 from train_manager.runs.record.run_file import read_runs
 from train_manager.telling.errors import InputError
@@ -75,7 +76,7 @@ def test_what_another_than_the_recorded_callable_has_made_is_a_row_of_its_own(tm
 
 
 def test_code_is_compared_with_that_of_the_first_run(tmp_path: Path) -> None:
-    changed = [{"path": "train.py", "how": "archive", "status": "new", "sha256": "a", "mode": "100644", "size": 1}]
+    changed = [a_file("train.py", "added")]
     for name, files in (("a", []), ("b", changed), ("c", [])):
         write_runs(tmp_path / name, entry())
         write_code(tmp_path / name, entry()["id"], files=files)
@@ -92,9 +93,8 @@ def test_code_is_compared_with_that_of_the_first_run(tmp_path: Path) -> None:
 def test_code_whose_files_differ_is_not_told_to_be_the_same(tmp_path: Path) -> None:
     """Both runs have changed one file since the same commit, and not in the same way."""
     for name in "ab":
-        new = {"path": f"{name}.py", "how": "archive", "status": "new", "sha256": "a", "mode": "100644", "size": 1}
         write_runs(tmp_path / name, entry())
-        write_code(tmp_path / name, entry()["id"], files=[new])
+        write_code(tmp_path / name, entry()["id"], files=[a_file(f"{name}.py", "added")])
 
     compared = compare_runs([tmp_path / name for name in "ab"])
 

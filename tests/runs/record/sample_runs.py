@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.runs.code.repositories import an_entry
+from train_manager.runs.code.record import VERSION
+
 
 def entry(run: str = "ab12cd34ef56ab78", *, began: str = "2026-05-01T12:00:00+00:00", **more: Any) -> dict[str, Any]:
     """What its file tells of a run of 75 s."""
@@ -47,15 +50,8 @@ def write_runs(train_dir: Path, *entries: dict[str, Any]) -> Path:
 
 def write_code(train_dir: Path, run: str, **repository: Any) -> None:
     """Add a code record: of a repository that is not there any more."""
-    whole = {
-        "path": "/gone",
-        "inside": None,
-        "commit": "18afa3f" + "0" * 33,
-        "branch": "main",
-        "files": [],
-        **repository,
-    }
+    whole = an_entry(**{"path": "/gone", "commit": "18afa3f" + "0" * 33, **repository})
     (train_dir / "code").mkdir(exist_ok=True)
-    record: dict[str, Any] = {"schema": "train-manager/code", "version": 1, "run": run, "reason": None}
-    record["repositories"] = [{**whole, **repository}]
+    record: dict[str, Any] = {"schema": "train-manager/code", "version": VERSION, "run": run, "reason": None}
+    record["repositories"] = [whole]
     (train_dir / "code" / f"{run}.json").write_text(json.dumps(record))

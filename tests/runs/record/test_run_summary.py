@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.runs.code.repositories import a_file
 from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.runs.record.background_writer import BackgroundWriter
@@ -40,8 +41,10 @@ def test_a_damaged_file_is_named_and_the_others_are_listed(tmp_path: Path) -> No
 
 def test_the_commit_is_told_with_a_plus_if_files_differ_from_it(tmp_path: Path) -> None:
     write_runs(tmp_path, entry("aaaa"), entry("bbbb"), entry("cccc"), entry("dddd"))
-    write_code(tmp_path, "bbbb", files=[{"path": "runs/", "how": "left out", "why": "a training writes this folder"}])
-    write_code(tmp_path, "cccc", files=[{"path": "train.py", "how": "patch"}])
+    write_code(
+        tmp_path, "bbbb", left_out=[{"path": "runs/", "why": "a training writes this folder", "size": 0, "time": 0}]
+    )
+    write_code(tmp_path, "cccc", files=[a_file("train.py")])
     (tmp_path / "code" / "dddd.json").write_text("{")
 
     runs, _ = summaries_below(tmp_path)

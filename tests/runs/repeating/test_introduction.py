@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.runs.code.repositories import an_entry
+from train_manager.runs.code.record import VERSION
 from train_manager.runs.record.environment import environment
 from train_manager.runs.repeating.introduction import introduction
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat
@@ -23,7 +25,7 @@ def entry(run_id: str, **parts: Any) -> dict[str, Any]:
 
 
 def code(commit: str) -> dict[str, Any]:
-    return {"repositories": [{"path": "/r", "inside": None, "commit": commit, "branch": None, "files": []}]}
+    return {"repositories": [an_entry(commit=commit, branch=None)]}
 
 
 def list_lines(run: RunToRepeat, *, here: bool = False) -> list[str]:
@@ -73,8 +75,9 @@ def test_a_run_that_resumed_is_run_from_the_beginning(tmp_path: Path) -> None:
 def test_parts_with_different_code_are_told(tmp_path: Path) -> None:
     first, last = entry("a1"), entry("b2", goes_on_from={"checkpoint": "step-000000000003", "step": 3, "run": "a1"})
     (tmp_path / "code").mkdir()
+    head = {"schema": "train-manager/code", "version": VERSION}
     for run_id, commit in (("a1", "11" * 20), ("b2", "22" * 20)):
-        (tmp_path / "code" / f"{run_id}.json").write_text(json.dumps({"schema": "train-manager/code", **code(commit)}))
+        (tmp_path / "code" / f"{run_id}.json").write_text(json.dumps({**head, **code(commit)}))
 
     found = list_lines(RunToRepeat(tmp_path, last, [first, last], code("22" * 20)))
 

@@ -13,7 +13,7 @@ import pytest
 from tests.fork_server import ForkServer
 from tests.reproducing import READS_A_FILE, Project
 from train_manager import InputError, reproduce
-from train_manager.runs.code.store import Store
+from train_manager.runs.code.take import take_code_record
 from train_manager.runs.repeating.reproduction import Reproduction
 
 HOOK = '#!/bin/sh\ntouch "{}"\n'
@@ -248,10 +248,11 @@ def test_no_folder_is_made_where_a_record_says(
 
 
 def test_no_folder_is_made_through_a_link_of_a_record(own_project: Project, console: Console, tmp_path: Path) -> None:
-    digest = Store(own_project.train_dir).keep(os.fsencode(tmp_path))
-    link = {"path": "door", "how": "stored", "status": "new", "mode": "120000", "sha256": digest}
-    entry = json.dumps({**link, "size": len(os.fsencode(tmp_path))})
-    own_project.edit_record('"files": [', f'"files": [{entry},')
+    (own_project.root / "door").symlink_to(tmp_path)
+    (record,) = own_project.train_dir.glob("code/*.json")
+    before = record.stat()
+    take_code_record(own_project.root, own_project.train_dir, record.stem)
+    os.utime(record, ns=(before.st_atime_ns, before.st_mtime_ns))
     own_project.edit_record(f'"folder": "{own_project.root}/experiments"', f'"folder": "{own_project.root}/door/made"')
 
     with pytest.raises(InputError, match=r"^the working folder .*/door/made is not there"):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.runs.code.repositories import a_file, an_entry
 from train_manager import InputError
 from train_manager.runs.repeating.moved_paths import Moved
 from train_manager.runs.repeating.restored_code import code_in_words, link_into, restored_code
@@ -65,23 +66,15 @@ def test_what_is_not_in_the_repository_is_not_linked(moved: Moved, link: str) ->
 
 
 def test_the_record_is_told_in_words() -> None:
-    files = [{"path": "a.py", "how": "patch"}, {"path": "b.bin", "how": "left out", "why": "too large"}]
+    left_out = [{"path": "b.bin", "why": "too large", "size": 1, "time": 1}]
     repositories = [
-        {
-            "path": "/r",
-            "inside": None,
-            "commit": "0123456789abcdef",
-            "branch": "main",
-            "files": files,
-            "lfs": ["w.bin"],
-        },
-        {"path": "/r/vendor", "inside": "vendor", "commit": None, "branch": None, "files": []},
+        an_entry(files=[a_file("a.py")], left_out=left_out),
+        an_entry(path="/r/vendor", inside="vendor", commit=None, branch=None),
     ]
 
     assert list(code_in_words(run(reason="git did not answer", repositories=repositories))) == [
         "not all of the code was recorded: git did not answer",
         "commit 0123456789ab (main), and 1 file changed or new",
-        "kept as pointers of Git LFS, without their contents: w.bin",
         "vendor: no commit, without changes",
     ]
 

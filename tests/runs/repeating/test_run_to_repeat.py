@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.runs.code.repositories import an_entry
 from train_manager import CheckpointError, InputError
 from train_manager.extensions import MetricStore, RunRecord
+from train_manager.runs.code.record import VERSION
 from train_manager.runs.record.run_file import read_runs, run_file, write_entry
 from train_manager.runs.repeating.run_to_repeat import run_to_repeat
 from train_manager.testing import tiny_manager
@@ -55,11 +57,12 @@ def test_the_repository_is_that_of_the_program_and_not_a_submodule(train_dir: Pa
     code = train_dir / "code" / f"{run_to_repeat(train_dir).entry['id']}.json"
     (code.parent / "1").mkdir(parents=True)
     (code.parent / "1/notebook.py").touch()
-    repositories = [{"path": "/r/vendor", "inside": "vendor"}, {"path": "/r", "inside": None}]
+    repositories = [an_entry(path="/r/vendor", inside="vendor"), an_entry()]
     code.write_text(
         json.dumps(
             {
                 "schema": "train-manager/code",
+                "version": VERSION,
                 "repositories": repositories,
                 "notebook": {"cells": 2, "file": "code/1/notebook.py"},
             }
@@ -95,7 +98,8 @@ OUTSIDE = ["../notebook.py", "/etc/hostname", "code/../../notebook.py", "code/li
 def test_a_notebook_outside_of_its_record_is_refused(train_dir: Path, tmp_path: Path, name: str) -> None:
     copy = shutil.copytree(train_dir, tmp_path / "run", ignore=shutil.ignore_patterns("code"))
     run = run_to_repeat(copy).entry["id"]
-    record = {"schema": "train-manager/code", "repositories": [], "notebook": {"cells": 1, "file": name}}
+    notebook = {"cells": 1, "file": name}
+    record = {"schema": "train-manager/code", "version": VERSION, "repositories": [], "notebook": notebook}
     (copy / "code").mkdir()
     (copy / "code" / f"{run}.json").write_text(json.dumps(record))
     (tmp_path / "notebook.py").touch()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from tests.runs.code.repositories import a_file
 from tests.runs.record.sample_runs import write_code
 from tests.runs.showing.conftest import settle
 from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
@@ -371,8 +372,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     shown = (Writes({"none": 0.0} | {f"own{n}": n / 4 for n in range(8)}, layers=20), ConfusesDigits())
     runs = [trained(above / f"{epochs}", *shown, epochs=epochs) for epochs in (1, 2)]
     for number, run in enumerate(runs):
-        id_ = read_runs(run)[-1]["id"]
-        write_code(run, id_, files=[{"path": "train.py", "how": "content", "content": f"lr = {number}\n" * 60}])
+        write_code(run, read_runs(run)[-1]["id"], files=[a_file(f"train{number}.py")])
     return runs
 
 

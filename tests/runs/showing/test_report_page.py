@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.runs.code.repositories import a_file
 from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
 from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
 from train_manager import Extension, InputError, write_report
@@ -129,7 +130,7 @@ def test_notes_stand_below_the_summary(tmp_path: Path) -> None:
 
 def test_the_summary_tells_outcome_metrics_seed_and_time(tmp_path: Path) -> None:
     folder = write_runs(tmp_path / "digits", entry())
-    write_code(folder, "ab12cd34ef56ab78", files=[{"path": "train.py", "how": "patch"}])
+    write_code(folder, "ab12cd34ef56ab78", files=[a_file("train.py")])
 
     facts = facts_of(page_of(folder))
 

@@ -1,25 +1,35 @@
 """Where the code of two runs differs: which files, and in them which lines.
 
-It is read from the two records. Only where both stand on different commits, or where the patch of a run does not show
-the whole story, is the repository asked, if it is still there.
+Both runs have a tree of their files, so git compares these. The contents of changed files are in the stores; of a file
+as its commit has it, the repository is asked, if it is still there.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.runs.code.patch_text import Line, apply_hunks, lines_of, shown_base
-from train_manager.runs.code.recorded_files import notebook_file
-from train_manager.runs.code.versions import Version
+from train_manager.runs.code.git import Git, GitTrouble, sizes_of
+from train_manager.runs.code.git_folder import git_folder, reading
+from train_manager.runs.code.left_out import OF_A_TRAINING
+from train_manager.runs.code.record import notebook_file
+from train_manager.runs.code.snapshot import LINK
+from train_manager.runs.code.store import require_own_objects, store_of
 
-MOST_LINES: Final = 2000  # that are aligned; of longer changes, the first lines are shown side by side
+MOST_BYTES: Final = 4_000_000  # larger files are not compared by lines
+MOST_FILES: Final = 500  # whose lines are compared
 MOST_SHOWN: Final = 1000  # lines of one side of a change
-LINK: Final = "120"  # how the mode of a symbolic link begins
 NOTEBOOK: Final = "cells of the notebook"
+_OPTIONS: Final = ("--no-ext-diff", "--no-textconv", "--no-renames", "--no-color", "--no-prefix", "-U0")
+# A line of `git diff-tree --raw -z`: both modes, both blobs, the kind of the difference and the name.
+_DIFFERENCE: Final = re.compile(rb":(\d+) (\d+) ([0-9a-f]+) ([0-9a-f]+) \w\0([^\0]*)\0")
+_HUNK: Final = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+")
+_BEGIN: Final = b"diff --git "
 
 Record = Mapping[str, Any]
 
@@ -87,169 +97,190 @@ def code_differences(first: tuple[Path, Record], second: tuple[Path, Record]) ->
         first: the train_dir, and the record in it.
         second: those of the other run.
     """
-    # Either run's folder may still have the commits of both: runs of one repository share its objects.
-    folders = [item.get("path") or "" for _, record in (first, second) for item in record.get("repositories") or ()]
-    one, other = (_by_place(*side, folders) for side in (first, second))
+    one, other = ({item["inside"] or "": item for item in record["repositories"]} for _, record in (first, second))
     found: list[FileDifference] = []
     problems: list[str] = []
     for place in dict.fromkeys([*one, *other]):
         if place not in one or place not in other:
             problems.append(f"{place or 'the repository'} is recorded of the {_order(place in one)} run only")
             continue
-        sides = one[place], other[place]
-        found += [replace(file, path=f"{place}/{file.path}" if place else file.path) for file in _of_repository(*sides)]
-        problems.append(_problem(*sides))
-    return CodeDifference((*found, *_of_notebooks(first, second)), tuple(dict.fromkeys(filter(None, problems))))
+        pair = _Pair((first[0], second[0]), (one[place], other[place]))
+        found += [replace(file, path=f"{place}/{file.path}" if place else file.path) for file in pair.files()]
+        problems += pair.problems
+    try:
+        found += _of_notebooks(first, second)
+    except GitTrouble as trouble:
+        problems.append(trouble.what)
+    return CodeDifference(tuple(found), tuple(dict.fromkeys(problems)))
 
 
-def changes_between(one: Sequence[Line], other: Sequence[Line]) -> tuple[Change, ...]:
-    """Return the places at which two lists of lines differ.
+@final
+class _Pair:
+    """A repository as it was in two runs.
 
-    >>> [str(change) for change in changes_between([b"a", b"lr=0.1", b"b"], [b"a", b"lr=0.2", b"b"])]
-    ['line 2: - lr=0.1 + lr=0.2']
+    Args:
+        train_dirs: of the runs.
+        entries: of the repository, in their records.
     """
-    # The equal lines at both ends are cut off first: SequenceMatcher takes quadratic time.
-    start = _common(one, other)
-    end = _common(one[start:][::-1], other[start:][::-1])
-    parts = one[start : len(one) - end], other[start : len(other) - end]
-    if max(map(len, parts)) > MOST_LINES:
-        return (_change(start, *parts),)
-    blocks = SequenceMatcher(None, *parts, autojunk=False).get_opcodes()
-    return tuple(_change(start + a, parts[0][a:b], parts[1][c:d]) for tag, a, b, c, d in blocks if tag != "equal")
 
+    def __init__(self, train_dirs: tuple[Path, Path], entries: tuple[Record, Record]) -> None:
+        self._entries = entries
+        self._stores = [
+            store_of(*pair) for pair in zip(train_dirs, (entry["format"] for entry in entries), strict=True)
+        ]
+        self._sides = [{file["path"]: file for file in entry["files"]} for entry in entries]
+        self._left_out = [
+            {file["path"]: file for file in entry["left_out"] if file["why"] != OF_A_TRAINING} for entry in entries
+        ]
+        self.problems: list[str] = []
 
-# ---- one repository ------------------------------------------------------------------------------------------------
-
-
-def _of_repository(one: Version, other: Version) -> Iterator[FileDifference]:
-    """Yield each file that differs."""
-    for path in sorted(_candidates(one, other)):
-        if one.commit == other.commit:
-            states = [_state_on_same_commit(*sides, path) for sides in ((one, other), (other, one))]
+    def files(self) -> Iterator[FileDifference]:
+        """Yield each file that differs, and note what could not be compared."""
+        trees = [entry["tree"] for entry in self._entries]
+        found: dict[str, FileDifference] = {}
+        if None in trees or self._entries[0]["format"] != self._entries[1]["format"]:
+            # Of two copies on one commit the records already say that they are not whole.
+            if trees != [None, None] or self._entries[0]["commit"] != self._entries[1]["commit"]:
+                self.problems.append(
+                    "git has not stored the files of both runs alike, so only changed files are compared"
+                )
+            found = dict(self._by_names())
         else:
-            states = [one.state(path), other.state(path)]
-        if states[0] == states[1]:
-            continue
-        if None in states:
-            yield FileDifference(path, f"only in the {_order(states[1] is None)} run")
-        else:
-            yield FileDifference(path, *_describe(one, other, path))
+            try:
+                for store in self._stores:
+                    require_own_objects(store)
+                with git_folder(object_format=self._entries[0]["format"]) as (git, _):
+                    found = self._by_trees(git, *trees)
+            except GitTrouble as trouble:
+                self.problems.append(f"the files are not compared: {trouble.what}")
+        for path in {*self._left_out[0], *self._left_out[1]}:
+            found.pop(path, None)
+        found |= self._of_left_out()
+        yield from (found[path] for path in sorted(found))
 
+    def _by_names(self) -> Iterator[tuple[str, FileDifference]]:
+        for path in {*self._sides[0], *self._sides[1]}:
+            one, other = (side.get(path, {}) for side in self._sides)
+            if (one.get("mode"), one.get("blob")) != (other.get("mode"), other.get("blob")):
+                is_in_both = bool(one) and bool(other)
+                yield path, FileDifference(path, "changed" if is_in_both else f"only in the {_order(bool(one))} run")
 
-def _candidates(one: Version, other: Version) -> set[str]:
-    """Return the files that may differ."""
-    recorded = {*one.entries, *other.entries}
-    if one.commit == other.commit:
-        return recorded
-    trees = one.of_commit.files, other.of_commit.files
-    if trees[0] is None or trees[1] is None or None in (one.commit, other.commit):
-        return {*one.entries} & {*other.entries}  # only the records are known; `_problem` reports it
-    return recorded | {path for path in {*trees[0], *trees[1]} if trees[0].get(path) != trees[1].get(path)}
+    def _by_trees(self, git: Git, one: str, other: str) -> dict[str, FileDifference]:
+        reads = reading(*(store / "objects" for store in self._stores), *self._repositories())
+        output = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", one, other, changes=reads)
+        listed = [
+            (os.fsdecode(name), (old.decode(), new.decode()), (before.decode(), after.decode()))
+            for old, new, before, after, name in _DIFFERENCE.findall(output)
+        ]
+        sizes = sizes_of(git, [blob for _, _, blobs in listed for blob in blobs], reads)
+        found: dict[str, FileDifference] = {}
+        by_line: list[str] = []
+        for path, modes, blobs in listed:
+            present = [mode != "000000" for mode in modes]
+            links = [mode == LINK for mode in modes]
+            known = [sizes.get(blob) for blob in blobs]
+            if not all(present):
+                what = f"only in the {_order(present[0])} run"
+            elif links[0] != links[1]:
+                what = f"a link in the {_order(links[0])} run, a file in the {_order(links[1])}"
+            elif blobs[0] == blobs[1]:
+                what = f"mode {modes[0]} and {modes[1]}"
+            elif None in known:
+                what = f"changed; {self._where(known.index(None))}"
+            elif max(size or 0 for size in known) > MOST_BYTES or len(by_line) >= MOST_FILES:
+                what = "changed; it is too large to be compared line by line"
+            else:
+                what = " and ".join(f"{size:,}" for size in known)  # of a binary file
+                by_line.append(path)
+            found[path] = FileDifference(path, what)
+        if by_line:
+            text = git.run("diff", *_OPTIONS, one, other, "--", *by_line, changes=reads)
+            # The order of the sections is that of the list.
+            for path, lines in zip(by_line, _sections(text), strict=True):
+                changes = None if any(line.startswith(b"Binary files ") for line in lines) else tuple(_changes(lines))
+                what = "changed" if changes is not None else f"binary, of {found[path].what} bytes"
+                found[path] = FileDifference(path, what, changes or ())
+        return found
 
+    def _repositories(self) -> Iterator[Path]:
+        # Either run's folder may still have the commits of both: runs of one repository share its objects.
+        for path in dict.fromkeys(entry["path"] for entry in self._entries if entry["commit"]):
+            try:
+                answer = Git(Path(path)).run("rev-parse", "--git-path", "objects")
+            except (GitTrouble, OSError):
+                continue
+            yield Path(path, os.fsdecode(answer).removesuffix("\n"))
 
-def _problem(one: Version, other: Version) -> str:
-    """Say why not all files of two repositories are compared; nothing if they are."""
-    if one.commit == other.commit:
-        return ""
-    if None in (one.commit, other.commit):
-        return "only of one run a commit is known, so only files are compared that both records hold"
-    why = next((side.of_commit.problem for side in (one, other) if side.of_commit.files is None), "")
-    return why and f"{why}, so only files are compared that both records hold"
+    def _where(self, side: int) -> str:
+        """Say where the content of a file was that is not there any more."""
+        commit, path = self._entries[side]["commit"], self._entries[side]["path"]
+        if commit is None:
+            return "its content is missing in the record"
+        return f"its content was in commit {commit:.7} of {path}, which is not there any more"
 
-
-def _state_on_same_commit(side: Version, other: Version, path: str) -> tuple[object, ...] | None:
-    """Return a value that differs exactly if the two versions of a file differ."""
-    # On the same commit a file that one record does not list is as in the commit, whose objects need not be there.
-    if path in side.entries:
-        return side.state(path)
-    return None if other.entries[path].get("status") == "new" else ("as in the commit",)
-
-
-def _describe(one: Version, other: Version, path: str) -> tuple[str, tuple[Change, ...]]:
-    """Return how a file that both have differs, and at which places."""
-    sides = one, other
-    # The first three digits of a mode are the kind of the entry.
-    kinds = [str(side.entries.get(path, {}).get("mode"))[:3] for side in sides]
-    if LINK in kinds and kinds[0] != kinds[1]:
-        return f"a link in the {_order(kinds[0] == LINK)} run, a file in the {_order(kinds[0] != LINK)}", ()
-    if any(side.is_binary(path) for side in sides):
-        sizes = " and ".join("unknown" if size is None else f"{size:,}" for size in (side.size(path) for side in sides))
-        return f"binary, of {sizes} bytes", ()
-    lines = _lines(one, other, path)
-    if lines is None:
-        return f"changed; {one.why_unknown(path) or other.why_unknown(path)}", ()
-    if changes := changes_between(*lines):
-        return "changed", changes
-    modes = [str(side.entries.get(path, {}).get("mode", "as in the commit")) for side in sides]
-    return ("changed" if modes[0] == modes[1] else f"mode {modes[0]} and {modes[1]}"), ()
-
-
-def _lines(one: Version, other: Version, path: str) -> tuple[Sequence[Line], Sequence[Line]] | None:
-    """Return the lines of both versions, if they are known."""
-    if one.commit == other.commit:
-        # Both patches stand on one commit, so the lines that both leave alone are equal and need not be known.
-        hunks = one.hunks(path), other.hunks(path)
-        if hunks[0] is not None and hunks[1] is not None:
-            base = shown_base(hunks[0], hunks[1])
-            return apply_hunks(base, hunks[0]), apply_hunks(base, hunks[1])
-    contents = one.content(path), other.content(path)
-    if contents[0] is None or contents[1] is None:
-        return None
-    return lines_of(contents[0]), lines_of(contents[1])
+    def _of_left_out(self) -> Iterator[tuple[str, FileDifference]]:
+        """Yield the files that a record does not have; of a file that both lack, the size and its time tell."""
+        for path in {*self._left_out[0], *self._left_out[1]}:
+            one, other = (side.get(path) for side in self._left_out)
+            if one is None or other is None:
+                lacks = (other if one is None else one) or {}
+                yield path, FileDifference(path, f"changed; its content was left out: {lacks['why']}")
+            elif one["size"] != other["size"]:
+                what = f"of {one['size']:,} and {other['size']:,} bytes; its content was left out: {one['why']}"
+                yield path, FileDifference(path, what)
+            elif one["time"] != other["time"]:
+                self.problems.append(f"{path} is not compared, as its content was left out: {one['why']}")
 
 
 def _of_notebooks(first: tuple[Path, Record], second: tuple[Path, Record]) -> Iterator[FileDifference]:
     """Yield how the cells that ran differ."""
     files = [notebook_file(*side) for side in (first, second)]
-    texts = [file.read_bytes() if file else None for file in files]
-    if texts[0] == texts[1]:
+    if files[0] is None or files[1] is None:
+        if files[0] is not files[1]:
+            yield FileDifference(NOTEBOOK, f"only in the {_order(files[1] is None)} run")
         return
-    if texts[0] is None or texts[1] is None:
-        yield FileDifference(NOTEBOOK, f"only in the {_order(texts[1] is None)} run")
-    else:
-        yield FileDifference(NOTEBOOK, "changed", changes_between([*lines_of(texts[0])], [*lines_of(texts[1])]))
+    with git_folder() as (git, _):
+        text = git.run("diff", "--no-index", *_OPTIONS, *(os.path.abspath(file) for file in files if file), fine=(0, 1))
+    for lines in _sections(text):
+        yield FileDifference(NOTEBOOK, "changed", tuple(_changes(lines)))
 
 
-# ---- lines ---------------------------------------------------------------------------------------------------------
+def _sections(text: bytes) -> Iterator[Sequence[bytes]]:
+    """Yield the lines of each file of a patch."""
+    lines = text.split(b"\n")
+    starts = [number for number, line in enumerate(lines) if line.startswith(_BEGIN)]
+    return (lines[start:end] for start, end in pairwise([*starts, len(lines)]))
 
 
-def _common(one: Sequence[Line], other: Sequence[Line]) -> int:
-    """Return how many items are the same at the beginning."""
-    number = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        number += 1
-    return number
+def _changes(lines: Sequence[bytes]) -> Iterator[Change]:
+    """Yield the places of a file at which its lines differ, of a patch without lines around them."""
+    starts = [number for number, line in enumerate(lines) if _HUNK.match(line)]
+    for start, end in pairwise([*starts, len(lines)]):
+        hunk = _HUNK.match(lines[start])
+        assert hunk is not None
+        sides = [[line for line in lines[start + 1 : end] if line[:1] == sign] for sign in (b"-", b"+")]
+        old, new = map(_texts, sides)
+        if old == new:  # the only difference is a newline at the end of the file
+            old, new = (
+                _texts([line for line in _with_ends(lines[start + 1 : end]) if line[:1] == sign])
+                for sign in (b"-", b"+")
+            )
+        # "-5,0": no line of the first version, and 5 is the line before.
+        yield Change(int(hunk[1]) + (hunk[2] == b"0"), old, new)
 
 
-def _change(start: int, removed: Sequence[Line], added: Sequence[Line]) -> Change:
-    old, new = ([_text(line) for line in lines[:MOST_SHOWN]] for lines in (removed, added))
-    for texts, lines in ((old, removed), (new, added)):
-        if len(lines) > MOST_SHOWN:
-            texts.append(f"(and {len(lines) - MOST_SHOWN:,} more lines)")
-    if old == new:  # as texts: the only difference is a missing newline at the end of one file
-        old, new = ([*texts[:-1], texts[-1] + _end(lines[-1])] for texts, lines in ((old, removed), (new, added)))
-    return Change(start + 1, tuple(old), tuple(new))
+def _with_ends(lines: Sequence[bytes]) -> Iterator[bytes]:
+    r"""Yield lines, those without a newline with words for that: a line "\ No newline" is about the one before it."""
+    for line, after in pairwise([*lines, b""]):
+        if not line.startswith(b"\\"):
+            yield line + b" (without a newline at the end)" * after.startswith(b"\\")
 
 
-def _text(line: Line) -> str:
-    return (
-        "(not shown by a patch)"
-        if isinstance(line, int)
-        else line.removesuffix(b"\n").decode(errors="backslashreplace")
-    )
-
-
-def _end(line: Line) -> str:
-    return "" if isinstance(line, int) or line.endswith(b"\n") else " (without a newline at the end)"
+def _texts(lines: Sequence[bytes]) -> tuple[str, ...]:
+    texts = [line[1:].decode(errors="backslashreplace") for line in lines[:MOST_SHOWN]]
+    more = [f"(and {len(lines) - MOST_SHOWN:,} more lines)"] if len(lines) > MOST_SHOWN else []
+    return (*texts, *more)
 
 
 def _order(is_first: bool) -> str:
     return "first" if is_first else "second"
-
-
-def _by_place(train_dir: Path, record: Record, folders: Sequence[str]) -> dict[str, Version]:
-    """Return the repositories of a record, by the submodule or package that each is."""
-    found = record.get("repositories") or ()
-    return {item.get("inside") or "": Version(train_dir, item, folders) for item in found}

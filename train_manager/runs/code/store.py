@@ -1,108 +1,98 @@
-"""What records keep in a train_dir: each content once, in a file that is called after its SHA-256."""
+"""The store of a train_dir: a bare git folder with the contents that its records keep, each once."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
-import stat
-import time
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 from train_manager.files.atomic import replace_file
-from train_manager.runs.code.reading import LINK, Unreadable, read_now
+from train_manager.runs.code.git import Git, GitTrouble
+from train_manager.runs.code.git_folder import reading, remove_leftovers
 
 CODE: Final = "code"
-FILES: Final = "files"
-NEIGHBOURS: Final = 4  # train_dirs beside this one that are searched, the newest first
-_A_DAY: Final = 86_400.0
+# Nothing is ever collected. The commits that records stand on are elsewhere, which git calls a partial clone: so
+# `git gc` and `git fsck` in the store end without an error.
+_CONFIG: Final = """\
+[core]
+	repositoryformatversion = 1
+	bare = true
+	fsync = all
+[gc]
+	auto = 0
+	pruneExpire = never
+[remote "repository"]
+	promisor = true
+[extensions]
+	partialClone = repository
+"""
 
 
-@final
-class Store:
-    """The contents of a train_dir; a neighbour's file is linked, so that many runs take the room of one.
+def store_of(train_dir: Path, object_format: str = "sha1") -> Path:
+    """Return the git folder of a train_dir for objects of a format."""
+    return train_dir / CODE / ("git" if object_format == "sha1" else f"git-{object_format}")
 
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> read_stored(folder, Store(folder).keep(b"warm up longer"), 14)
-    b'warm up longer'
 
-    A neighbour is a train_dir in the same folder. A hard link is a file like any other: a copied folder is whole.
+def make_store(store: Path, object_format: str) -> None:
+    """Make a store, unless it is there.
+
+    Raises:
+        GitTrouble: something is there that leads elsewhere.
+    """
+    for name in ("objects/info", "objects/pack", "refs/runs"):
+        (store / name).mkdir(parents=True, exist_ok=True)
+    require_own_objects(store)
+    remove_leftovers(store / "objects" / "pack", "tmp_*")
+    if not (store / "HEAD").exists():
+        text = _CONFIG if object_format == "sha1" else f"{_CONFIG}\tobjectformat = {object_format}\n"
+        replace_file(store / "config", text.encode())
+        replace_file(store / "HEAD", b"ref: refs/heads/none\n")
+
+
+def require_own_objects(store: Path) -> None:
+    """Refuse a store that leads to files elsewhere.
+
+    Raises:
+        GitTrouble: it has a link, or names other folders of objects.
+    """
+    if os.path.lexists(store / "objects" / "info" / "alternates"):
+        raise GitTrouble(f"{store} names other folders of objects, in objects/info/alternates")
+    inside = (os.path.join(place, name) for place, folders, files in os.walk(store) for name in (*folders, *files))
+    if link := next((path for path in (os.fspath(store), *inside) if os.path.islink(path)), None):
+        raise GitTrouble(f"{store} has a link, {link}")
+
+
+def names_in_store(git: Git, store: Path) -> set[str]:
+    """Return the names of all objects of a store."""
+    every = ("--batch-all-objects", "--unordered", "--batch-check=%(objectname)")
+    return {
+        *git.run("cat-file", *every, changes={"GIT_OBJECT_DIRECTORY": os.fspath(store / "objects")}).decode().split()
+    }
+
+
+def pack_into_store(git: Git, folder: Path, store: Path, name: str, tree: str) -> None:
+    """Pack the objects of a git folder of our own into a store, and let a ref keep them.
 
     Args:
-        train_dir: the folder of the training.
+        git: in the folder.
+        folder: has the objects, each in a file.
+        store: of the train_dir.
+        name: of the ref.
+        tree: that the ref names.
     """
-
-    def __init__(self, train_dir: Path) -> None:
-        self._folder = train_dir.absolute() / CODE / FILES
-        beside = self._folder.parents[2].glob(f"*/{CODE}/{FILES}")
-        self._folders = [self._folder, *sorted(beside, key=_time, reverse=True)[:NEIGHBOURS]]
-
-    def has(self, digest: str, size: int) -> bool:
-        """Return whether a content is there, or at a neighbour, by its size: a killed machine may have cut it off."""
-        return any(_size(folder / digest) == size for folder in self._folders)
-
-    def keep(self, content: bytes) -> str:
-        """Store a content, unless it is there, and return its SHA-256."""
-        digest = hashlib.sha256(content).hexdigest()
-        place = self._folder / digest
-        # A file of another size is the rest of a crash: it is replaced.
-        if _size(place) != len(content) and not any(_link(other / digest, place, content) for other in self._folders):
-            replace_file(place, content)
-        return digest
-
-
-def _time(folder: Path) -> float:
-    with contextlib.suppress(OSError):
-        return folder.stat().st_mtime
-    return 0.0
-
-
-def _size(file: Path) -> int:
-    with contextlib.suppress(OSError):
-        return file.lstat().st_size
-    return -1
-
-
-def _link(other: Path, place: Path, content: bytes) -> bool:
-    """Link a file of this user that has a content to another place, if the file system can do so."""
-    try:
-        found = other.lstat()
-        if (stat.S_ISREG(found.st_mode), found.st_uid, found.st_size) != (True, os.geteuid(), len(content)):
-            return False
-        # The neighbour's file may be damaged: its name is not trusted.
-        if other.read_bytes() != content:
-            return False
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.link(other, place)
-    except (OSError, AttributeError):  # the file system has no hard links, or the system no os.geteuid
-        return False
-    return True
-
-
-def read_stored(train_dir: Path, digest: str, size: int) -> bytes | None:
-    """Return a content; None if it is not there, or does not have the hash in its name.
-
-    Args:
-        train_dir: the folder of the training.
-        digest: its SHA-256, from a record.
-        size: in bytes; a longer file is not read into memory.
-    """
-    folder = os.path.join(os.path.realpath(train_dir), CODE, FILES)
-    # The record may be forged: neither its digest nor a link in place of the folder may lead elsewhere.
-    if os.path.basename(digest) != digest or os.path.realpath(folder) != folder:
-        return None
-    try:
-        found = read_now(folder, digest, keep=size)
-    except Unreadable:
-        return None
-    return found.content if found is not None and found.mode != LINK and found.sha256 == digest else None
-
-
-def remove_leftovers(train_dir: Path) -> None:
-    """Delete the temporary files of killed processes; a file younger than a day may still be written."""
-    for leftover in (train_dir / CODE / FILES).glob(".*"):
-        with contextlib.suppress(OSError):
-            if time.time() - leftover.lstat().st_mtime > _A_DAY:
-                leftover.unlink()
+    objects, packs = folder / "objects", store / "objects" / "pack"
+    names = [
+        place[-2:] + name
+        for place, _, names in os.walk(objects)
+        for name in names
+        if len(place) == len(str(objects)) + 3
+    ]
+    into_store = {"GIT_OBJECT_DIRECTORY": os.fspath(store / "objects"), **reading(objects)}
+    # `--incremental` leaves out what the store has. One thread: the training needs the others.
+    options = ("--quiet", "--incremental", "--non-empty", "--threads=1", "--window=0")
+    git.run(
+        "pack-objects", *options, os.fspath(packs / "pack"), feed="\n".join([*names, ""]).encode(), changes=into_store
+    )
+    for pack in packs.glob("pack-*.pack"):
+        pack.with_suffix(".promisor").touch()
+    replace_file(store / "refs" / "runs" / name, f"{tree}\n".encode(), sync=True)

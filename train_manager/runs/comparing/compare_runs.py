@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar, final
 from train_manager.rebuilding.recorded_rows import Rows, value_rows
 from train_manager.reporting.values import number_text, plural
 from train_manager.runs.code.differences import CodeDifference, code_differences
-from train_manager.runs.code.recorded_files import changed_files, read_code_record
-from train_manager.runs.code.repository import NO_REPOSITORY
+from train_manager.runs.code.facts import NO_REPOSITORY
+from train_manager.runs.code.record import changed_files, read_code_record
 from train_manager.runs.comparing.compared import NO_GIT, PARTIAL, Cells, Compared, ComparedRun, Points, differing
 from train_manager.runs.comparing.run_metrics import band_of, curve_of, is_setting, last_and_best, points_of
 from train_manager.runs.record.environment import chosen_seed

@@ -10,7 +10,7 @@ from train_manager.files.atomic import quote_path
 from train_manager.loop.history import History
 from train_manager.reporting.tables import html_table
 from train_manager.reporting.values import plural
-from train_manager.runs.code.recorded_files import read_code_record
+from train_manager.runs.code.record import read_code_record
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import FILE
 from train_manager.runs.record.run_file import Entry, outcome_of, read_runs

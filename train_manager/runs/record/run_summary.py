@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 from train_manager.metrics.history_rows import last_metrics, metrics_of
 from train_manager.metrics.monitor import mode_of
-from train_manager.runs.code.recorded_files import changed_files, read_code_record
+from train_manager.runs.code.record import changed_files, read_code_record
 from train_manager.runs.record.made_objects import parameter_rows_of
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.run_file import first_line, outcome_of, run_file, runs_and_problems

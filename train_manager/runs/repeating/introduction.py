@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from train_manager.runs.code.recorded_files import changed_files, read_code_record
+from train_manager.runs.code.record import changed_files, read_code_record
 from train_manager.runs.record.environment import environment
 from train_manager.runs.repeating.restored_code import code_in_words
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat
@@ -52,7 +52,7 @@ def _begin(run: RunToRepeat) -> Iterator[str]:
 def _key(code: Mapping[str, Any] | None) -> Any:
     """Return a value that is equal for two records of the same code."""
     return [
-        (one.get("inside"), one.get("commit"), [(file["path"], file.get("sha256")) for file in changed_files(one)])
+        (one.get("inside"), one.get("commit"), one.get("tree"), [file["path"] for file in changed_files(one)])
         for one in (code or {}).get("repositories") or ()
     ]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, final
 
 from train_manager.reporting.terminal_text import printable
-from train_manager.runs.code.recorded_files import read_code_record
+from train_manager.runs.code.record import read_code_record
 from train_manager.runs.record.command import folder_of
 from train_manager.runs.record.metric_schema import FILE
 from train_manager.runs.record.run_file import outcome_of, runs_and_problems

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 from train_manager.reporting.values import plural
-from train_manager.runs.code.restoring import restore_code
+from train_manager.runs.code.restore import restore_code
 from train_manager.runs.record.command import folder_of
 from train_manager.runs.repeating.moved_paths import Moved
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat
 from train_manager.telling.errors import InputError
-
-MOST: Final = 10  # files that a line names
 
 
 def place_of_copy(run: RunToRepeat, into: Path) -> Moved:
@@ -53,16 +50,12 @@ def code_in_words(run: RunToRepeat) -> Iterator[str]:
     if code.get("reason"):
         yield f"not all of the code was recorded: {code['reason']}"
     for one in code.get("repositories") or ():
-        files = one.get("files") or ()
-        kept = [file for file in files if file.get("how") != "left out"]
+        kept = one.get("files") or ()
         changes = f"and {plural(len(kept), 'file')} changed or new" if kept else "without changes"
         where = f"{one['inside']}: " if one.get("inside") else ""
         branch = f" ({one['branch']})" if one.get("branch") else ""
         at = f"commit {one['commit'][:12]}{branch}" if one.get("commit") else "no commit"
         yield f"{where}{at}, {changes}"
-        if names := one.get("lfs") or ():
-            more = f" and {len(names) - MOST:,} more" if len(names) > MOST else ""
-            yield f"kept as pointers of Git LFS, without their contents: {', '.join(names[:MOST])}{more}"
 
 
 def link_into(moved: Moved, links: Sequence[Path], repository: Path | None = None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from train_manager.runs.code.recorded_files import notebook_file, read_code_record
+from train_manager.runs.code.record import notebook_file, read_code_record
 from train_manager.runs.record.run_file import outcome_of, run_file, runs_and_problems
 from train_manager.runs.record.run_paths import chain_of, named_run
 from train_manager.runs.repeating.comparing_metrics import MetricValues

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.runs.code.repositories import git, repository
-from train_manager.runs.code.git_commands import GitTrouble
-from train_manager.runs.code.repository import find_repository, without_credentials
+from train_manager.runs.code.facts import find_repository, without_credentials
+from train_manager.runs.code.git import GitTrouble
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.runs.code.repositories import RUN, git, repository, tree, write
-from train_manager.runs.code import collecting, reading
-from train_manager.runs.code.collecting import Limits
-from train_manager.runs.code.restoring import restore_code
-from train_manager.runs.code.taking import take_code_record
+from tests.runs.code.repositories import RUN, contents_of, git, kept_in, repository, tree, write
+from train_manager.runs.code import snapshot
+from train_manager.runs.code.left_out import Limits, reason_against_name
+from train_manager.runs.code.restore import restore_code
+from train_manager.runs.code.take import take_code_record
 
 KEY = b"key = 'AKIAIOSFODNN7ABCDEFG'\n"
 
@@ -22,12 +22,13 @@ def describe_files(root: Path, limits: Limits = Limits()) -> dict[str, tuple[str
     """How each file was recorded, and why it was left out."""
     record = take_code_record(root, root.parent / "runs", RUN, limits=limits)
     assert record["reason"] is None
-    return {file["path"]: (file["how"], file.get("why")) for file in record["repositories"][0]["files"]}
+    return kept_in(record["repositories"][0])
 
 
 def payload(root: Path) -> bytes:
-    """All that was kept."""
-    return b"".join(path.read_bytes() for path in (root.parent / "runs/code").rglob("*") if path.is_file())
+    """All that was kept: the contents of the store, and the files beside it."""
+    texts = [path.read_bytes() for path in (root.parent / "runs/code").glob("*.*")]
+    return b"".join([*contents_of(root.parent / "runs").values(), *texts])
 
 
 def differences(root: Path) -> bytes:
@@ -71,24 +72,17 @@ def test_the_lines_of_a_large_file_are_not_told(tmp_path: Path) -> None:
     assert tree(restored.root) == tree(root)
 
 
-def test_a_file_over_its_limit_is_left_out_with_its_hash(tmp_path: Path) -> None:
+def test_a_file_over_its_limit_is_left_out_with_its_size(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"a.py": b"a"})
     write(root, {"data.bin": b"x" * 2_000_000})
 
     record = take_code_record(root, tmp_path / "runs", RUN, limits=Limits(file=1_000_000))
 
-    assert record["repositories"][0]["files"] == [
-        {
-            "path": "data.bin",
-            "how": "left out",
-            "status": "new",
-            "size": 2_000_000,
-            "sha256": hashlib.sha256(b"x" * 2_000_000).hexdigest(),
-            "mode": "100644",
-            "why": "it is larger than 1 MB",
-        }
+    time = (root / "data.bin").stat().st_mtime_ns
+    assert record["repositories"][0]["left_out"] == [
+        {"path": "data.bin", "why": "it is larger than 1 MB", "size": 2_000_000, "time": time}
     ]
-    assert not (tmp_path / "runs/code/files").exists()
+    assert contents_of(tmp_path / "runs") == {}
     assert restore_code(tmp_path / "runs", RUN, tmp_path / "again").problems == [
         "data.bin was left out of the record: it is larger than 1 MB"
     ]
@@ -105,23 +99,18 @@ def test_small_files_are_kept_before_large_ones(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_left_out_is_hashed_up_to_a_limit(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"a.py": b"a"})
-    write(root, {"a.bin": b"x" * 300, "b.bin": b"y" * 400})
-
-    assert describe_files(root, Limits(file=100, hashed=500)) == {
-        "a.bin": ("left out", "it is larger than 0.0001 MB"),
-        "b.bin": ("left out", "it is larger than 0.0001 MB; it was not read for a hash either"),
-    }
-
-
-def test_a_folder_with_too_many_new_files_is_left_out(tmp_path: Path) -> None:
+def test_of_too_many_new_files_only_those_that_ran_are_kept(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"a.py": b"a"})
     write(root, {**{f"images/{number}.png": b"" for number in range(12)}, "new.py": b"n", "images/read.py": b"r"})
 
-    assert describe_files(root, Limits(names=10)) == {
-        "images/": ("left out", "13 new files are too many to keep"),
+    write(root, {"a.py": b"changed"})
+
+    record = take_code_record(root, tmp_path / "runs", RUN, limits=Limits(names=10), loaded=[root / "new.py"])
+
+    assert kept_in(record["repositories"][0]) == {
+        "a.py": ("stored", None),
         "new.py": ("stored", None),
+        "./": ("left out", "13 new files are too many to keep"),
     }
 
 
@@ -149,22 +138,13 @@ def test_changed_files_with_secrets_are_left_out(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {".env": b"X=1", "script.py": b"s\n", "fine.py": b"f\n"})
     write(root, {".env": b"X=hunter2", "script.py": KEY, "fine.py": b"F\n"})
 
-    assert [(path, how) for path, (how, _) in describe_files(root).items()] == [
-        (".env", "left out"),
-        ("fine.py", "stored"),
-        ("script.py", "left out"),
-    ]
+    assert {path: how for path, (how, _) in describe_files(root).items()} == {
+        ".env": "left out",
+        "fine.py": "stored",
+        "script.py": "left out",
+    }
     assert b"AKIA" not in payload(root)
     assert b"hunter2" not in payload(root)
-
-
-def test_no_hash_of_a_secret_file_is_kept(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"a.py": b"a"})
-    write(root, {".env": b"PASSWORD=hunter2"})
-
-    record = take_code_record(root, tmp_path / "runs", RUN)
-
-    assert record["repositories"][0]["files"][0]["sha256"] == ""
 
 
 def test_a_secret_that_was_taken_out_of_a_file_is_not_told(tmp_path: Path) -> None:
@@ -216,7 +196,7 @@ def test_the_folder_of_this_training_is_left_out_before_anything_is_in_it(tmp_pa
 
     record = take_code_record(root, root / "out", RUN)
 
-    assert [(file["path"], file["how"]) for file in record["repositories"][0]["files"]] == [("out/", "left out")]
+    assert [(path, how) for path, (how, _) in kept_in(record["repositories"][0]).items()] == [("out/", "left out")]
 
 
 @pytest.mark.parametrize("folder", ["", "exp"])
@@ -224,13 +204,13 @@ def test_code_that_lies_in_the_folder_of_its_training_is_kept(tmp_path: Path, fo
     root = repository(tmp_path / "lab", {"train.py": b"1"})
     place = root / folder
     write(place, {"new.py": b"n", "run-1.json": b"{}", "metrics.sqlite-wal": b"", "checkpoints/step-1/x": b"x"})
-    own = {f"code/0123456789abcdef{end}": b"{}" for end in (".json", ".diff", "-1.diff", ".py")}
-    write(place, {"code/net.py": b"n", **own, f"code/files/{'0a' * 32}": b"x", "code/files/mine.py": b"m"})
+    own = {f"code/0123456789abcdef{end}": b"{}" for end in (".json", ".diff", "-1.diff", ".py", ".copy/train.py")}
+    write(place, {"code/net.py": b"n", **own, "code/git/HEAD": b"x", "code/gitlab.py": b"m"})
 
     record = take_code_record(place, place, RUN)
 
-    kept = [file["path"] for file in record["repositories"][0]["files"] if file["how"] == "stored"]
-    assert kept == [os.path.join(folder, name) for name in ("code/files/mine.py", "code/net.py", "new.py")]
+    kept = [path for path, (how, _) in kept_in(record["repositories"][0]).items() if how == "stored"]
+    assert kept == [os.path.join(folder, name) for name in ("code/gitlab.py", "code/net.py", "new.py")]
 
 
 def test_caches_of_python_are_not_code(tmp_path: Path) -> None:
@@ -248,22 +228,7 @@ def test_the_same_content_is_stored_once(tmp_path: Path) -> None:
         write(root, {"train.py": b"%d" % (number + 2)})
         take_code_record(root, tmp_path / "runs", f"{number:016x}")
 
-    contents = sorted(path.read_bytes() for path in (tmp_path / "runs/code/files").iterdir())
-    assert contents == [b"2", b"3", b"4", b"n"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folders", [pytest.param(1, marks=pytest.mark.whole), 30])
-def test_thirty_runs_beside_sixty_megabytes_that_git_does_not_know_stay_small(tmp_path: Path, folders: int) -> None:
-    root = repository(tmp_path / "lab", {"train.py": b"1\n"})
-    write(root, {f"data/{number}.bin": bytes([number]) * 3_000_000 for number in range(20)})
-
-    for number in range(30):
-        write(root, {"train.py": b"lr = %d\n" % number})
-        take_code_record(root, tmp_path / "runs" / str(number % folders), f"{number:016x}")
-
-    files = {path.stat().st_ino: path.stat().st_size for path in (tmp_path / "runs").rglob("*") if path.is_file()}
-    assert sum(files.values()) < 51_000_000
+    assert sorted(contents_of(tmp_path / "runs").values()) == [b"2", b"3", b"4", b"n"]
 
 
 def test_a_file_that_changes_while_it_is_recorded_is_kept_as_it_was_read(
@@ -272,20 +237,20 @@ def test_a_file_that_changes_while_it_is_recorded_is_kept_as_it_was_read(
     root = repository(tmp_path / "lab", {"train.py": b"1\n"})
     write(root, {"train.py": b"2\n"})
     times = iter(range(3, 9))
-    original = reading.read_now
+    original = snapshot.read_now
 
-    def read_and_change(*arguments: Any, **named: Any) -> Any:
-        found = original(*arguments, **named)
+    def read_and_change(*arguments: Any) -> Any:
+        found = original(*arguments)
         write(root, {"train.py": f"{next(times)}\n".encode()})
         return found
 
-    monkeypatch.setattr("train_manager.runs.code.collecting.read_now", read_and_change)
+    monkeypatch.setattr(snapshot, "read_now", read_and_change)
 
     assert describe_files(root) == {"train.py": ("stored", None)}
     restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
     assert restored.problems == []
     assert (restored.root / "train.py").read_bytes() == b"2\n"
-    assert not (tmp_path / "runs/code" / f"{RUN}.diff").exists()  # which would tell other lines
+    assert differences(root).endswith(b"-1\n+2\n")
 
 
 def test_modes_count_only_where_the_file_system_keeps_them(tmp_path: Path) -> None:
@@ -308,21 +273,18 @@ def test_a_mode_that_the_file_system_does_not_keep_is_no_difference_after_a_rest
     assert restore_code(tmp_path / "runs", RUN, tmp_path / "again").problems == []
 
 
-@pytest.mark.parametrize("limit", [2000, 10_000])
-def test_a_file_that_is_deleted_while_it_is_recorded_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
+def test_a_file_that_is_deleted_while_it_is_recorded_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = repository(tmp_path / "lab", {"data.bin": b"1"})
     write(root, {"data.bin": b"2" * 3000, "new.bin": b"3" * 3000})
-    read = reading.read_now
+    read = snapshot.read_now
 
-    def read_late(root: str, path: str, **options: Any) -> reading.FileNow | None:
-        (Path(root) / path).unlink()
-        return read(root, path, **options)
+    def read_late(path: str, *arguments: Any) -> tuple[str, bytes]:
+        Path(path).unlink()
+        return read(path, *arguments)
 
-    monkeypatch.setattr(collecting, "read_now", read_late)
+    monkeypatch.setattr(snapshot, "read_now", read_late)
 
-    assert describe_files(root, Limits(file=limit)) == {"data.bin": ("deleted", None)}
+    assert describe_files(root) == {"data.bin": ("deleted", None)}
 
 
 def test_records_of_earlier_trainings_are_not_recorded_again(tmp_path: Path) -> None:
@@ -343,30 +305,8 @@ def test_code_in_a_folder_that_an_earlier_training_has_written_to_is_kept(tmp_pa
 
     record = take_code_record(root / "project", tmp_path / "runs", RUN)
 
-    files = {file["path"]: file["how"] for file in record["repositories"][0]["files"]}
+    files = {path: how for path, (how, _) in kept_in(record["repositories"][0]).items()}
     assert files == {"project/train.py": "stored", "project/run-1.json/": "left out"}
-
-
-@pytest.mark.parametrize(
-    ("names", "left_out"),
-    [
-        ([f"data/{number}/x" for number in range(9)], {"data/": "9 new files"}),
-        ([f"data/a/{number}" for number in range(9)] + ["data/b/1"], {"data/a/": "9 new files"}),
-        ([f"data/{part}/{number}" for part in "ab" for number in range(3)], {"data/": "6 new files"}),
-    ],
-)
-def test_folders_of_folders_with_too_many_new_files_are_left_out(
-    tmp_path: Path, names: list[str], left_out: dict[str, str]
-) -> None:
-    root = repository(tmp_path / "lab", {"a.py": b"a"})
-    write(root, dict.fromkeys([*names, "new.py"], b"x"))
-
-    found = describe_files(root, Limits(names=2))
-
-    assert {path: (how, why) for path, (how, why) in found.items() if how == "left out"} == {
-        path: ("left out", f"{told} are too many to keep") for path, told in left_out.items()
-    }
-    assert found["new.py"] == ("stored", None)
 
 
 def test_a_file_that_ran_is_kept_however_many_lie_beside_it(tmp_path: Path) -> None:
@@ -375,7 +315,7 @@ def test_a_file_that_ran_is_kept_however_many_lie_beside_it(tmp_path: Path) -> N
 
     record = take_code_record(root, tmp_path / "runs", RUN, limits=Limits(names=2), loaded=[root / "train.py"])
 
-    files = {file["path"]: file["how"] for file in record["repositories"][0]["files"]}
+    files = {path: how for path, (how, _) in kept_in(record["repositories"][0]).items()}
     assert files == {"./": "left out", "train.py": "stored"}
 
 
@@ -388,8 +328,73 @@ def test_of_a_repository_in_a_home_only_what_lies_beside_the_code_is_kept(
 
     for folder, kept in (("project", ["library/net.py", "project/train.py"]), (".", ["library/net.py"])):
         record = take_code_record(root / folder, tmp_path / "runs", RUN, loaded=[root / "library/net.py"])
-        files = {file["path"]: (file["how"], file.get("why")) for file in record["repositories"][0]["files"]}
+        files = kept_in(record["repositories"][0])
         assert files == {
             **dict.fromkeys(kept, ("stored", None)),
             "./": ("left out", "of the new files in a home folder only those beside the code are kept"),
         }
+
+
+def test_a_file_with_a_secret_name_that_was_deleted_is_deleted(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {".env": b"X=1", "a.py": b"a"})
+    (root / ".env").unlink()
+
+    assert describe_files(root) == {".env": ("deleted", None)}
+
+
+@pytest.mark.slow
+def test_three_runs_beside_sixty_megabytes_that_git_does_not_know_stay_small(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1\n"})
+    write(root, {f"data/{number}.bin": random.Random(number).randbytes(3_000_000) for number in range(20)})
+
+    for number in range(3):
+        write(root, {"train.py": b"lr = %d\n" % number})
+        take_code_record(root, tmp_path / "runs", f"{number:016x}")
+
+    files = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 51_000_000
+
+
+def test_what_the_text_of_differences_does_not_show_is_named_above_it(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"old key.py": KEY, "train.py": b"1\n"})
+    write(root, {"old key.py": b"key = None\n", "train.py": b"2\n"})
+    write(root, {f"long{number:03}.txt": b"x\n" * 49_500 for number in range(112)})
+
+    describe_files(root, Limits(total=1 << 40))
+
+    lines = differences(root).decode().splitlines()
+    assert lines[0] == "# long010.txt is not shown: the differences would be too long"
+    assert lines[100:102] == [
+        "# old key.py is not shown: in the commit, it holds what looks like a key of AWS (line 1)",
+        "# 2 more files are not shown: the differences would be too long",
+    ]
+    assert [line for line in lines if line.startswith("diff")] == [
+        *(f"diff --git a/long{number:03}.txt b/long{number:03}.txt" for number in range(10)),
+        "diff --git a/train.py b/train.py",
+    ]
+
+
+def test_what_the_user_ignores_everywhere_is_ignored(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(tmp_path, {"my ignored": b"*.tmp\n"})
+    git(root, "config", "core.excludesFile", str(tmp_path / "my ignored"))
+    write(root, {"x.tmp": b"", "x.log": b"", "x.py": b"", ".git/info/exclude": b"*.log\n"})
+
+    assert describe_files(root) == {"x.py": ("stored", None)}
+
+
+@pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "a//b", ".", "", "a/./b", "a\0b"])
+def test_a_name_that_leads_out_is_refused(name: str) -> None:
+    assert reason_against_name(name) == "its name leads out of the folder"
+
+
+@pytest.mark.parametrize("name", [".git/config", "a/.git/hooks/post-checkout", ".GIT/config", ".git. /x", "git~1"])
+def test_a_name_in_a_git_folder_is_refused(name: str) -> None:
+    assert reason_against_name(name) == "its name leads into a git folder"
+
+
+def test_a_name_that_could_not_be_put_back_is_left_out(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, {"git~1": b"x", "b.py": b"b"})
+
+    assert describe_files(root) == {"b.py": ("stored", None), "git~1": ("left out", "its name leads into a git folder")}

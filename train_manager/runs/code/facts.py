@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, final
 
 from train_manager.files.secrets import redacted
-from train_manager.runs.code.git_commands import GitCommands, GitTrouble, first_line
+from train_manager.runs.code.git import Git, GitTrouble, first_line
 
 NO_REPOSITORY: Final = "not in a git repository"
 # `git rev-parse` prints an option that it does not know: between the questions, this option separates the answers.
@@ -40,8 +40,13 @@ class Repository:
     is_shallow: bool
     commit: str | None  # None before the first commit
     branch: str | None  # None if HEAD is detached
-    # All values of each setting, by its name: lower-case except for a subsection, as in remote.Origin.url.
-    settings: Mapping[str, tuple[str, ...]]
+    # The value of each setting that counts, by its name: lower-case except for a subsection, as in remote.Origin.url.
+    settings: Mapping[str, str]
+
+    @property
+    def objects(self) -> Path:
+        """The folder of its objects."""
+        return self.common_folder / "objects"
 
     @property
     def state(self) -> list[str]:
@@ -54,19 +59,15 @@ class Repository:
     def remotes(self) -> dict[str, str]:
         """Addresses by name, without credentials."""
         found = {
-            without_credentials(name.removeprefix("remote.").removesuffix(".url")): without_credentials(values[0])
-            for name, values in self.settings.items()
+            without_credentials(name.removeprefix("remote.").removesuffix(".url")): without_credentials(value)
+            for name, value in self.settings.items()
             if re.fullmatch(r"remote\..+\.url", name, re.DOTALL)
         }
         return dict(sorted(found.items()))
 
-    def setting(self, name: str, default: str = "") -> str:
-        """Return the value of a setting that counts: the last one."""
-        return self.settings.get(name, (default,))[-1]
-
     def flag(self, name: str, default: bool) -> bool:
         """Return a setting that is yes or no."""
-        value = self.setting(name, str(default)).lower()
+        value = self.settings.get(name, str(default)).lower()
         return value in ("", "true", "yes", "on", "1") if value not in ("false", "no", "off", "0") else False
 
 
@@ -76,7 +77,7 @@ def find_repository(folder: Path, seconds: float = 10.0) -> Repository:
     Raises:
         GitTrouble: there is not any, or git refuses to look at it.
     """
-    git = GitCommands(folder, seconds=seconds)
+    git = Git(folder, seconds=seconds)
     answers = _answers(git)
     git_folder, root = _path(folder, answers["git folder"]), _path(folder, answers["root"])
     _require_own_files(git, root, git_folder)
@@ -100,7 +101,7 @@ def is_on_a_remote(repository: Repository, seconds: float = 10.0) -> bool | None
     """
     if repository.commit is None or not repository.remotes:
         return None
-    git = GitCommands(repository.root, seconds=seconds)
+    git = Git(repository.root, seconds=seconds)
     try:
         return not git.run("rev-list", "--max-count=1", repository.commit, "--not", "--remotes").strip()
     except GitTrouble:
@@ -131,7 +132,7 @@ def without_credentials(address: str) -> str:
     return redacted(address)
 
 
-def _require_own_files(git: GitCommands, root: Path, git_folder: Path) -> None:
+def _require_own_files(git: Git, root: Path, git_folder: Path) -> None:
     """Refuse a working tree that a setting puts elsewhere: it may be the home of the user.
 
     Raises:
@@ -140,14 +141,14 @@ def _require_own_files(git: GitCommands, root: Path, git_folder: Path) -> None:
     if Path(os.path.realpath(git.folder)).is_relative_to(os.path.realpath(root)):
         place = root / ".git"
         if not place.is_dir():  # .git is a file that names the git folder, as in a submodule
-            _, answer, _ = GitCommands(root, seconds=git.seconds).answer("rev-parse", "--absolute-git-dir")
+            _, answer, _ = Git(root, seconds=git.seconds).answer("rev-parse", "--absolute-git-dir")
             place = _path(root, os.fsdecode(answer).removesuffix("\n"))
         if os.path.realpath(place) == os.path.realpath(git_folder):
             return
     raise GitTrouble(f"the setting core.worktree of {git_folder} puts its files elsewhere, in {root}")
 
 
-def _answers(git: GitCommands) -> dict[str, str]:
+def _answers(git: Git) -> dict[str, str]:
     # All questions in one process: a training starts with this, and each process costs milliseconds.
     asked = {
         "bare": "--is-bare-repository",
@@ -184,7 +185,7 @@ def _why(complaint: bytes) -> str:
     return f"git could not read the repository: {shown}"
 
 
-def _unborn(git: GitCommands) -> str:
+def _unborn(git: Git) -> str:
     # Exit code 1: HEAD is detached.
     return os.fsdecode(git.run("symbolic-ref", "-q", "HEAD", fine=(0, 1))).removesuffix("\n")
 
@@ -193,11 +194,13 @@ def _short(branch: str | None) -> str | None:
     return redacted(branch.removeprefix("refs/heads/")) if branch and branch.startswith("refs/") else None
 
 
-def _settings(git: GitCommands) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+def _settings(git: Git) -> dict[str, str]:
+    found = {}
     for entry in git.run("config", "-z", "--list").split(b"\0")[:-1]:
         name, _, value = os.fsdecode(entry).partition("\n")
-        found[name] = (*found.get(name, ()), value)
+        # Of several values the last one counts; of the addresses of a remote, git fetches from the first one.
+        if name not in found or not name.endswith(".url"):
+            found[name] = value
     return found
 
 

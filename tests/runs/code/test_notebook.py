@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from train_manager.runs.code.notebook_cells import as_script, cells_that_ran
+from train_manager.runs.code.notebook import as_script, cells_that_ran
 
 SESSION = """
 from IPython.core.interactiveshell import InteractiveShell
-from train_manager.runs.code.notebook_cells import as_script, cells_that_ran
+from train_manager.runs.code.notebook import as_script, cells_that_ran
 shell = InteractiveShell.instance(user_ns={"told": lambda: print(as_script(cells_that_ran()))})
 for cell in ["x = 2", "%precision 3", "x = x * 3", "x = x * 3", "1 / 0", "   ", "print(x)"]:
     shell.run_cell(cell, store_history=True)
@@ -24,7 +24,7 @@ def body(*cells: str) -> list[str]:
 
 
 def test_outside_of_ipython_no_cell_has_run_and_ipython_is_not_imported() -> None:
-    code = "import sys; from train_manager.runs.code import notebook_cells as n; "
+    code = "import sys; from train_manager.runs.code import notebook as n; "
     code += "assert n.cells_that_ran() == []; assert 'IPython' not in sys.modules"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

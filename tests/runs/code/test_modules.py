@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from train_manager.runs.code.loaded_modules import code_folder, entry_script, loaded_files
+from train_manager.runs.code.modules import code_folder, entry_script, loaded_files
 
 TELL = """
 import importlib.util
 import json
-from train_manager.runs.code.loaded_modules import code_folder, entry_script, loaded_files
+from train_manager.runs.code.modules import code_folder, entry_script, loaded_files
 print(json.dumps([str(code_folder()), str(entry_script()), [str(path) for path in loaded_files()]]))
 """
 

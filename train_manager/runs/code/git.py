@@ -6,15 +6,13 @@ What each command is for stands in the files that ask; here is only how a git pr
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, final
 
@@ -57,7 +55,7 @@ class GitTrouble(InputError):
 
 
 @final
-class GitCommands:
+class Git:
     """Git in a folder.
 
     Args:
@@ -123,7 +121,7 @@ class GitCommands:
                     command,
                     istream=given,
                     as_process=True,
-                    env={**environment, "PATH": _search_path()},
+                    env=environment,
                     shell=False,
                     start_new_session=True,  # no terminal for questions; one process group to kill
                 )
@@ -137,17 +135,14 @@ def git_module(seconds: float = 10.0) -> Any:
     Raises:
         GitTrouble: GitPython or git is not there, or git does not answer in time.
     """
-    is_there = _is_gitpython_there()
     # GitPython runs `git version` as it is imported, without a time limit.
-    if "git" not in sys.modules and is_there:
+    if "git" not in sys.modules:
         _require_an_answer(seconds)
-    with _starting, _absolute_git():
+    with _starting:
         try:
             import git
             import git.cmd
-        except ImportError as error:
-            if is_there:
-                raise GitTrouble("git is not installed") from error
+        except ImportError:
             raise GitTrouble("GitPython is not installed: pip install GitPython") from None
     return git
 
@@ -157,22 +152,37 @@ def _require_an_answer(seconds: float) -> None:
     program = os.environ.get("GIT_PYTHON_GIT_EXECUTABLE") or "git"
     try:
         with _starting:
-            process = subprocess.Popen(
+            subprocess.run(
                 [program, "version"],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # not a pipe: what a killed git has started would hold it open
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**os.environ, "PATH": _search_path()},
+                timeout=seconds,
+                check=False,
             )
     except OSError:
         raise GitTrouble("git is not installed") from None
-    try:
-        process.wait(seconds)
     except subprocess.TimeoutExpired:
         raise GitTrouble(f"git did not answer within {seconds:g} s") from None
-    finally:
-        _end(process)
+
+
+def sizes_of(git: Git, blobs: Iterable[str], reads: Mapping[str, str] = {}) -> dict[str, int]:
+    """Return the sizes of blobs, without the blobs that are missing."""
+    output = git.run("cat-file", "--batch-check", feed="".join(f"{blob}\n" for blob in blobs).encode(), changes=reads)
+    lines = map(str.split, output.decode().splitlines())
+    return {name: int(size[0]) for name, _, *size in lines if size}
+
+
+def contents_of(git: Git, blobs: Iterable[str], reads: Mapping[str, str] = {}) -> dict[str, bytes]:
+    """Return the contents of blobs, none of which may be missing."""
+    blobs, found, start = [*blobs], {}, 0
+    # One process for all blobs. Each answer is a line "<blob> blob <size>", the content and a newline.
+    output = git.run("cat-file", "--batch", feed="".join(f"{blob}\n" for blob in blobs).encode(), changes=reads)
+    for blob in blobs:
+        end = output.index(b"\n", start) + 1
+        size = int(output[start:end].split()[2])
+        found[blob], start = output[end : end + size], end + size + 1
+    return found
 
 
 def first_line(complaint: bytes) -> str:
@@ -185,45 +195,6 @@ def first_line(complaint: bytes) -> str:
         if line.strip() and not line.startswith(("hint:", "warning:")):
             return line.removeprefix("fatal: ").removeprefix("error: ").strip()[:200]
     return ""
-
-
-def _is_gitpython_there() -> bool:
-    """Return whether GitPython can be imported; a ``git.py`` of the user's is found without being run.
-
-    Raises:
-        GitTrouble: another module has its name.
-    """
-    try:
-        spec = importlib.util.find_spec("git")
-    except (ImportError, ValueError):
-        return False
-    if spec is None or spec.origin is None:  # a namespace package: some folder is called git and has no code
-        return False
-    folders = [folder for folder in spec.submodule_search_locations or () if os.path.isdir(folder)]
-    if spec.submodule_search_locations and (not folders or os.path.isfile(os.path.join(folders[0], "cmd.py"))):
-        return True
-    raise GitTrouble(f"{spec.origin} hides GitPython, which is also imported as git: give it another name")
-
-
-def _search_path() -> str:
-    """Return where programs are looked for: never in the working folder, which holds the code of others."""
-    return os.pathsep.join(folder for folder in os.get_exec_path() if os.path.isabs(folder))
-
-
-@contextlib.contextmanager
-def _absolute_git() -> Iterator[None]:
-    """Let the import of GitPython start the same git as the later commands."""
-    name = "GIT_PYTHON_GIT_EXECUTABLE"
-    found = shutil.which("git", path=_search_path())
-    # Only a relative folder in PATH could make the import find another git, such as one in the working folder.
-    if name in os.environ or found is None or all(map(os.path.isabs, os.get_exec_path())):
-        yield
-        return
-    os.environ[name] = found
-    try:
-        yield
-    finally:
-        del os.environ[name]
 
 
 def _without_variables(environment: Mapping[str, str]) -> list[str]:

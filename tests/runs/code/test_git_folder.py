@@ -1,0 +1,59 @@
+"""The git folder of our own has none of a user's settings that run programs, and nothing is left of it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.runs.code.repositories import git, repository
+from train_manager.runs.code.git_folder import git_folder, quote, read_small, reading
+
+
+def test_nothing_is_left_of_it() -> None:
+    with git_folder() as (_, folder):
+        assert folder.exists()
+
+    assert not folder.exists()
+
+
+def test_no_setting_of_a_user_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".gitconfig").write_text("[diff]\n\texternal = touch canary\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    with git_folder(tmp_path) as (git, _):
+        assert b"external" not in git.run("config", "--list")
+
+
+@pytest.mark.parametrize("name", ["plain", "co:lon", 'quo"te', "new\nline", "back\\slash"])
+def test_objects_elsewhere_are_read_whatever_the_name_of_their_folder(tmp_path: Path, name: str) -> None:
+    root = repository(tmp_path / name, {"a.py": b"a"})
+    commit = git(root, "rev-parse", "HEAD").decode().strip()
+
+    with git_folder() as (own, _):
+        assert own.run("cat-file", "-t", commit, changes=reading(root / ".git/objects")) == b"commit\n"
+
+
+def test_a_text_is_quoted_as_git_reads_it() -> None:
+    assert quote('a"b\\c\nd\te') == '"a\\"b\\\\c\\nd\\te"'
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    assert [read_small(tmp_path / name) for name in ("pipe", "nowhere", ".")] == [b""] * 3
+
+
+def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("train-manager-git-old", "train-manager-git-young"):
+        (tmp_path / name).mkdir()
+    os.utime(tmp_path / "train-manager-git-old", (1_000_000_000, 1_000_000_000))
+
+    with git_folder():
+        pass
+
+    assert [path.name for path in tmp_path.glob("train-manager-git-*")] == ["train-manager-git-young"]

@@ -1,0 +1,254 @@
+"""Put recorded code back: the tree of a run in a new folder, on its commit.
+
+The new folder has a git folder of its own that reads the objects of the repository (as ``git clone --shared`` makes
+it). The repository and the store of the train_dir are only read; no hook and no filter runs, and each file is compared
+with the tree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, final
+
+from train_manager.runs.code.facts import Repository, find_repository
+from train_manager.runs.code.git import Git, GitTrouble, first_line
+from train_manager.runs.code.git_folder import git_folder, git_in, make_git_folder, quote, read_small, reading
+from train_manager.runs.code.left_out import OF_A_TRAINING, reason_against_name
+from train_manager.runs.code.record import copy_of, read_code_record
+from train_manager.runs.code.snapshot import PROGRAM, blob_of
+from train_manager.runs.code.store import CODE, require_own_objects, store_of
+from train_manager.telling.errors import CheckpointError, InputError
+
+_SECONDS: Final = 600.0  # a checkout of a large commit takes its time
+_PACKAGES: Final = "packages"
+
+
+@final
+@dataclass
+class Restored:
+    """Code that was put back."""
+
+    root: Path  # the working tree of the repository with the code
+    commit: str | None  # the commit below the changes; None if the repository had none
+    problems: list[str] = field(default_factory=list)  # a sentence for each file that differs from the record
+    packages: dict[str, Path] = field(default_factory=dict)  # the working trees of other packages, by their names
+
+
+def restore_code(
+    train_dir: Path, run_id: str, into: Path, *, repository: Path | None = None, changed_only: bool = False
+) -> Restored:
+    """Put the code of a run into a new folder.
+
+    >>> import tempfile
+    >>> from train_manager.runs.code.take import take_code_record
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "train.py").write_text("print('hello')")
+    >>> record = take_code_record(folder, folder / "runs", "0123456789abcdef", loaded=[folder / "train.py"])
+    >>> restored = restore_code(folder / "runs", "0123456789abcdef", folder / "again")
+    >>> (restored.root / "train.py").read_text()
+    "print('hello')"
+
+    Args:
+        train_dir: the folder of the training.
+        run_id: what the run is called.
+        into: a folder that is empty or not there yet; the working tree is made in it, under its own name.
+        repository: a clone that has the commit; by default the repository that was recorded.
+        changed_only: put back the changed and the new files alone, which needs no repository.
+
+    Raises:
+        InputError: the run has not recorded any code, ``into`` is in use, or the commit is not there.
+        CheckpointError: the record is damaged, or of another version.
+    """
+    record = read_code_record(train_dir, run_id)
+    if record is None:
+        path = train_dir / CODE / f"{run_id}.json"
+        raise InputError(f"{path} is not there: the run has not recorded its code", name=run_id)
+    entries = record["repositories"]
+    if not entries:
+        raise InputError(
+            f"the code of run {run_id} was not recorded: {record.get('reason')}", name=run_id, asked_by="restore_code"
+        )
+    if into.exists() and any(into.iterdir()):
+        raise InputError(f"{into} is not empty", name="into", asked_by="restore_code", cure="name a new folder")
+    # The first entry is the repository with the code; submodules and packages follow.
+    restored = Restored(into / (Path(entries[0]["path"]).name or "code"), entries[0]["commit"])
+    # Without a commit there was not a repository: the reason says just that, and the files that ran are there.
+    if record.get("reason") is not None and entries[0]["commit"] is not None:
+        restored.problems.append(f"not all code was recorded: {record['reason']}")
+    for number, entry in enumerate(entries):
+        source = Path(entry["path"])
+        if repository is not None and "package" not in entry:
+            source = repository / (entry["inside"] or "")
+        place = _place(entry, into, restored)
+        # The outer repository, restored before, may have a link where the submodule belongs.
+        if os.path.realpath(place) != os.path.join(os.path.realpath(into), place.relative_to(into)):
+            restored.problems.append(f"{entry['inside']} is not put back: a link is in its place")
+            continue
+        copy = copy_of(train_dir, f"{run_id}-{number}" if number else run_id)
+        _Restoring(entry, train_dir, copy, place, source, restored.problems).restore(changed_only)
+    return restored
+
+
+def _place(entry: dict[str, Any], into: Path, restored: Restored) -> Path:
+    """Return where a repository is put: a submodule into the tree, a package beside it."""
+    inside: str | None = entry["inside"]
+    package: str | None = entry.get("package")
+    if inside is None or inside == package:
+        inside = ""
+    elif reason := reason_against_name(inside):
+        raise InputError(f"{inside!r} cannot be put back: {reason}", asked_by="restore_code")
+    if package is None:
+        return restored.root / inside
+    if package not in restored.packages:
+        name = Path(entry["path"]).name
+        restored.packages[package] = into / f"{_PACKAGES}-{len(restored.packages) + 1}" / name
+    return restored.packages[package] / inside
+
+
+@final
+@dataclass
+class _Restoring:
+    entry: dict[str, Any]  # of one repository, in the record
+    train_dir: Path
+    copy: Path  # the files that ran, if git could not store them
+    root: Path  # the new working tree
+    source: Path  # the repository that has the commit
+    problems: list[str]  # the list of `Restored`, to which each step adds
+
+    def restore(self, changed_only: bool) -> None:
+        """Make the working tree, as far as that is possible."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        has_commit = self.entry["commit"] is not None and not changed_only
+        repository = self._repository() if has_commit else None
+        self._check_out(repository, changed_only)
+        if repository is not None:
+            self._stand_on_the_commit(repository)
+        if self.entry["tree"] is None:
+            self._put_copies()
+        for file in self.entry["left_out"]:
+            if file["why"] != OF_A_TRAINING:  # left out on purpose, and not worth a line
+                self.problems.append(f"{file['path']} was left out of the record: {file['why']}")
+
+    def _repository(self) -> Repository:
+        commit, inside, source = self.entry["commit"], self.entry["inside"], self.source.absolute()
+        found, trouble = None, None
+        try:
+            found = find_repository(source)
+            Git(source).run("cat-file", "-e", f"{commit}^{{commit}}")
+        except (GitTrouble, OSError) as error:
+            trouble = error
+        is_there = found is not None and os.path.realpath(found.root) == os.path.realpath(source)
+        if inside is not None and "package" not in self.entry and not is_there:  # git has found the outer one
+            outer = source.parents[inside.count("/")]
+            what = f"the submodule {inside} of the record is not checked out in {outer}"
+            cure = f"check it out: git -C {shlex.quote(str(outer))} submodule update --init --recursive"
+            raise InputError(what, name="repository", asked_by="restore_code", cure=cure)
+        if found is None or trouble is not None:
+            what = f"the commit {commit} of the record is not in {self.source}"
+            cure = "name a clone that has it as `repository`, or take out the changed files: changed_only=True"
+            raise InputError(what, name="repository", asked_by="restore_code", cure=cure) from trouble
+        return found
+
+    def _check_out(self, repository: Repository | None, changed_only: bool) -> None:
+        """Write the files of the tree, and take away again each one whose content is not that of the tree."""
+        tree, store = self.entry["tree"], store_of(self.train_dir, self.entry["format"])
+        changed = {file["path"] for file in self.entry["files"] if file["status"] != "deleted"}
+        if tree is None and repository is None:
+            return
+        with git_folder(self.root, object_format=self.entry["format"], seconds=_SECONDS) as (git, _):
+            reads = self._reads(store, repository)
+            status, _, complaint = git.answer("read-tree", tree or self.entry["commit"], changes=reads)
+            if status != 0:
+                what = f"the tree {tree} of the record is damaged, or not in {store}: {first_line(complaint)}"
+                raise CheckpointError(what, name=str(store))
+            if changed_only:
+                feed = b"".join(os.fsencode(name) + b"\0" for name in changed)
+                git.answer("checkout-index", "--quiet", "-z", "--stdin", feed=feed, changes=reads)
+            else:
+                git.answer("checkout-index", "--quiet", "--all", changes=reads)
+            # The index has no times: git compares every file with the tree by what it holds.
+            wrong = {os.fsdecode(name) for name in git.run("ls-files", "-m", "-z", changes=reads).split(b"\0")[:-1]}
+        if changed_only:
+            wrong &= changed
+        for path in sorted(wrong):
+            with contextlib.suppress(OSError):
+                (self.root / path).unlink()
+        if missing := sorted(wrong - changed if tree else wrong):
+            self._raise_missing(repository, missing)
+        self.problems += [
+            f"{path} is not put back: its content in the record is damaged, or not there" for path in sorted(wrong)
+        ]
+
+    def _reads(self, store: Path, repository: Repository | None) -> dict[str, str]:
+        try:
+            if self.entry["tree"] is not None:
+                require_own_objects(store)
+        except GitTrouble as trouble:
+            raise CheckpointError(f"{trouble.what}, and nothing is read there", name=str(store)) from None
+        return reading(store / "objects", *([repository.objects] if repository else []))
+
+    def _raise_missing(self, repository: Repository | None, missing: list[str]) -> None:
+        commit = self.entry["commit"]
+        settings = (
+            []
+            if repository is None
+            else [name for name in repository.settings if re.fullmatch(r"remote\..+\.promisor", name, re.DOTALL)]
+        )
+        if not settings:
+            what = f"{self.source} lacks files of the commit {commit}, or they are damaged: {', '.join(missing[:3])}"
+            cure = "name another clone as `repository`, or take out the changed files: changed_only=True"
+            raise InputError(what, name="repository", asked_by="restore_code", cure=cure)
+        remote = settings[0].removeprefix("remote.").removesuffix(".promisor")
+        what = f"{self.source} is a partial clone, and lacks files of the commit {commit}"
+        cure = f"fetch them: git -C {shlex.quote(str(self.source))} fetch --refetch --no-filter {remote}"
+        raise InputError(what, name="repository", asked_by="restore_code", cure=cure)
+
+    def _stand_on_the_commit(self, repository: Repository) -> None:
+        """Make the folder a repository on the recorded commit and branch, with the recorded remotes."""
+        folder, commit, branch = self.root / ".git", self.entry["commit"], self.entry["branch"]
+        make_git_folder(folder, object_format=self.entry["format"])
+        alternates = f"{quote(os.fspath(repository.objects))}\n"
+        (folder / "objects" / "info" / "alternates").write_bytes(os.fsencode(alternates))
+        # A shallow clone lacks the parents of some commits; without this list git would take it for damaged.
+        if repository.is_shallow:
+            (folder / "shallow").write_bytes(read_small(repository.common_folder / "shallow"))
+        (folder / "HEAD").write_text(f"{commit}\n")
+        git = git_in(folder, self.root, seconds=_SECONDS)
+        git.run("read-tree", commit)
+        with contextlib.suppress(GitTrouble):
+            if branch:
+                git.run("update-ref", f"refs/heads/{branch}", commit)
+                git.run("symbolic-ref", "HEAD", f"refs/heads/{branch}")
+            for name, address in self.entry["remotes"].items():
+                git.run("config", "--", f"remote.{name}.url", address)
+
+    def _put_copies(self) -> None:
+        """Copy the files that ran, if the record has no tree; nothing is read or written through a link."""
+        for file in self.entry["files"]:
+            path, source = file["path"], self.copy / file["path"]
+            place = self.root / path
+            reason = reason_against_name(path)
+            if reason is None and (_is_linked(self.copy.parent.parent, source) or _is_linked(self.root, place.parent)):
+                reason = "a link is in its place"
+            if reason is None:
+                content = read_small(source, file["size"] + 1)
+                reason = (
+                    None if blob_of(content) == file["blob"] else "its content in the record is damaged, or not there"
+                )
+            if reason is not None:
+                self.problems.append(f"{path} is not put back: {reason}")
+                continue
+            place.unlink(missing_ok=True)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+            place.chmod(0o755 if file["mode"] == PROGRAM else 0o644)
+
+
+def _is_linked(root: Path, path: Path) -> bool:
+    """Return whether a link is on the way from a folder to a path below it."""
+    return os.path.realpath(path) != os.path.normpath(os.path.join(os.path.realpath(root), path.relative_to(root)))
