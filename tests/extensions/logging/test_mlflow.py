@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -18,6 +17,7 @@ from tests.runs.sending.sinks import OwnMetrics, Points, counting, kill_and_resu
 from train_manager import Extension, TrainManager
 from train_manager.extensions import Checkpoints, MetricStore, MLflow, RunRecord
 from train_manager.runs.record.processes import this_process
+from train_manager.runs.record.run_file import read_runs, write_entry
 from train_manager.runs.sending.exporting import export_metrics
 from train_manager.runs.sending.mlflow_keys import key_of
 from train_manager.testing import tiny_manager
@@ -253,7 +253,4 @@ def test_it_has_the_parameters_of_the_training(tmp_path: Path) -> None:
 
 
 def change_entry(train_dir: Path, **changes: Any) -> None:
-    path = train_dir / "run.json"
-    found = json.loads(path.read_text())
-    found["runs"][0] |= changes
-    path.write_text(json.dumps(found))
+    write_entry(train_dir, read_runs(train_dir)[0] | changes)

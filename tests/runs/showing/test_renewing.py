@@ -33,7 +33,7 @@ def test_the_page_is_written_again_until_the_run_has_ended(tmp_path: Path) -> No
     assert renews(page) is None
 
 
-def test_a_run_without_a_run_json_has_ended_if_nothing_has_changed_for_ten_periods(tmp_path: Path) -> None:
+def test_a_run_without_a_run_file_has_ended_if_nothing_has_changed_for_ten_periods(tmp_path: Path) -> None:
     folder, waited = trained(tmp_path / "run"), list[float]()
     next(folder.glob("run-*.json")).unlink()
 

@@ -168,7 +168,7 @@ def test_a_store_that_has_no_tables_yet_is_no_error(tmp_path: Path) -> None:
     assert "No metrics were recorded." in page_of(folder)
 
 
-def test_a_folder_without_a_run_json_has_a_page(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_file_has_a_page(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run")
     next(folder.glob("run-*.json")).unlink()
 

@@ -18,11 +18,11 @@ TOO_MUCH: Final = "the record would hold more than "
 MOST_NAMED: Final = 5
 # Files and folders of a train_dir, for train_dirs in which the code itself lies.
 _OWN_FILES: Final = re.compile(
-    r"(run(-\w+)?\.json|metrics\.sqlite[\w-]*|report\.html|\.lock)\Z"
+    r"(run-[\w-]+\.json|metrics\.sqlite[\w-]*|report\.html|\.lock)\Z"
     r"|(checkpoints/|plots/)|(code/(?:git|git-sha256|[0-9a-f]{16}(?:-\d+)?\.copy)/)"
     r"|code/[0-9a-f]{16}(?:-\d+)?\.(?:json|diff|py)\Z"
 )
-_RUN_FILE: Final = re.compile(r"run(-\w+)?\.json")
+_RUN_FILE: Final = re.compile(r"run-[\w-]+\.json")
 
 
 @final
