@@ -36,6 +36,17 @@ def test_objects_elsewhere_are_read_whatever_the_name_of_their_folder(tmp_path: 
         assert own.run("cat-file", "-t", commit, changes=reading(root / ".git/objects")) == b"commit\n"
 
 
+def test_a_relative_folder_is_that_of_this_process_and_not_of_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    commit = git(root, "rev-parse", "HEAD").decode().strip()
+    monkeypatch.chdir(tmp_path)
+
+    with git_folder() as (own, _):
+        assert own.run("cat-file", "-t", commit, changes=reading(Path("lab/.git/objects"))) == b"commit\n"
+
+
 def test_a_text_is_quoted_as_git_reads_it() -> None:
     assert quote('a"b\\c\nd\te') == '"a\\"b\\\\c\\nd\\te"'
 

@@ -76,7 +76,7 @@ def make_git_folder(folder: Path, *, object_format: str = "sha1", settings: Mapp
 def reading(*objects: Path) -> dict[str, str]:
     """Return the variable that lets a command read further folders of objects; git never writes into them."""
     # Git takes these names apart at colons, unless they stand in quotes.
-    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(quote(os.fspath(folder)) for folder in objects)}
+    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(quote(os.path.abspath(folder)) for folder in objects)}
 
 
 def quote(text: str) -> str:
