@@ -705,7 +705,7 @@ class TrainManager(InnerStages[Model]):
                 self._set_end(self.step_num)  # for post hooks of train, also if a stop has ended it early
 
     def _look_at_last_batch(self) -> None:
-        found = check_last_batch(self.model, self.train_data, self.ranks.place.number)
+        found = check_last_batch(self.model, self.train_data, self.ranks.place.number, self._frozen_parameter_ids())
         if found:
             self.add_finding(*found)
 
