@@ -85,7 +85,7 @@ def test_a_norm_over_all_processes_has_their_examples_together() -> None:
 
 def test_a_sampler_of_each_process_gives_it_batches_of_its_own() -> None:
     def loader(rows: int) -> DataLoader[Any]:
-        sampler = DistributedSampler(dataset(rows), num_replicas=2, rank=0)
+        sampler: DistributedSampler[Any] = DistributedSampler(dataset(rows), num_replicas=2, rank=0)
         return DataLoader(dataset(rows), batch_size=8, sampler=sampler)
 
     assert check_last_batch(net(), loader(2 * (16 + 3)), processes=2) == []
