@@ -50,8 +50,8 @@ class OutOfDistribution(Extension):
     *Runs at:* the start of ``train`` and of ``eval``; the start and the end of ``eval_loss_forward``; and the end of
     ``eval_step_batch`` and of ``eval_step_epoch``.
 
-    *Asks for:* ``prediction``, ``true_batch_size``, ``datasource_name`` and ``eval_result``; ``targets`` if there are
-    any.
+    *Asks for:* ``prediction``, ``true_batch_size``, ``datasource_name``, ``eval_result`` and ``exc_value``; ``targets``
+    if there are any.
 
     *Leaves behind:* ``auroc_energy`` or ``auroc_max_softmax`` in ``eval_result`` of each foreign set.
 
