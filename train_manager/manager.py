@@ -705,7 +705,7 @@ class TrainManager(InnerStages[Model]):
                 self._set_end(self.step_num)  # for post hooks of train, also if a stop has ended it early
 
     def _look_at_last_batch(self) -> None:
-        found = check_last_batch(self.model, self.train_data, self.ranks.place.number)
+        found = check_last_batch(self.model, self.train_data, self.ranks.place.number, self._frozen_parameter_ids())
         if found:
             self.add_finding(*found)
 
@@ -1179,15 +1179,12 @@ class TrainManager(InnerStages[Model]):
             data_name: the name of the data in errors.
             seldom: define them for hooks only: the loop reads what this method returns.
         """
-        unpacked = self._inputs_and_targets(data_name)
-        as_usual = self._chosen.unpacks_as_usual
-        if not as_usual:
-            self.fixtures.define_all(unpacked)  # at once: an own get_true_batch_size may ask for them
-        if as_usual:
-            size = require_batch_size(count_rows(self._store.cells["batch"].value, self._spreads))
+        rest = unpacked = self._inputs_and_targets(data_name)
+        if self._chosen.unpacks_as_usual:
+            size = require_batch_size(count_rows(self._store.cells["batch"].value, self._spreads, unpacked))
         else:
-            size = require_batch_size(self._chosen.get_true_batch_size())
-        rest = unpacked if as_usual else {}
+            self.fixtures.define_all(unpacked)  # at once: an own get_true_batch_size may ask for them
+            size, rest = require_batch_size(self._chosen.get_true_batch_size()), {}
         if "train_step_batch" in self._store.open:
             self.fixtures.define_all({**rest, "true_batch_size": size, "global_batch_size": size}, seldom=seldom)
         else:

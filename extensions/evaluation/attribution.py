@@ -85,8 +85,8 @@ class Attribution(Extension):
         datasource_name: str,
         writer: MetricWriter | None = None,
     ) -> None:
-        # The first examples of each set are explained, over as many batches as they are: the same ones in every
-        # evaluation, if the set is not shuffled.
+        # The first examples of each set are explained, over as many batches as they take: the same ones in
+        # every evaluation, if the set is not shuffled.
         left = self.examples - len(self.shares.get(datasource_name, ()))
         if not left:
             return

@@ -13,6 +13,7 @@ from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
 from train_manager.loop.arguments import modules_of_loss
 from train_manager.loop.books import Book
+from train_manager.loop.eval_at import NEVER
 from train_manager.loop.saved_state import module_misfits, restore
 from train_manager.metrics.monitor import (
     Monitor,
@@ -46,7 +47,8 @@ class EarlyStopping(Extension):
     Every evaluation counts, except that of the untrained model at the start (unless ``count_start`` is given), an
     evaluation that is a run of its own, and an evaluation from which a hook has left out the set. nan is never better.
     A stopped training can continue; it stops again at the next evaluation that is not better. A phase counts for
-    itself, and leaves what is around it as it was. A training without any evaluation is told in ``tm.findings``.
+    itself, and leaves what is around it as it was. A training without an evaluation that counts is told in
+    ``tm.findings``.
 
     The model is left with its last weights, ``patience`` evaluations after the best one; with ``restore_best``, with
     the weights of the best evaluation, however the training ends, except by an error. The best weights are put back as
@@ -62,7 +64,7 @@ class EarlyStopping(Extension):
 
     *Asks for:* ``eval_results``, ``standalone_eval``, ``epoch_num`` and ``step_num``.
 
-    *Leaves behind:* the manager's ``stop_reason``, a finding if there was no evaluation, and its attribute
+    *Leaves behind:* the manager's ``stop_reason``, a finding if no evaluation counts, and its attribute
     ``patience``; with ``restore_best`` the best weights in the model, and a copy of these weights.
 
     Args:
@@ -102,7 +104,6 @@ class EarlyStopping(Extension):
         self.best_by = Monitor(self.monitor, better, "EarlyStopping", keeps=2 if restore_best else 0)
         # One Found for each phase, one for the rest.
         self._found = Book(partial(Found, limit, better, least), per="phase")
-        self._seen = Book(Seen, per="manager")
 
     @property
     def patience(self) -> Patience:
@@ -117,7 +118,7 @@ class EarlyStopping(Extension):
         # A wrong name of the monitored set is an error before the first epoch, not at the first evaluation.
         require_set(self._metric(train_manager), train_manager.eval_data, "EarlyStopping", train_manager.optimizers)
         found = self._found.of(train_manager)
-        found.is_trained = self._seen.of(train_manager).a_training = True
+        found.is_trained = True
         was_loaded, found.is_loaded = found.is_loaded, False
         # The loaded checkpoint was written where the patience was over: a program that is started again must stop there
         # too, and not train on until the next evaluation.
@@ -135,10 +136,8 @@ class EarlyStopping(Extension):
         if standalone_eval:
             return
         value = metric_value(self._metric(train_manager), eval_results, train_manager.eval_data, "EarlyStopping")
-        if value is None:  # a hook has left the set out of this evaluation
-            return
-        self._seen.of(train_manager).an_evaluation = True
-        if is_at_start(epoch_num, step_num, train_manager.first_step) and not self.count_start:
+        # None: a hook has left the set out of this evaluation.
+        if value is None or (is_at_start(epoch_num, step_num, train_manager.first_step) and not self.count_start):
             return
         found = self._found.of(train_manager)
         is_over = found.patience.is_over(value)
@@ -167,11 +166,12 @@ class EarlyStopping(Extension):
     @priority(-10)  # the same, for the weights that were found outside of phases
     def post_run(self, train_manager: TrainManager) -> None:
         self._put_back(train_manager)
-        seen = self._seen.of(train_manager)
-        if seen.a_training and not seen.an_evaluation:
-            what = (
-                f"EarlyStopping saw no evaluation of {self._metric(train_manager)!r}, so it could not stop the training"
-            )
+        # Not after a part of an epoch, if evaluations are to come.
+        is_long = train_manager._progress.run.has_ended_epoch or train_manager.eval_at == NEVER
+        found = self._found.of(train_manager)
+        if found.is_trained and found.patience.best is None and not found.patience.waited and is_long:
+            metric = repr(self._metric(train_manager))
+            what = f"EarlyStopping saw no evaluation of {metric} after the start, so it could not stop the training"
             cure = 'let the training evaluate: eval_at=("start", "epoch")'
             train_manager.add_finding(Finding("early stopping", "warning", what, cure=cure))
 
@@ -197,12 +197,11 @@ class EarlyStopping(Extension):
     def state_dict(self) -> dict[str, Any]:
         """Return the best value, the number of evaluations since, and with ``restore_best`` the best weights."""
         monitored = {"monitor": self.monitor, "mode": self.patience.mode}
-        return {**super().state_dict(), "found": self._found.state_dict(), "seen": self._seen.state_dict(), **monitored}
+        return {**super().state_dict(), "found": self._found.state_dict(), **monitored}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned, unless it was found with another monitor or mode."""
         super().load_state_dict(state)
-        self._seen.load_state_dict(state.get("seen", {}))  # an earlier version has not saved it
         here = self.monitor, self.patience.mode
         if here == (state.get("monitor", here[0]), state.get("mode", here[1])):
             # A checkpoint of an earlier version has the one Found in place of `found`.
@@ -237,22 +236,6 @@ class Found:
         self.over_at, self.is_loaded = state.get("over_at"), True
         self.best = BestWeights.from_state(state) if "weights" in state else None
         self.is_trained = state.get("is_trained", False)
-
-
-@final
-class Seen:
-    """Whether there was anything to watch: a training call, and an evaluation that has the metric."""
-
-    def __init__(self) -> None:
-        self.a_training = self.an_evaluation = False
-
-    def state_dict(self) -> dict[str, bool]:
-        """Return both."""
-        return dict(vars(self))
-
-    def load_state_dict(self, state: Mapping[str, bool]) -> None:
-        """Restore what ``state_dict`` returned."""
-        vars(self).update(state)
 
 
 @final

@@ -42,7 +42,7 @@ class OutOfDistribution(Extension):
     ``auroc_energy`` is 1 if each example of the foreign set has a higher score than each of the known set, and 0.5 if
     the score does not separate the sets. It is in the history like any metric, so ``monitor="noise/auroc_energy"``
     works. The scores themselves are in ``scores``. A foreign set may come without targets, as ``InMemory(x,
-    batch_size=64)``, and then has no loss.
+    batch_size=64)``, and then has no loss. ``Metrics`` and others that compare with targets need some: any class.
 
     The energy is that of logits: a model that ends in LogSoftmax has one of 0 for all examples, and is refused.
     ``score="max_softmax"`` is right for it.
@@ -50,8 +50,8 @@ class OutOfDistribution(Extension):
     *Runs at:* the start of ``train`` and of ``eval``; the start and the end of ``eval_loss_forward``; and the end of
     ``eval_step_batch`` and of ``eval_step_epoch``.
 
-    *Asks for:* ``prediction``, ``true_batch_size``, ``datasource_name`` and ``eval_result``; ``targets`` if there are
-    any.
+    *Asks for:* ``prediction``, ``true_batch_size``, ``datasource_name``, ``eval_result`` and ``exc_value``; ``targets``
+    if there are any.
 
     *Leaves behind:* ``auroc_energy`` or ``auroc_max_softmax`` in ``eval_result`` of each foreign set.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
 from operator import mul
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
+from train_manager.loop.resume import tell_at_exit
 from train_manager.metrics.averages import in_32_bits
 from train_manager.model.modules import plain_name
 from train_manager.model.optimizers import optimizer_of, optimizers_of
@@ -27,6 +28,9 @@ from train_manager.validation import require_number, require_one_of
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
+
+MOSTLY_FIRST: Final = "more than half of the average of EMA is still its first weights"
+CURE: Final = "give a smaller decay, or warm_up=True; or train longer"
 
 
 @recorded
@@ -57,7 +61,8 @@ class EMA(Extension):
 
     *Asks for:* the model, ``step_num`` and ``start_step``; ``optimizer`` and ``optimizer_name`` if they are alive.
 
-    *Leaves behind:* its attribute ``average``; a finding if more than half of it is its first weights as a run ends.
+    *Leaves behind:* its attribute ``average``; a finding if more than half of it is its first weights as ``train``
+    ends, or the program.
 
     Args:
         decay: the share of the old average that stays, from 0 to below 1.
@@ -136,9 +141,15 @@ class EMA(Extension):
 
     def post_run(self, train_manager: TrainManager, step_num: int, start_step: int) -> None:
         self._meet(train_manager.model, name_of_part(train_manager, "model"))
-        # Not after a run without a training call; a call that was completed before a resume is one.
-        if train_manager._progress.call.entry is not None or step_num > start_step:
-            self._tell_of_first_weights(train_manager)
+        call, run = train_manager._progress.call, train_manager._progress.run
+        # Not after a run without a training call; a call that was completed before a resume is one. Nor after a stop by
+        # a signal or a limit of time, as a resume trains on.
+        if (call.entry is None and step_num == start_step) or run.stops_run or not self._is_mostly_first_weights():
+            return
+        if run.entry in ("train", None):  # None: the program has put all of its calls into a run
+            train_manager.add_finding(Finding("EMA", "warning", MOSTLY_FIRST, cure=CURE))
+        else:  # of many calls of train_on_batch or train_steps, only the program knows which is the last
+            tell_at_exit(f"{MOSTLY_FIRST} ({CURE})", train_manager._counts)
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
@@ -171,19 +182,16 @@ class EMA(Extension):
                 _put_back(pairs, trained)
                 raise
 
-    def _tell_of_first_weights(self, train_manager: TrainManager) -> None:
+    def _is_mostly_first_weights(self) -> bool:
         average = None if self._model is None else self._averages.get(self._model)
         if average is None:
-            return
+            return False
         # The first of all steps gives the weights themselves, unless the average has begun with the model.
         first = 0 if self.begin == "model" else 1
         decays = (
             decay_after(number, self.decay) if self.warm_up else self.decay for number in range(first, average.updates)
         )
-        if average.updates > first and is_more_than_half(decays):
-            what = "more than half of the average of EMA is still its first weights"
-            cure = "give a smaller decay, or warm_up=True; or train longer"
-            train_manager.add_finding(Finding("EMA", "warning", what, cure=cure))
+        return average.updates > first and is_more_than_half(decays)
 
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
         """Continue with new parameters in place of old ones, before or after they are in the model.

@@ -182,11 +182,12 @@ def _losses(train_manager: TrainManager, model: nn.Module) -> Iterator[Tensor]:
     call = ModelCall(model)
     with one_pass(train_manager.train_data or ()) as batches:
         for batch in batches:
-            if listed := count_listed(unpack(batch), call.spreads):
+            unpacked = unpack(batch)
+            if listed := count_listed(unpacked, call.spreads):
                 what = f"EWC calls the model with one example, but a batch has lists of {listed} examples"
                 cure = "anchor with train_data whose batches are tensors, with a row for each example"
                 raise InputError(what, name="batch", asked_by="EWC", cure=cure)
-            for number in range(size := count_rows(batch, call.spreads)):
+            for number in range(size := count_rows(batch, call.spreads, unpacked)):
                 example = unpack(train_manager._setup.on_device(row(batch, number, size)))
                 if "targets" not in example:
                     raise no_targets(batch)

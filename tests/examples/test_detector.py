@@ -33,6 +33,21 @@ def test_it_equals_the_loop_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_equal(by_manager(example.manager), by_hand(twin.train))
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_its_images_are_counted_also_in_the_tuples_of_torchvision(
+    kind: type[list[Any] | tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = example.lists
+    monkeypatch.setattr(example, "lists", lambda rows: tuple(map(kind, lists(rows))))
+    monkeypatch.setattr(example, "EPOCHS", 1)
+    tm = example.manager()
+    tm.add_extension(sizes := Values("post_train_step_batch", "true_batch_size"))
+    tm.train()
+
+    assert tm.samples_seen == 96
+    assert sizes.seen == [8] * 12
+
+
 def test_it_has_no_more_lines_than_the_loop_by_hand() -> None:
     assert lines_of_example("detector") <= lines_of_twin("detector")
 

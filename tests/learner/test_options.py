@@ -110,8 +110,7 @@ options.toml has a mistake
         """\
 options.toml has a mistake
   options.toml:2  eval_at.use is the text 'evry', which is not known
-                  did you mean 'every'? known: at_most, every, exponentially, periodically
-                  for one of your own, write @recorded above it and import its module first""",
+                  did you mean 'every'? known: at_most, every, exponentially, periodically""",
     ),
     "a schedule that refuses its number": (
         [("seed = 1", 'seed = 1\neval_at = { use = "every", n = 0 }')],

@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
 
 from train_manager import InMemory
 from train_manager.data.seeded_loader import SeededDataLoader
+from train_manager.extensions import FreezeModules
 from train_manager.loop.last_batch import check_last_batch
 from train_manager.testing import tiny_manager
 
@@ -79,3 +81,19 @@ def test_each_of_several_processes_needs_two_examples(rows: int, where: list[str
 
 def test_a_norm_over_all_processes_has_their_examples_together() -> None:
     assert check_last_batch(net(nn.SyncBatchNorm), in_memory(18), processes=2) == []
+
+
+def test_a_sampler_of_each_process_gives_it_batches_of_its_own() -> None:
+    def loader(rows: int) -> DataLoader[Any]:
+        sampler: DistributedSampler[Any] = DistributedSampler(dataset(rows), num_replicas=2, rank=0)
+        return DataLoader(dataset(rows), batch_size=8, sampler=sampler)
+
+    assert check_last_batch(net(), loader(2 * (16 + 3)), processes=2) == []
+    assert [one.where for one in check_last_batch(net(), loader(2 * (16 + 1)), processes=2)] == [""]
+
+
+def test_nothing_is_told_of_a_norm_that_is_frozen() -> None:
+    tm = tiny_manager(FreezeModules("1"), model=net(), train_data=in_memory(17), eval_data=None)
+    tm.train()
+
+    assert tm.findings == []

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from tests.training import weights
 from train_manager import InputError, TrainManager
+from train_manager.data.batch import unpack
 from train_manager.extensions import Accumulate
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.outputs import (
@@ -84,7 +85,7 @@ def test_a_batch_without_targets_is_named_by_its_type() -> None:
     "batch", [torch.zeros(3, 2), [torch.zeros(()), torch.zeros(3)], {"n": 1, "x": torch.zeros(3, 1)}]
 )
 def test_rows_are_those_of_the_first_tensor_that_has_any(batch: Any) -> None:
-    assert count_rows(batch, ModelCall(Finder()).spreads) == 3
+    assert count_rows(batch, ModelCall(Finder()).spreads, unpack(batch)) == 3
 
 
 class Finder(nn.Module):
@@ -187,21 +188,22 @@ def test_a_probe_counts_the_images_of_a_list() -> None:
 def test_a_list_has_examples_if_each_has_a_target_of_its_own(targets: Any, count: int) -> None:
     batch = {"inputs": tuple(images_of(1, 2)), "targets": targets}
 
-    assert count_rows(batch, ModelCall(Finder()).spreads) == count
+    assert count_rows(batch, ModelCall(Finder()).spreads, unpack(batch)) == count
 
 
 def test_several_inputs_and_several_targets_count_their_rows() -> None:
     x, y = torch.zeros(16, 2), torch.zeros(16)
+    batch = (x, x), (y, y)
 
-    assert count_rows(((x, x), (y, y)), ModelCall(Finder()).spreads) == 16
+    assert count_rows(batch, ModelCall(Finder()).spreads, unpack(batch)) == 16
 
 
 def test_inputs_that_are_spread_over_the_arguments_of_the_model_count_their_rows() -> None:
     x = torch.zeros(16, 2)
     batch = (x, x), ({"label": torch.zeros(16)}, {"label": torch.zeros(16)})
 
-    assert count_rows(batch, ModelCall(Pairs()).spreads) == 16
-    assert count_rows(batch, ModelCall(Finder()).spreads) == 2
+    assert count_rows(batch, ModelCall(Pairs()).spreads, unpack(batch)) == 16
+    assert count_rows(batch, ModelCall(Finder()).spreads, unpack(batch)) == 2
 
 
 def test_an_own_forward_may_take_a_list_of_as_many_images_as_the_model_has_arguments() -> None:
@@ -217,7 +219,7 @@ def test_an_own_forward_may_take_a_list_of_as_many_images_as_the_model_has_argum
 
 @pytest.mark.parametrize("batch", ["text", [], torch.zeros(())])
 def test_a_batch_whose_rows_cannot_be_counted_is_refused(batch: Any) -> None:
-    text = refusal(lambda: count_rows(batch, ModelCall(Finder()).spreads))
+    text = refusal(lambda: count_rows(batch, ModelCall(Finder()).spreads, unpack(batch)))
 
     assert text == (
         f"a batch ({type(batch).__name__}) has no tensor whose rows can be counted\n"

@@ -412,3 +412,10 @@ def test_a_frozen_module_that_was_in_train_mode_is_not_told() -> None:
     model.train()
 
     assert list_warnings(manager(model, trained_head)) == []
+
+
+def test_of_a_model_that_comes_in_eval_mode_as_a_whole_a_norm_is_told_and_dropout_is_not() -> None:
+    norm, dropout = Resting(nn.BatchNorm1d(4)).eval(), Resting(nn.Dropout()).eval()
+
+    assert list_warnings(manager(norm, trained_head)) == [WOKEN]
+    assert list_warnings(manager(dropout, trained_head)) == []

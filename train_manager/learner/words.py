@@ -189,7 +189,7 @@ def find_word(description: Description, path: Place, word: Any, kind: Kind, mist
         names = _words_of(kind)
         mistakes.add(description, path, what, nearest_of=names, name=word, cure=_home_of(found.values()))
     else:
-        cure = "for one of your own, write @recorded above it and import its module first"
+        cure = "" if kind.own else "for one of your own, write @recorded above it and import its module first"
         what = f"is {told(word)}, which is not known"
         mistakes.add(description, path, what, nearest_of=_words_of(kind), name=word, cure=cure)
     return None

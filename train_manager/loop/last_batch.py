@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Collection, Sized
 from typing import Any
 
 from torch import nn
@@ -10,10 +10,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
 from train_manager.data.passes import Passes
+from train_manager.data.shared_data import gives_own_batches
 from train_manager.telling.findings import Finding
 
 
-def check_last_batch(model: Any, data: Any, processes: int) -> list[Finding]:
+def check_last_batch(model: Any, data: Any, processes: int, frozen: Collection[int] = ()) -> list[Finding]:
     """Return a finding if BatchNorm gets one example of the last batch, as far as the data tell their length.
 
     >>> import torch
@@ -26,15 +27,17 @@ def check_last_batch(model: Any, data: Any, processes: int) -> list[Finding]:
     Args:
         model: the model; its modules in eval mode do not count.
         data: the training data.
-        processes: how many of them share a batch.
+        processes: how many of them share a batch, unless the data give each of them batches of its own.
+        frozen: the ids of parameters that an extension has frozen; BatchNorm with one does not count.
     """
     # A batch of one example may be meant; a last one is not.
-    rest = _rest_of(data)
+    rest, processes = _rest_of(data), 1 if gives_own_batches(data) else processes
     if not 0 < rest < 2 * processes or not isinstance(model, nn.Module):
         return []
     # SyncBatchNorm sees the examples of all processes.
     norms = (one for one in model.modules() if isinstance(one, _BatchNorm) and one.training)
-    if not any(rest == 1 or not isinstance(one, nn.SyncBatchNorm) for one in norms):
+    awake = (one for one in norms if not any(id(parameter) in frozen for parameter in one.parameters()))
+    if not any(rest == 1 or not isinstance(one, nn.SyncBatchNorm) for one in awake):
         return []
     what = "BatchNorm gets one example of the last batch of an epoch"
     where = "" if processes == 1 else f"{rest} examples for {processes} processes"

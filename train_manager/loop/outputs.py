@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from train_manager.data.batch import Unpacked, tensors_in, unpack
+from train_manager.data.batch import Unpacked, tensors_in
 from train_manager.loop.losses import sum_of_losses
 from train_manager.telling.errors import InputError
 
@@ -38,19 +38,18 @@ def require_unpacked(value: tuple[Any, ...] | Mapping[str, Any]) -> Unpacked:
     return cast(Unpacked, value)
 
 
-def count_rows(batch: Any, spreads: Callable[[Any], bool], unpacked: Unpacked | None = None) -> int:
+def count_rows(batch: Any, spreads: Callable[[Any], bool], unpacked: Unpacked) -> int:
     """Return how many examples a batch has: in lists of examples, else the rows of the first tensor that has rows.
 
     Args:
         batch: the batch.
         spreads: returns whether the model takes inputs as several arguments.
-        unpacked: its inputs and targets; by default as ``unpack`` finds them.
+        unpacked: its inputs and targets.
     """
     first = batch[0] if type(batch) in (tuple, list) and batch else batch
     if type(first) is Tensor and first.dim():  # the usual batch, without the search below, which takes 1 us
         return first.shape[0]
-    listed = count_listed(unpack(batch) if unpacked is None else unpacked, spreads)
-    if listed:
+    if listed := count_listed(unpacked, spreads):
         return listed
     for tensor in tensors_in(batch):
         if tensor.dim():

@@ -46,9 +46,10 @@ def share_of_batch(
         name = type(train_data).__name__
         what = f"train_on_batch was given a batch, but train_data ({name}) gives each process batches of its own"
         raise InputError(what, name="batch", asked_by="Distributed", cure=CURE)
-    if listed := count_listed(unpack(batch), spreads):
+    unpacked = unpack(batch)
+    if listed := count_listed(unpacked, spreads):
         raise _uncut(f"its inputs and targets are lists of {listed} examples")
-    size = count_rows(batch, spreads)
+    size = count_rows(batch, spreads, unpacked)
     whole = slice(0, size)
     return _cut(batch, rows_of_rank(whole, place), size), count_of_rank(whole, place)
 

@@ -108,11 +108,13 @@ def find_woken(model: Any, resting: Collection[str], trained: Collection[int]) -
         trained: the ids of the parameters that are trained, now or later.
     """
     modules = {plain_name(name): one for name, one in model.named_modules()} if resting else {}
+    # Models of Hugging Face come in eval mode as a whole, and adapters train with the dropout of the frozen parts.
+    kinds = _BatchNorm if "" in resting else _BatchNorm | _DropoutNd
     woken: list[str] = []
     for name in resting:
         # The names are in the order of the model: an outer module comes before those inside it, and stands for them.
         inside = [*modules[name].modules()] if name in modules and not name.startswith(tuple(woken)) else []
-        is_awake = any(isinstance(one, _BatchNorm | _DropoutNd) and one.training for one in inside)
+        is_awake = any(isinstance(one, kinds) and one.training for one in inside)
         parameters = {id(one) for one in modules[name].parameters()} if is_awake else set()
         if parameters and parameters.isdisjoint(trained):
             woken.append(f"{name}.")

@@ -77,9 +77,11 @@ def another_batch(store: Store, kind: str, batch: Any) -> Iterator[None]:
     with bare, beside_the_batch(store, f"{kind}_step_batch", {"batch": batch}, ANEW):
         # As TrainManager._unpack does it, but without a check of the structure of the batch.
         as_usual = chosen.unpacks_as_usual
-        fixtures.define_all(unpack(batch) if as_usual else require_unpacked(chosen.unpack_batch()))
+        unpacked = unpack(batch) if as_usual else require_unpacked(chosen.unpack_batch())
+        fixtures.define_all(unpacked)
         spreads = store.value("train_manager")._spreads
-        size = require_batch_size(count_rows(batch, spreads) if as_usual else chosen.get_true_batch_size())
+        counted = count_rows(batch, spreads, unpacked) if as_usual else chosen.get_true_batch_size()
+        size = require_batch_size(counted)
         sizes = ("true_batch_size", "global_batch_size") if kind == "train" else ("true_batch_size",)
         fixtures.define_all(dict.fromkeys(sizes, size))
         with fixtures.get("autocast", nullcontext)():

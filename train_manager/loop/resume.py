@@ -88,7 +88,7 @@ class Resume:
 
 
 def tell_at_exit(text: str, counts: Counts) -> None:
-    """Warn as the program ends of the last call that had nothing to do, unless a later call has trained."""
+    """Warn as the program ends, unless it has trained since; a later text replaces this one."""
     atexit.unregister(_tell)
     atexit.register(_tell, text, users_place(), counts, counts.step_num)
 

@@ -104,7 +104,9 @@ class WeightedMean:
     def append(self, value: Tensor, weight: float) -> None:
         """Add a value, without reading it on the host; of counts in a tensor of several numbers, the sum is kept."""
         if value.dim():
-            self._sum = value * weight + (self._sum.to(value) if isinstance(self._sum, Tensor) else 0)
+            # A sum of counts of other classes than before begins anew, as `add_counts` does it in an evaluation.
+            goes_on = isinstance(self._sum, Tensor) and self._sum.shape == value.shape
+            self._sum = value * weight + (self._sum.to(value) if goes_on else 0)
             self._weight += weight
             return
         is_full = self._scalars.append(value)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tests.resuming import round_trip
 from train_manager import Extension, InputError, SkipStage, TrainManager, modifies
 from train_manager.extensions import EMA, Checkpoints, EarlyStopping
+from train_manager.schedules import every
 from train_manager.testing import tiny_manager
 
 
@@ -280,6 +281,7 @@ def test_the_best_weights_of_a_phase_are_put_back_as_it_ends() -> None:
         assert equal(tm.model.state_dict(), weights.seen[1])
 
 
+@pytest.mark.filterwarnings("ignore:EarlyStopping saw")
 def test_weights_of_a_phases_own_model_are_not_put_into_another() -> None:
     tm = tiny_manager(EarlyStopping(restore_best=True), Results(9, 3, 4), optimizer=torch.optim.SGD)
     with tm.run():
@@ -480,7 +482,7 @@ def test_the_result_of_a_resumed_training_is_of_the_weights_that_are_put_back() 
 
 
 SAW_NOTHING = (
-    "EarlyStopping saw no evaluation of 'valid/loss', so it could not stop the training "
+    "EarlyStopping saw no evaluation of 'valid/loss' after the start, so it could not stop the training "
     '(let the training evaluate: eval_at=("start", "epoch"))'
 )
 
@@ -512,6 +514,24 @@ def test_a_short_run_after_an_evaluation_is_not_told() -> None:
     tm.train_steps(1)
 
     assert tm.findings == []
+
+
+def test_a_part_of_an_epoch_is_not_told_if_evaluations_are_to_come() -> None:
+    tm = tiny_manager(EarlyStopping(), eval_at="epoch")
+    tm.train_steps(1)
+    with tm.phase("warm up"):
+        tm.train_steps(1)
+
+    assert tm.findings == []
+
+
+@pytest.mark.filterwarnings("ignore:EarlyStopping saw")
+@pytest.mark.parametrize("eval_at", ["start", every(50)], ids=["start", "every"])
+def test_an_epoch_without_an_evaluation_that_counts_is_told(eval_at: Any) -> None:
+    tm = tiny_manager(EarlyStopping(), eval_at=eval_at)
+    tm.train_epochs(1)
+
+    assert [one.in_a_line for one in tm.findings] == [SAW_NOTHING]
 
 
 def test_evaluations_of_a_loop_of_ones_own_count_as_seen() -> None:

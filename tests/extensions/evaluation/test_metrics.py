@@ -387,6 +387,20 @@ def test_the_moving_average_of_f1_is_over_the_scores_of_batches() -> None:
     assert [found["f1"] for found in seen.metrics] == pytest.approx([sum(batches[:n]) / n for n in (1, 2, 3)])
 
 
+def test_f1_of_an_epoch_in_which_a_class_was_added_is_that_of_the_batches_since() -> None:
+    def grow(batch_num: int, prediction: Tensor) -> Tensor:
+        return prediction if batch_num == 1 else torch.nn.functional.pad(prediction, (0, 1))
+
+    grows = Extension.of(post_train_model_forward=modifies("prediction")(grow))
+    since: list[tuple[Tensor, Tensor]] = []
+    look = Extension.of(post_train_step_batch=lambda prediction, targets: since.append((targets, prediction.argmax(1))))
+    tm = tiny_manager(Metrics(train=["f1"]), grows, look)
+    tm.train()
+
+    targets, said = (torch.cat(one) for one in zip(*since[1:], strict=True))
+    assert tm.history.epochs[-1]["f1"] == pytest.approx(f1_score(targets, said, average="macro"))
+
+
 def test_a_metric_that_is_not_on_the_shelf_is_refused_with_the_names_of_those_that_are() -> None:
     assert refusal("acuracy") == "Metrics knows no metric by the name 'acuracy'\n  did you mean 'accuracy'?"
     assert refusal("auroc") == (

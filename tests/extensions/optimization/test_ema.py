@@ -3,6 +3,8 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import subprocess
+import sys
 import warnings
 from itertools import count
 from pathlib import Path
@@ -740,5 +742,30 @@ def test_an_evaluation_alone_does_not_tell_of_the_average() -> None:
     tm.train()
     tm.findings.clear()
     tm.eval()
+
+    assert tm.findings == []
+
+
+def program_ends(text: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own, with a manager ``tm`` that has an EMA."""
+    begin = (
+        "import warnings\nfrom train_manager.testing import tiny_manager\nfrom train_manager.extensions import EMA\n"
+    )
+    command = [sys.executable, "-c", f"{begin}tm = tiny_manager(EMA(0.9))\n{text}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
+
+
+def test_of_many_calls_the_last_one_decides_whether_the_average_is_told() -> None:
+    assert FIRST not in program_ends("for _ in range(8): tm.train_steps(1)").stderr
+    assert program_ends("for _ in range(7): tm.train_steps(1)").stderr.count(FIRST) == 1
+
+
+def test_a_training_that_a_limit_of_time_has_stopped_does_not_tell_of_the_average() -> None:
+    class Limit(Extension):
+        def post_train_step_batch(self, train_manager: TrainManager) -> None:
+            train_manager.stop("the time is over", whole_run=True)
+
+    tm = tiny_manager(EMA(begin="model"), Limit())
+    tm.train()
 
     assert tm.findings == []
