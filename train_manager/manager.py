@@ -414,6 +414,8 @@ class TrainManager(InnerStages[Model]):
         # The rows so far were measured outside of the phase: their readers must look before phase_name changes.
         self.fixtures["batch_losses"].look()
         setup = outer.setup.of_phase(given, f"phase {phases.number + 1}")
+        if outer.progress.feed.is_within(setup.train_data):
+            outer.progress.feed.let_another_read()
         around, run = self.fixtures["phase_name"], RunState(outer.progress.run.entry)
         phase = phases.enter(name, outer)
         call = Call(outer.progress.call.number, self.step_num)
