@@ -112,7 +112,7 @@ def test_an_evaluation_that_is_asked_for_in_a_phase_is_made_there(tmp_path: Path
     assert [row["phase"] for row in resumed.history.evaluations] == ["first"] * 4
 
 
-# ---- a phase within an epoch that was left -----------------------------------------------------------------------------
+# ---- a phase within an epoch that was left ---------------------------------------------------------------------------
 
 
 def test_a_phase_may_train_on_the_data_of_an_epoch_that_is_paused() -> None:
