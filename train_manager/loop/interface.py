@@ -1404,8 +1404,14 @@ class Interface(Extensible, Generic[Model]):
         for name, extension in self._registry.extensions.items():
             if name in states and self._runs_here(extension):
                 with self._loading(f"the state of extension {name!r}"):
-                    made = partial(self._attribute_was_made, name)
-                    load_attributes(extension, states[name], known, device, place=self._place_in_stages, made=made)
+                    load_attributes(
+                        extension,
+                        states[name],
+                        known,
+                        device,
+                        place=self._place_in_stages,
+                        made=partial(self._attribute_was_made, name),
+                    )
 
     def _load_again(self) -> None:
         """Restore what pre hooks have changed, of stages that were open in the checkpoint; once they have all run."""
