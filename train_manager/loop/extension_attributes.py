@@ -88,7 +88,7 @@ def attribute_states(extension: Extension, known: Known) -> dict[str, Any]:
         if not (isinstance(value, Tensor) and name in before and before[name] == Mark(value))
     }
     # An attribute that is not there yet keeps the state that waits for it.
-    return _awaited_states(extension) | {name: state for name, state in found.items() if not _is_empty(state)}
+    return awaited_states(extension) | {name: state for name, state in found.items() if not _is_empty(state)}
 
 
 def state_with_attributes(extension: Extension, known: Known) -> dict[str, Any]:
@@ -162,9 +162,9 @@ def load_attributes(
     _wait_for(extension, waiting)
 
 
-def awaited_attributes(extension: Extension) -> list[str]:
-    """Return the names of the attributes whose states wait until the extension makes them."""
-    return [*_awaited_states(extension)]
+def awaited_states(extension: Extension) -> dict[str, Any]:
+    """Return the states that wait until the extension makes their attributes, by name."""
+    return {name: one.state for name, one in _awaited(extension).items()}
 
 
 # ---- which attributes ------------------------------------------------------------------------------------------------
@@ -240,10 +240,6 @@ class _Awaited:
 
 def _awaited(extension: Extension) -> dict[str, _Awaited]:
     return {name: one for name, one in vars(type(extension)).items() if isinstance(one, _Awaited)}
-
-
-def _awaited_states(extension: Extension) -> dict[str, Any]:
-    return {name: one.state for name, one in _awaited(extension).items()}
 
 
 def _wait_for(extension: Extension, awaited: Mapping[str, _Awaited]) -> None:

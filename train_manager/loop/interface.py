@@ -50,7 +50,7 @@ from train_manager.loop.eval_at import EvalAtArgument, EvalAtPoints, require_eva
 from train_manager.loop.extension_attributes import (
     RESUME,
     Known,
-    awaited_attributes,
+    awaited_states,
     has_only_tensors,
     load_attributes,
     misfits_of_attributes,
@@ -1455,7 +1455,7 @@ class Interface(Extensible, Generic[Model]):
     def _tell_of_awaited_attributes(self) -> None:
         """Warn of states in the checkpoint whose attributes no extension has made."""
         for extension, one in self._registry.extensions.items():
-            for name in awaited_attributes(one):
+            for name in awaited_states(one):
                 what = f"the checkpoint has a state of {name} of extension {extension!r}, which was never made"
                 cure = "make it as before, in __init__ or in a hook; its state is saved again until then"
                 self.add_finding(Finding(RESUME, "warning", what, cure=cure))
@@ -1556,7 +1556,7 @@ class Interface(Extensible, Generic[Model]):
             raise StageError(what, name=alive, stages=self.fixtures.path, cure=cure)
 
 
-# The parts of a state that hooks change which make their objects, as the stages open again that were open in it.
+# The parts of a state that hooks may change as the stages of the checkpoint open again: they make their objects there.
 LOADED_AGAIN: Final = ("extensions", "fit", "random")
 CPU: Final = torch.device("cpu")
 
