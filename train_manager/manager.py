@@ -414,6 +414,8 @@ class TrainManager(InnerStages[Model]):
         # The rows so far were measured outside of the phase: their readers must look before phase_name changes.
         self.fixtures["batch_losses"].look()
         setup = outer.setup.of_phase(given, f"phase {phases.number + 1}")
+        if outer.progress.feed.is_within(setup.train_data):
+            outer.progress.feed.let_another_read()
         around, run = self.fixtures["phase_name"], RunState(outer.progress.run.entry)
         phase = phases.enter(name, outer)
         call = Call(outer.progress.call.number, self.step_num)
@@ -695,6 +697,8 @@ class TrainManager(InnerStages[Model]):
                 self._look_at_last_batch()
                 # Only now: schedules (@every) read `reopens` as the stage opens, and must not count it a second time.
                 progress.reopens.discard("train")
+                if not self._reopens_epoch():
+                    self._load_again()
                 if eval_at.start and self.epoch_num == 0 and self.step_num == progress.first_step:
                     self._evaluate()
                 for epochs_after in self._epochs_to_train(epochs):
@@ -713,6 +717,8 @@ class TrainManager(InnerStages[Model]):
     def _in_call(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> Iterator[None]:
         """Keep ``start_step`` and ``end_step`` of a training call from before its first hook until after its last."""
         progress, data, per_epoch = self._progress, self.train_data, self.steps_per_epoch
+        if progress.interrupted is None or progress.interrupted.entry != entry:
+            self._resume.again = {}  # another call, whose pre hooks make their own
         resting = progress.begin_call(entry, self.step_num, steps, evaluates=eval_at is not NEVER)
         self._setup.rest(resting)  # submodules that a hook had set to eval mode before the checkpoint
         self.fixtures.modify("model", self.called_model)  # which may have been replaced while a run is held open
@@ -799,6 +805,7 @@ class TrainManager(InnerStages[Model]):
         with self.staged("train_step_epoch", {"batches_done": done}) as stage:
             began, first_step = perf_counter(), None if progress.feed.is_unfinished else self.step_num
             progress.reopens.discard("train_step_epoch")
+            self._load_again()
             # As schedules and pre hooks have left them. Not in the rest of an epoch: a resume would tell it earlier.
             if first_step is not None and (below := find_rates_below_zero(self.optimizers)):
                 self.add_finding(*below)

@@ -267,6 +267,26 @@ def test_an_object_that_is_made_anew_in_each_step_begins_anew() -> None:
     )
 
 
+class Teaches(Holds):
+    """Copies a teacher at the end of each epoch, and looks for it in each step."""
+
+    def post_train_step_batch(self) -> None:
+        self.is_taught = self.teacher is not None
+
+    def post_train_step_epoch(self) -> None:
+        self.teacher = nn.Linear(1, 1)
+
+
+def test_a_warning_names_an_object_that_hooks_have_missed_until_it_was_made_anew() -> None:
+    state = saved(Teaches(teacher=nn.Linear(1, 1)))
+    tm = loaded(it := Teaches(teacher=None), state)
+
+    with pytest.warns(UserWarning, match="teacher of extension 'it' was made anew in train_step_epoch"):
+        tm.train_epochs(1)
+
+    assert not it.teacher.bias.equal(state["attributes"]["teacher"]["bias"])
+
+
 def test_an_extension_that_has_left_tensors_alone_may_be_missing() -> None:
     tm, other = tiny_manager(Does(lambda it: vars(it).update(last=torch.ones(1)))), tiny_manager(epochs=2)
     tm.train_steps(2)

@@ -69,9 +69,52 @@ class Counts(Extension):
         self._in_place += loss.detach()
 
 
+class OfEachCall(Extension):
+    """Make a sum of losses, and a net of random weights that it changes, in each training call."""
+
+    def pre_train(self) -> None:
+        self.sum, self.net = torch.zeros(()), nn.Linear(1, 1)
+
+    def post_train_step_batch(self, loss: Tensor) -> None:
+        self.sum += loss.detach()
+        with torch.no_grad():
+            self.net.weight += self.sum
+
+
+class MakesTwo(Extension):
+    """Make two objects where a hook finds that the second one is not there."""
+
+    average: AveragedModel | None = None
+    optimizer: Adam | None = None
+
+    def post_train_step_batch(self, train_manager: TrainManager) -> None:
+        if self.optimizer is None:
+            self.average = AveragedModel(train_manager.model)
+            self.optimizer = Adam(self.average.parameters(), lr=0.1)
+        assert self.average is not None
+        self.average.update_parameters(train_manager.model)
+
+
+class OfEachRun(AveragesFromTheStart):
+    """Average the weights in a model that each run makes."""
+
+    def pre_run(self, train_manager: TrainManager) -> None:
+        self.pre_train(train_manager)
+
+
+def evaluated_first(tm: TrainManager) -> None:
+    tm.eval()
+    tm.train()
+
+
+@training(evaluated_first)
+def what_a_run_makes_after_an_evaluation() -> dict[str, Any]:
+    return {"model": network(nn.Dropout(0.5)), "extensions": [OfEachRun(), OfEachCall()]}
+
+
 @training()
 def what_extensions_hold() -> dict[str, Any]:
     return {
         "model": network(nn.BatchNorm1d(8)),
-        "extensions": [Averages(), AveragesFromTheStart(), Scales(), Counts()],
+        "extensions": [Averages(), AveragesFromTheStart(), Scales(), Counts(), OfEachCall(), MakesTwo()],
     }

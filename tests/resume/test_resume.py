@@ -91,8 +91,8 @@ def test_so_it_does_if_the_process_is_killed(name: str, fork_server: ForkServer,
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 @pytest.mark.parametrize("ends", ["stopped", "killed"])
-def test_what_extensions_hold_resumes_from_each_step(ends: str, fork_server: ForkServer) -> None:
-    name = "what_extensions_hold"
+@pytest.mark.parametrize("name", ["what_extensions_hold", "what_a_run_makes_after_an_evaluation"])
+def test_what_extensions_hold_resumes_from_each_step(name: str, ends: str, fork_server: ForkServer) -> None:
     for at in range(2, whole_of(name)["counts"]["step_num"]):
         with TemporaryDirectory(dir=MEMORY) as folder:
             if ends == "stopped":

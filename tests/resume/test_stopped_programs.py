@@ -112,6 +112,27 @@ def test_an_evaluation_that_is_asked_for_in_a_phase_is_made_there(tmp_path: Path
     assert [row["phase"] for row in resumed.history.evaluations] == ["first"] * 4
 
 
+# ---- a phase within an epoch that was left ---------------------------------------------------------------------------
+
+
+def test_a_phase_may_train_on_the_data_of_an_epoch_that_is_paused() -> None:
+    def train(tm: TrainManager) -> TrainManager:
+        tm.train_steps(3)
+        with tm.phase("on the same data", epochs=1):
+            tm.train()
+        tm.train_steps(3)
+        return tm
+
+    of = program(save_at=(1,))
+    whole = train(make(of))
+    for step in range(1, whole.step_num):
+        with TemporaryDirectory(dir=MEMORY) as folder:
+            with pytest.raises(KilledError):
+                train(make(of, checkpoints_of(of), Ends("kill", step), train_dir=Path(folder)))
+            resumed = train(make(of, checkpoints_of(of), train_dir=Path(folder)))
+        assert differences(found_in(whole), found_in(resumed)) == [], f"killed at step {step}"
+
+
 # ---- no batch is trained twice ---------------------------------------------------------------------------------------
 
 

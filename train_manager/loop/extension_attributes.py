@@ -88,7 +88,7 @@ def attribute_states(extension: Extension, known: Known) -> dict[str, Any]:
         if not (isinstance(value, Tensor) and name in before and before[name] == Mark(value))
     }
     # An attribute that is not there yet keeps the state that waits for it.
-    return _awaited_states(extension) | {name: state for name, state in found.items() if not _is_empty(state)}
+    return awaited_states(extension) | {name: state for name, state in found.items() if not _is_empty(state)}
 
 
 def state_with_attributes(extension: Extension, known: Known) -> dict[str, Any]:
@@ -135,8 +135,8 @@ def load_attributes(
     known: Known,
     device: torch.device,
     *,
-    load: Callable[[str, Any, Any], None],
-    is_made_anew: Callable[[str], bool],
+    place: Callable[[], Any],
+    made: Callable[[str, Any, Any, Any], None],
 ) -> None:
     """Restore the attributes that ``state_with_attributes`` has saved.
 
@@ -145,9 +145,9 @@ def load_attributes(
         state: its saved state.
         known: what the checkpoint holds in another place.
         device: where tensors go that were not on the host.
-        load: loads a state into an attribute of a name, as the extension makes it later.
-        is_made_anew: returns whether the program makes the attribute of a name where the uninterrupted one makes it
-            too, so that it begins without the state.
+        place: returns where the training is: its step and stages.
+        made: called as the extension makes an attribute that was not there: with its name, the object, the state, and
+            the place where the extension has looked for it last.
     """
     here, waiting = _attributes_with_state(extension, known), {}
     replaced = _entry(extension, state, REPLACED)
@@ -155,16 +155,16 @@ def load_attributes(
         if name in here and name not in replaced:
             restore(here[name], saved)
         elif name not in replaced:
-            waiting[name] = _Awaited(name, saved, load, is_made_anew)
+            waiting[name] = _Awaited(name, saved, place, made)
         elif _takes_tensor(extension, name):
             target = torch.device("cpu") if replaced[name] == "cpu" else device
             object.__setattr__(extension, name, saved.to(target, copy=True))
     _wait_for(extension, waiting)
 
 
-def awaited_attributes(extension: Extension) -> list[str]:
-    """Return the names of the attributes whose states wait until the extension makes them."""
-    return [*_awaited_states(extension)]
+def awaited_states(extension: Extension) -> dict[str, Any]:
+    """Return the states that wait until the extension makes their attributes, by name."""
+    return {name: one.state for name, one in _awaited(extension).items()}
 
 
 # ---- which attributes ------------------------------------------------------------------------------------------------
@@ -206,22 +206,24 @@ def _takes_tensor(extension: Extension, name: str) -> bool:
 
 @final
 class _Awaited:
-    """Stands for an attribute that is not there yet, and loads its state as the extension makes it.
+    """Stands for an attribute that is not there yet, and has its state until the extension makes it.
 
     It is an attribute of a class that the extension has until then. So the state is there before the next line of the
     hook that makes the object, and extensions that wait for nothing pay nothing.
     """
 
     def __init__(
-        self, name: str, state: Any, load: Callable[[str, Any, Any], None], is_made_anew: Callable[[str], bool]
+        self, name: str, state: Any, place: Callable[[], Any], made: Callable[[str, Any, Any, Any], None]
     ) -> None:
-        self.name, self.state, self._load, self._is_made_anew = name, state, load, is_made_anew
-        self._was_looked_for = False  # as by `if self.average is None`
+        self.name, self.state, self._place, self._made = name, state, place, made
+        self.looked_for_at: Any = None
 
     def __get__(self, extension: Any, kind: type | None = None) -> Any:
         if extension is None:
             return self
-        self._was_looked_for = True
+        # As by `if self.average is None`, which may ask for all that the hook makes then.
+        for one in _awaited(extension).values():
+            one.looked_for_at = self._place()
         own = vars(extension)
         return own[self.name] if self.name in own else getattr(super(type(extension), extension), self.name)
 
@@ -230,8 +232,7 @@ class _Awaited:
         if not _is_kept(value):
             return
         _wait_for(extension, {name: one for name, one in _awaited(extension).items() if name != self.name})
-        if self._was_looked_for or not self._is_made_anew(self.name):
-            self._load(self.name, value, self.state)
+        self._made(self.name, value, self.state, self.looked_for_at)
 
     def __delete__(self, extension: Any) -> None:
         del vars(extension)[self.name]
@@ -239,10 +240,6 @@ class _Awaited:
 
 def _awaited(extension: Extension) -> dict[str, _Awaited]:
     return {name: one for name, one in vars(type(extension)).items() if isinstance(one, _Awaited)}
-
-
-def _awaited_states(extension: Extension) -> dict[str, Any]:
-    return {name: one.state for name, one in _awaited(extension).items()}
 
 
 def _wait_for(extension: Extension, awaited: Mapping[str, _Awaited]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from inspect import GEN_CLOSED, getgeneratorstate
+from inspect import GEN_CLOSED, GEN_CREATED, getgeneratorstate
 from time import perf_counter
 from typing import Any, Final, final
 
@@ -20,6 +20,7 @@ from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_
 from train_manager.data.known_position import cure_of_order, draws_its_order, repeats_its_order
 from train_manager.data.one_pass import one_pass
 from train_manager.data.orders import order_of, other_order, warn_of_other_draws
+from train_manager.data.randomness import preserve_random_state
 from train_manager.data.read_again import (
     beginning_of,
     generators_of,
@@ -206,6 +207,17 @@ class Feed:
         """Close the pass over the data; a feed is closed when its phase ends."""
         if self._stream is not None:
             self._stream.close()
+
+    def let_another_read(self) -> None:
+        """Leave the data to the feed of a phase; the epoch continues at its place afterwards, as after a load."""
+        # Data that tell their position have one: without this, it would stay that of the epoch around the phase.
+        if self._stream is not None and stateful(self._data) is not None:
+            state = self.state_dict(self._data)
+            if getgeneratorstate(self._stream) == GEN_CREATED:  # after a load: the place is of this pass, not the next
+                with preserve_random_state():
+                    next(self._stream, None)
+            self.close()
+            self.load_state_dict(state, self._data, is_cut=self._is_cut)
 
     def leave(self) -> None:
         """Forget the epoch. A stream that is cut by steps stays, and the next epoch continues in it."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from inspect import getattr_static
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, cast
@@ -49,7 +50,7 @@ from train_manager.loop.eval_at import EvalAtArgument, EvalAtPoints, require_eva
 from train_manager.loop.extension_attributes import (
     RESUME,
     Known,
-    awaited_attributes,
+    awaited_states,
     has_only_tensors,
     load_attributes,
     misfits_of_attributes,
@@ -1293,6 +1294,7 @@ class Interface(Extensible, Generic[Model]):
                 raise
             raise not_a_state(error) from error
         self._resume = resume  # only now: after an error the manager has made no other training calls than before
+        resume.again = {one: state[one] for one in LOADED_AGAIN if one in state} if is_in_run else {}
         self._tell(state, [one for one in differences if not one.is_of(overridden)])
         self._progress.saved_at = self._place_of_checkpoint()  # a training call without a step has nothing new to save
 
@@ -1390,13 +1392,38 @@ class Interface(Extensible, Generic[Model]):
 
     def _load_extension_states(self, states: Mapping[str, Any]) -> None:
         """Load the states of the extensions that are here."""
-        known, device = self._known_to_checkpoints(), next((one.device for one in self._setup.parameters()), CPU)
         for name, extension in self._registry.extensions.items():
             if name in states and self._runs_here(extension):
                 with self._loading(f"the state of extension {name!r}"):
                     extension.load_state_dict(states[name])
-                    load, is_made_anew = partial(self._load_attribute, name), partial(self._is_made_anew, name)
-                    load_attributes(extension, states[name], known, device, load=load, is_made_anew=is_made_anew)
+        self._load_attributes(states)
+
+    def _load_attributes(self, states: Mapping[str, Any]) -> None:
+        """Load the states of the attributes of the extensions that are here."""
+        known, device = self._known_to_checkpoints(), next((one.device for one in self._setup.parameters()), CPU)
+        for name, extension in self._registry.extensions.items():
+            if name in states and self._runs_here(extension):
+                with self._loading(f"the state of extension {name!r}"):
+                    load_attributes(
+                        extension,
+                        states[name],
+                        known,
+                        device,
+                        place=self._place_in_stages,
+                        made=partial(self._attribute_was_made, name),
+                    )
+
+    def _load_again(self) -> None:
+        """Restore what pre hooks have changed, of stages that were open in the checkpoint; once they have all run."""
+        again, self._resume.again = self._resume.again, {}
+        if not again:
+            return
+        states = self._states_of_extensions(again)
+        known, extensions = self._known_to_checkpoints(), self._registry.extensions
+        found = [misfits_of_attributes(f"extension {one!r}", extensions[one], states[one], known) for one in states]
+        require_fit([*chain(*found)], strict=self._resume.strict)
+        self._load_attributes(states)
+        set_random_state_of_rank(self.ranks, again["random"])
 
     @contextmanager
     def _loading(self, what: str) -> Iterator[None]:
@@ -1409,27 +1436,26 @@ class Interface(Extensible, Generic[Model]):
                 raise
             raise not_a_state(error, what) from error
 
-    def _load_attribute(self, extension: str, name: str, attribute: Any, state: Any) -> None:
-        """Load a saved state into an attribute of an extension, as the extension makes it."""
-        label = f"{name} of extension {extension!r}"
-        with self._loading(label):
-            require_fit([*attribute_misfits(label, attribute, state)], strict=self._resume.strict)
-            restore(attribute, state)
+    def _place_in_stages(self) -> tuple[Any, ...]:
+        return self.step_num, *self.fixtures.path
 
-    def _is_made_anew(self, extension: str, name: str) -> bool:
-        """Return whether an attribute is made in a stage that was not open in the checkpoint, and say so in a note."""
-        path = self.fixtures.path
-        if not path or path[-1] in {"run", "load_checkpoint", *self._progress.reopens}:
-            return False
-        what = f"{name} of extension {extension!r} was made anew in {path[-1]}, without its state in the checkpoint"
-        cure = f"if it is to resume, look for it first: if self.{name} is None"
-        self.add_finding(Finding(RESUME, "note", what, cure=cure))
-        return True
+    def _attribute_was_made(self, extension: str, name: str, attribute: Any, state: Any, looked_for_at: Any) -> None:
+        """Load a saved state into an attribute of an extension, if a hook has looked for it and made it."""
+        label, place = f"{name} of extension {extension!r}", self._place_in_stages()
+        if looked_for_at == place or not self.fixtures.path:
+            with self._loading(label):
+                require_fit([*attribute_misfits(label, attribute, state)], strict=self._resume.strict)
+                restore(attribute, state)
+        elif not self._resume.again:
+            # As the uninterrupted program does, for an epoch or a batch; unless hooks have missed it until here.
+            what = f"{label} was made anew in {place[-1]}, without its state in the checkpoint"
+            cure = f"if it is to resume, look for it first: if self.{name} is None"
+            self.add_finding(Finding(RESUME, "note" if looked_for_at is None else "warning", what, cure=cure))
 
     def _tell_of_awaited_attributes(self) -> None:
         """Warn of states in the checkpoint whose attributes no extension has made."""
         for extension, one in self._registry.extensions.items():
-            for name in awaited_attributes(one):
+            for name in awaited_states(one):
                 what = f"the checkpoint has a state of {name} of extension {extension!r}, which was never made"
                 cure = "make it as before, in __init__ or in a hook; its state is saved again until then"
                 self.add_finding(Finding(RESUME, "warning", what, cure=cure))
@@ -1530,6 +1556,8 @@ class Interface(Extensible, Generic[Model]):
             raise StageError(what, name=alive, stages=self.fixtures.path, cure=cure)
 
 
+# The parts of a state that hooks may change as the stages of the checkpoint open again: they make their objects there.
+LOADED_AGAIN: Final = ("extensions", "fit", "random")
 CPU: Final = torch.device("cpu")
 
 # The method that train_... and eval_... call unless they are overridden.

@@ -27,6 +27,8 @@ class Resume:
     call_log: CallLog = field(default_factory=CallLog)  # the training calls, made here or before the checkpoint
     phases: PhaseLog = field(default_factory=PhaseLog)  # the phases, opened here or before the checkpoint
     state: dict[str, Any] | None = None  # the loaded state, until the program has come to its place
+    # What is restored once more of it as soon as the stages are open again that were open in the checkpoint.
+    again: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = True  # refuse a state that does not fit, also at its place
 
     @property
