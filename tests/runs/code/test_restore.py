@@ -298,7 +298,7 @@ def test_no_program_that_a_store_names_runs(tmp_path: Path) -> None:
     store = tmp_path / "runs/code/git"
     for name in ("core.fsmonitor", "filter.x.smudge", "filter.x.process", "diff.x.textconv", "diff.external"):
         git(store, "config", name, f"touch {tmp_path}/canary; cat")
-    (store / "info").mkdir()
+    (store / "info").mkdir(exist_ok=True)
     (store / "info/attributes").write_bytes(b"* filter=x diff=x\n")
 
     assert restore_code(tmp_path / "runs", runs[0], tmp_path / "again").problems == []

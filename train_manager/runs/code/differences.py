@@ -149,7 +149,7 @@ class _Pair:
             try:
                 for store in self._stores:
                     require_own_objects(store)
-                with git_folder(object_format=self._entries[0]["format"]) as (git, _):
+                with git_folder(object_format=self._entries[0]["format"]) as git:
                     found = self._by_trees(git, *trees)
             except GitTrouble as trouble:
                 self.problems.append(f"the files are not compared: {trouble.what}")
@@ -239,7 +239,7 @@ def _of_notebooks(first: tuple[Path, Record], second: tuple[Path, Record]) -> It
         if files[0] is not files[1]:
             yield FileDifference(NOTEBOOK, f"only in the {_order(files[1] is None)} run")
         return
-    with git_folder() as (git, _):
+    with git_folder() as git:
         text = git.run("diff", "--no-index", *_OPTIONS, *(os.path.abspath(file) for file in files if file), fine=(0, 1))
     for lines in _sections(text):
         yield FileDifference(NOTEBOOK, "changed", tuple(_changes(lines)))
