@@ -14,7 +14,8 @@ from train_manager.runs.code.git_folder import git_folder, quote, read_small, re
 
 def test_nothing_is_left_of_it() -> None:
     with git_folder() as git:
-        assert git.git_folder is not None and git.git_folder.exists()
+        assert git.git_folder is not None
+        assert git.git_folder.exists()
 
     assert not git.git_folder.exists()
 

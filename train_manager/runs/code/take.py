@@ -23,7 +23,6 @@ from train_manager.runs.code.snapshot import LeftOut, Snapshot, blob_of, leave_o
 from train_manager.runs.code.store import CODE, store_of
 
 USUAL: Final = Limits()
-NOT_CHECKED_OUT: Final = "not checked out"
 
 
 def take_code_record(
@@ -119,8 +118,8 @@ class _Taking:
 
     def _record(
         self, repository: Repository, inside: str | None, loaded: Sequence[Path] = (), *, package: str | None = None
-    ) -> bool:
-        """Record a repository and the repositories inside of it; return whether it differs from its commit."""
+    ) -> None:
+        """Record a repository and the repositories inside of it."""
         entry = _entry(os.fspath(repository.root), inside, repository)
         if package is not None:
             entry["package"] = package
@@ -131,11 +130,10 @@ class _Taking:
             what = f"no remote of {repository.root} has its commit {repository.commit:.10}"
             self.tell(f"{what}, without which nobody else can run this again: push it")
         files = self._keep(entry, repository, _below(repository.root, loaded))
-        if files is None:
-            return False
-        self.reasons += files.complaints
-        entry["submodules"] = self._inner(repository, files, inside if package is None else None, package)
-        return bool(entry["files"] or entry["left_out"])
+        if files is not None:
+            self.reasons += files.complaints
+            entry["submodules"] = files.submodules
+            self._record_inner(repository, files, inside if package is None else None, package)
 
     def _keep(self, entry: dict[str, Any], repository: Repository | None, ran: Sequence[str]) -> Snapshot | None:
         """Put the files of an entry into the store; None if git cannot, and the files that ran are copied.
@@ -190,27 +188,16 @@ class _Taking:
             entry["diff"] = f"{CODE}/{self._name}.diff"
             replace_file(self.train_dir / entry["diff"], text)
 
-    def _inner(
-        self, outer: Repository, files: Snapshot, inside: str | None, package: str | None
-    ) -> list[dict[str, Any]]:
-        """Record the repositories inside of another, and return the entries that tell their states."""
-        submodules = []
-        # A nested repository is not known to the outer commit.
-        for path, recorded in sorted({**files.submodules, **dict.fromkeys(files.nested)}.items()):
-            found = _repository_in(outer, path, self.limits.seconds)
-            states = [found] if isinstance(found, str) else [] if recorded else ["not a submodule"]
-            commit = None
-            if not isinstance(found, str):
-                commit = found.commit
-                states += ["other commit"] if recorded not in (None, commit) else []
-                if self._record(found, f"{inside}/{path}" if inside else path, package=package):
-                    states.append("changed")
-            elif found != NOT_CHECKED_OUT:
-                self.reasons.append(f"{path}: {found}")
-            submodules.append(
-                {"path": path, "commit": commit, "recorded_commit": recorded, "state": ", ".join(states) or "clean"}
-            )
-        return submodules
+    def _record_inner(self, outer: Repository, files: Snapshot, inside: str | None, package: str | None) -> None:
+        """Record the repositories inside of another: its submodules, and others that its commit does not know."""
+        for path in sorted({*files.submodules, *files.nested}):
+            try:
+                found = _repository_in(outer, path, self.limits.seconds)
+            except GitTrouble as trouble:
+                self.reasons.append(f"{path}: {trouble.what}")
+            else:
+                if found is not None:
+                    self._record(found, f"{inside}/{path}" if inside else path, package=package)
 
     def _copy(self, entry: dict[str, Any], ran: Sequence[str]) -> None:
         """Copy the files that ran, because git cannot store them."""
@@ -245,23 +232,26 @@ def _entry(path: str, inside: str | None, repository: Repository | None) -> dict
         "files": [],
         "left_out": [],
         "diff": None,
-        "submodules": [],
+        "submodules": {},  # the commit of each in the commit of this repository, by its path
     }
 
 
-def _repository_in(outer: Repository, path: str, seconds: float) -> Repository | str:
-    """Return the repository in a folder, or why it cannot be recorded."""
+def _repository_in(outer: Repository, path: str, seconds: float) -> Repository | None:
+    """Return the repository in a folder; None if it is not checked out.
+
+    Raises:
+        GitTrouble: it cannot be recorded.
+    """
     folder = outer.root / path
     # In a folder without a .git of its own, git would find the outer repository.
     if folder.is_symlink() or not os.path.lexists(folder / ".git"):
-        return NOT_CHECKED_OUT
-    try:
-        found = find_repository(folder, seconds)
-    except GitTrouble as trouble:
-        return trouble.what
+        return None
+    found = find_repository(folder, seconds)
     if not os.path.samefile(found.root, folder):
-        return "its files are elsewhere"
-    return found if found.common_folder != outer.common_folder else "another working tree of this repository"
+        raise GitTrouble("its files are elsewhere")
+    if found.common_folder == outer.common_folder:
+        raise GitTrouble("another working tree of this repository")
+    return found
 
 
 def _below(root: Path, paths: Iterable[Path]) -> list[str]:
