@@ -194,16 +194,13 @@ class _Restoring:
 
     def _raise_missing(self, repository: Repository | None, missing: list[str]) -> None:
         commit = self.entry["commit"]
-        settings = (
-            []
-            if repository is None
-            else [name for name in repository.settings if re.fullmatch(r"remote\..+\.promisor", name, re.DOTALL)]
-        )
-        if not settings:
+        settings = repository.settings if repository else {}
+        partial = [name for name in settings if re.fullmatch(r"remote\..+\.promisor", name, re.DOTALL)]
+        if not partial:
             what = f"{self.source} lacks files of the commit {commit}, or they are damaged: {', '.join(missing[:3])}"
             cure = "name another clone as `repository`, or take out the changed files: changed_only=True"
             raise InputError(what, name="repository", asked_by="restore_code", cure=cure)
-        remote = settings[0].removeprefix("remote.").removesuffix(".promisor")
+        remote = partial[0].removeprefix("remote.").removesuffix(".promisor")
         what = f"{self.source} is a partial clone, and lacks files of the commit {commit}"
         cure = f"fetch them: git -C {shlex.quote(str(self.source))} fetch --refetch --no-filter {remote}"
         raise InputError(what, name="repository", asked_by="restore_code", cure=cure)

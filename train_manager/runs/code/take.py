@@ -174,7 +174,7 @@ class _Taking:
         yield from ran
         new = [name for name in files.new if name not in outputs and name not in ran]
         if _below(files.root, [Path(os.path.expanduser("~"))]):
-            beside = f"{_below(files.root, [self.folder])[0]}/"
+            beside = f"{next(iter(_below(files.root, [self.folder])), '.')}/"
             if any(not name.startswith(beside) for name in new):
                 leave_out(files.entry, "./", "of the new files in a home folder only those beside the code are kept")
             new = [name for name in new if name.startswith(beside)]
@@ -256,8 +256,8 @@ def _repository_in(outer: Repository, path: str, seconds: float) -> Repository |
 
 def _below(root: Path, paths: Iterable[Path]) -> list[str]:
     """Return the names of those files that are below a folder, also if a link leads to the folder."""
-    real = [(Path(os.path.realpath(path)), os.path.realpath(root)) for path in paths]
-    return [path.relative_to(folder).as_posix() for path, folder in real if path.is_relative_to(folder)]
+    folder, real = os.path.realpath(root), [Path(os.path.realpath(path)) for path in paths]
+    return [path.relative_to(folder).as_posix() for path in real if path.is_relative_to(folder)]
 
 
 def notebook_of(train_dir: Path, run_id: str, cells: Sequence[str]) -> dict[str, Any] | None:
