@@ -408,6 +408,18 @@ def test_a_file_that_a_link_to_its_folder_hides_is_deleted(tmp_path: Path) -> No
     assert tree(tmp_path / "again" / "lab") == tree(root)
 
 
+def test_a_staged_file_that_a_link_to_its_folder_hides_is_not_put_in_place_of_the_link(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1\n"})
+    write(root, {"old/a.py": b"print(1)\n"})  # longer than the link, so that it would be entered after it
+    git(root, "add", "old")
+    (root / "old").rename(root / "new")
+    (root / "old").symlink_to("new")
+    take_code_record(root, tmp_path / "runs", RUN)
+
+    assert restored_problems(tmp_path) == []
+    assert tree(tmp_path / "again" / "lab") == tree(root)
+
+
 def test_changed_files_are_taken_out_without_the_commit(tmp_path: Path) -> None:
     recorded(tmp_path).rename(tmp_path / "gone")
 

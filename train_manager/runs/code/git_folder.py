@@ -52,12 +52,12 @@ def make_git_folder(folder: Path, *, object_format: str = "sha1", settings: Mapp
     for name in ("objects/info", "objects/pack", "refs", "info"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     found = {
-        "core.repositoryformatversion": "1",  # of a repository with [extensions]
+        "core.repositoryformatversion": "1",  # which allows [extensions]
         "core.bare": "false",
         "core.logallrefupdates": "false",
         "core.autocrlf": "false",
         "core.safecrlf": "false",
-        "extensions.objectformat": object_format,
+        **({} if object_format == "sha1" else {"extensions.objectformat": object_format}),
         **settings,
     }
     parts = ((*name.split("."), quote(value)) for name, value in found.items())

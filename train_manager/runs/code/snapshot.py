@@ -124,7 +124,7 @@ class Snapshot:
         self._encrypted: dict[str, str] = {}  # the filter of a file that encrypts it in the repository
         # Mode, blob and size of each file of the commit, by its path; the size is None if the blob is missing.
         self._committed: dict[str, tuple[str, str, int | None]] = {}
-        self._linked: set[str] = set()  # folders of the commit that are reached through a link now
+        self._linked: set[str] = set()  # folders that are reached through a link now
         self.submodules: dict[str, str] = {}  # the commit of each, by its path
         self.nested: list[str] = []  # folders with a repository of their own, which are not submodules
         self.complaints: list[str] = []  # folders that git could not open
@@ -150,7 +150,8 @@ class Snapshot:
         others = self._list()
         self.nested = [name[:-1] for name in others if name.endswith("/") and name[:-1] not in self.submodules]
         # Through a link in the place of its folder git would see another file.
-        self._linked = {name for name in {*map(os.path.dirname, self._committed)} if is_linked(self.root, name)}
+        folders = {os.path.dirname(name) for name in (*self._committed, *staged)}
+        self._linked = {name for name in folders if is_linked(self.root, name)}
         behind = {name for name in self._committed if os.path.dirname(name) in self._linked}
         # A file that a sparse checkout leaves out is as in the commit; if it lies there all the same, it may have run.
         absent = {name for name, tag in staged.items() if tag in "Ss" and not os.path.lexists(self.root / name)}
