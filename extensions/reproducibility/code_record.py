@@ -17,6 +17,7 @@ from train_manager.runs.code.left_out import Limits, too_large_in_words
 from train_manager.runs.code.modules import code_folder, loaded_files, source_folders
 from train_manager.runs.code.notebook import cells_that_ran
 from train_manager.runs.code.take import renew_cells, take_code_record
+from train_manager.runs.record.packages import packages
 from train_manager.telling.errors import InputError
 from train_manager.telling.source_locations import users_place
 from train_manager.validation import require_number
@@ -104,7 +105,7 @@ class CodeRecord(Extension):
             # A further run of the same TrainManager: the code in memory is
             # that of the first run, though files may have been edited since.
             return
-        others = source_folders(self.others, asked_by="CodeRecord")
+        others = source_folders(self.others, packages()[1] if self.others else {}, asked_by="CodeRecord")
         self._run_id, self._cells = train_manager.run_id, None
         folder = code_folder() if self.folder is None else Path(self.folder).expanduser().absolute()
         # Cells and the user's line are looked up here, since the thread has another stack.

@@ -136,6 +136,21 @@ def test_another_repository_is_recorded_if_it_is_named(code: Path, tmp_path: Pat
     assert [entry["path"] for entry in record_of(tm)["repositories"]] == [str(code), str(other)]
 
 
+def test_the_repository_of_an_editable_package_is_recorded_by_the_name_of_the_package(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = repository(tmp_path / "other", {"library.py": b"x = 1\n"})
+    info = tmp_path / "site" / "my_library-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: my_library\nVersion: 1\n")
+    (info / "direct_url.json").write_text(json.dumps({"url": f"file://{other}", "dir_info": {"editable": True}}))
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    tm = manager(code, tmp_path / "runs", others="My.Library")
+    tm.train()
+
+    assert [entry.get("package") for entry in record_of(tm)["repositories"]] == [None, "My.Library"]
+
+
 def test_the_limits_are_those_that_were_given(code: Path, tmp_path: Path) -> None:
     (code / "large.bin").write_bytes(bytes(3000))
     tm = manager(code, tmp_path / "runs", max_file_mb=0.002)

@@ -93,7 +93,7 @@ def an_entry(**changes: Any) -> dict[str, Any]:
         "left_out": [],
         "diff": None,
     }
-    return {**usual, **more, "shallow": False, "pushed": None, "submodules": [], **changes}
+    return {**usual, **more, "shallow": False, "pushed": None, "submodules": {}, **changes}
 
 
 def a_file(path: str, status: str = "modified", mode: str = "100644") -> dict[str, Any]:

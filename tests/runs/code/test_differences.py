@@ -150,8 +150,8 @@ def test_a_file_whose_commit_is_gone_is_named(repository: Path) -> None:
 
 def test_cells_of_a_notebook_are_compared(tmp_path: Path) -> None:
     def run(name: str, text: str) -> tuple[Path, dict[str, object]]:
-        write(tmp_path / name, {"code/ab/notebook.py": text})
-        return tmp_path / name, {"repositories": [], "notebook": {"cells": 2, "file": "code/ab/notebook.py"}}
+        write(tmp_path / name, {"code/ab.py": text})
+        return tmp_path / name, {"repositories": [], "notebook": {"cells": 2, "file": "code/ab.py"}}
 
     found = code_differences(run("one", "a = 1\nb = 2\n"), run("other", "a = 1\nb = 3\n"))
 

@@ -13,17 +13,18 @@ from train_manager.runs.code.git_folder import git_folder, quote, read_small, re
 
 
 def test_nothing_is_left_of_it() -> None:
-    with git_folder() as (_, folder):
-        assert folder.exists()
+    with git_folder() as git:
+        assert git.git_folder is not None
+        assert git.git_folder.exists()
 
-    assert not folder.exists()
+    assert not git.git_folder.exists()
 
 
 def test_no_setting_of_a_user_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".gitconfig").write_text("[diff]\n\texternal = touch canary\n")
     monkeypatch.setenv("HOME", str(tmp_path))
 
-    with git_folder(tmp_path) as (git, _):
+    with git_folder(tmp_path) as git:
         assert b"external" not in git.run("config", "--list")
 
 
@@ -32,7 +33,7 @@ def test_objects_elsewhere_are_read_whatever_the_name_of_their_folder(tmp_path: 
     root = repository(tmp_path / name, {"a.py": b"a"})
     commit = git(root, "rev-parse", "HEAD").decode().strip()
 
-    with git_folder() as (own, _):
+    with git_folder() as own:
         assert own.run("cat-file", "-t", commit, changes=reading(root / ".git/objects")) == b"commit\n"
 
 

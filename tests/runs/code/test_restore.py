@@ -298,7 +298,7 @@ def test_no_program_that_a_store_names_runs(tmp_path: Path) -> None:
     store = tmp_path / "runs/code/git"
     for name in ("core.fsmonitor", "filter.x.smudge", "filter.x.process", "diff.x.textconv", "diff.external"):
         git(store, "config", name, f"touch {tmp_path}/canary; cat")
-    (store / "info").mkdir()
+    (store / "info").mkdir(exist_ok=True)
     (store / "info/attributes").write_bytes(b"* filter=x diff=x\n")
 
     assert restore_code(tmp_path / "runs", runs[0], tmp_path / "again").problems == []
@@ -400,6 +400,18 @@ def test_a_plain_copy_is_not_put_elsewhere(tmp_path: Path, name: str) -> None:
 
 def test_a_file_that_a_link_to_its_folder_hides_is_deleted(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"old/a.py": b"1\n"})
+    (root / "old").rename(root / "new")
+    (root / "old").symlink_to("new")
+    take_code_record(root, tmp_path / "runs", RUN)
+
+    assert restored_problems(tmp_path) == []
+    assert tree(tmp_path / "again" / "lab") == tree(root)
+
+
+def test_a_staged_file_that_a_link_to_its_folder_hides_is_not_put_in_place_of_the_link(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1\n"})
+    write(root, {"old/a.py": b"print(1)\n"})  # longer than the link, so that it would be entered after it
+    git(root, "add", "old")
     (root / "old").rename(root / "new")
     (root / "old").symlink_to("new")
     take_code_record(root, tmp_path / "runs", RUN)

@@ -55,8 +55,8 @@ def test_a_run_without_a_code_record_has_neither_repository_nor_notebook(train_d
 
 def test_the_repository_is_that_of_the_program_and_not_a_submodule(train_dir: Path) -> None:
     code = train_dir / "code" / f"{run_to_repeat(train_dir).entry['id']}.json"
-    (code.parent / "1").mkdir(parents=True)
-    (code.parent / "1/notebook.py").touch()
+    code.parent.mkdir(exist_ok=True)
+    (code.parent / "1.py").touch()
     repositories = [an_entry(path="/r/vendor", inside="vendor"), an_entry()]
     code.write_text(
         json.dumps(
@@ -64,14 +64,14 @@ def test_the_repository_is_that_of_the_program_and_not_a_submodule(train_dir: Pa
                 "schema": "train-manager/code",
                 "version": VERSION,
                 "repositories": repositories,
-                "notebook": {"cells": 2, "file": "code/1/notebook.py"},
+                "notebook": {"cells": 2, "file": "code/1.py"},
             }
         )
     )
 
     run = run_to_repeat(train_dir)
 
-    assert (run.repository, run.notebook) == (Path("/r"), train_dir / "code/1/notebook.py")
+    assert (run.repository, run.notebook) == (Path("/r"), train_dir / "code/1.py")
 
 
 def test_a_damaged_file_of_the_run_or_of_one_that_it_resumed_from_is_named(train_dir: Path, tmp_path: Path) -> None:

@@ -6,14 +6,15 @@ as its commit has it, the repository is asked, if it is still there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, final
 
+from train_manager.runs.code.facts import find_repository
 from train_manager.runs.code.git import Git, GitTrouble, sizes_of
 from train_manager.runs.code.git_folder import git_folder, reading
 from train_manager.runs.code.left_out import OF_A_TRAINING
@@ -28,8 +29,8 @@ NOTEBOOK: Final = "cells of the notebook"
 _OPTIONS: Final = ("--no-ext-diff", "--no-textconv", "--no-renames", "--no-color", "--no-prefix", "-U0")
 # A line of `git diff-tree --raw -z`: both modes, both blobs, the kind of the difference and the name.
 _DIFFERENCE: Final = re.compile(rb":(\d+) (\d+) ([0-9a-f]+) ([0-9a-f]+) \w\0([^\0]*)\0")
-_HUNK: Final = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+")
-_BEGIN: Final = b"diff --git "
+_HUNK: Final = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+.*\n", re.MULTILINE)
+_NO_NEWLINE: Final = re.compile(rb"\n\\ .*")  # git says so below the last line of a file
 
 Record = Mapping[str, Any]
 
@@ -149,7 +150,7 @@ class _Pair:
             try:
                 for store in self._stores:
                     require_own_objects(store)
-                with git_folder(object_format=self._entries[0]["format"]) as (git, _):
+                with git_folder(object_format=self._entries[0]["format"]) as git:
                     found = self._by_trees(git, *trees)
             except GitTrouble as trouble:
                 self.problems.append(f"the files are not compared: {trouble.what}")
@@ -195,9 +196,8 @@ class _Pair:
             found[path] = FileDifference(path, what)
         if by_line:
             text = git.run("diff", *_OPTIONS, one, other, "--", *by_line, changes=reads)
-            # The order of the sections is that of the list.
-            for path, lines in zip(by_line, _sections(text), strict=True):
-                changes = None if any(line.startswith(b"Binary files ") for line in lines) else tuple(_changes(lines))
+            # The order of the files is that of the list.
+            for path, changes in zip(by_line, _changes(text), strict=True):
                 what = "changed" if changes is not None else f"binary, of {found[path].what} bytes"
                 found[path] = FileDifference(path, what, changes or ())
         return found
@@ -205,11 +205,8 @@ class _Pair:
     def _repositories(self) -> Iterator[Path]:
         # Either run's folder may still have the commits of both: runs of one repository share its objects.
         for path in dict.fromkeys(entry["path"] for entry in self._entries if entry["commit"]):
-            try:
-                answer = Git(Path(path)).run("rev-parse", "--git-path", "objects")
-            except (GitTrouble, OSError):
-                continue
-            yield Path(path, os.fsdecode(answer).removesuffix("\n"))
+            with contextlib.suppress(GitTrouble, OSError):
+                yield find_repository(Path(path)).objects
 
     def _where(self, side: int) -> str:
         """Say where the content of a file was that is not there any more."""
@@ -239,41 +236,25 @@ def _of_notebooks(first: tuple[Path, Record], second: tuple[Path, Record]) -> It
         if files[0] is not files[1]:
             yield FileDifference(NOTEBOOK, f"only in the {_order(files[1] is None)} run")
         return
-    with git_folder() as (git, _):
+    with git_folder() as git:
         text = git.run("diff", "--no-index", *_OPTIONS, *(os.path.abspath(file) for file in files if file), fine=(0, 1))
-    for lines in _sections(text):
-        yield FileDifference(NOTEBOOK, "changed", tuple(_changes(lines)))
+    for changes in _changes(text):
+        yield FileDifference(NOTEBOOK, "changed", changes or ())
 
 
-def _sections(text: bytes) -> Iterator[Sequence[bytes]]:
-    """Yield the lines of each file of a patch."""
-    lines = text.split(b"\n")
-    starts = [number for number, line in enumerate(lines) if line.startswith(_BEGIN)]
-    return (lines[start:end] for start, end in pairwise([*starts, len(lines)]))
-
-
-def _changes(lines: Sequence[bytes]) -> Iterator[Change]:
-    """Yield the places of a file at which its lines differ, of a patch without lines around them."""
-    starts = [number for number, line in enumerate(lines) if _HUNK.match(line)]
-    for start, end in pairwise([*starts, len(lines)]):
-        hunk = _HUNK.match(lines[start])
-        assert hunk is not None
-        sides = [[line for line in lines[start + 1 : end] if line[:1] == sign] for sign in (b"-", b"+")]
-        old, new = map(_texts, sides)
-        if old == new:  # the only difference is a newline at the end of the file
-            old, new = (
-                _texts([line for line in _with_ends(lines[start + 1 : end]) if line[:1] == sign])
-                for sign in (b"-", b"+")
-            )
-        # "-5,0": no line of the first version, and 5 is the line before.
-        yield Change(int(hunk[1]) + (hunk[2] == b"0"), old, new)
-
-
-def _with_ends(lines: Sequence[bytes]) -> Iterator[bytes]:
-    r"""Yield lines, those without a newline with words for that: a line "\ No newline" is about the one before it."""
-    for line, after in pairwise([*lines, b""]):
-        if not line.startswith(b"\\"):
-            yield line + b" (without a newline at the end)" * after.startswith(b"\\")
+def _changes(text: bytes) -> Iterator[tuple[Change, ...] | None]:
+    """Yield the places of each file of a patch without lines around them; None for a binary file."""
+    for section in re.split(rb"^diff --git .*\n", text, flags=re.MULTILINE)[1:]:
+        head, *hunks = _HUNK.split(section)
+        changes = []
+        for line, count, body in zip(hunks[0::3], hunks[1::3], hunks[2::3], strict=True):
+            # If both versions lack the newline at their end, that is not a difference.
+            is_told = len(_NO_NEWLINE.findall(body)) == 1
+            lines = _NO_NEWLINE.sub(b" (without a newline at the end)" if is_told else b"", body).split(b"\n")
+            old, new = (_texts([line for line in lines if line[:1] == sign]) for sign in (b"-", b"+"))
+            # "-5,0": no line of the first version, and 5 is the line before.
+            changes.append(Change(int(line) + (count == b"0"), old, new))
+        yield None if b"\nBinary files " in head else tuple(changes)
 
 
 def _texts(lines: Sequence[bytes]) -> tuple[str, ...]:

@@ -81,15 +81,14 @@ def find_repository(folder: Path, seconds: float = 10.0) -> Repository:
     answers = _answers(git)
     git_folder, root = _path(folder, answers["git folder"]), _path(folder, answers["root"])
     _require_own_files(git, root, git_folder)
-    commit, branch = answers.get("commit"), answers.get("branch")
     return Repository(
         root=root,
         git_folder=git_folder,
         common_folder=_path(folder, answers["common folder"]),
         object_format=answers["object format"],
         is_shallow=answers["shallow"] == "true",
-        commit=commit,
-        branch=_short(branch) if commit else _short(_unborn(git)),
+        commit=answers.get("commit"),
+        branch=_branch(git),
         settings=_settings(git),
     )
 
@@ -139,10 +138,9 @@ def _require_own_files(git: Git, root: Path, git_folder: Path) -> None:
         GitTrouble: the folder is not in it, or its files are those of another repository.
     """
     if Path(os.path.realpath(git.folder)).is_relative_to(os.path.realpath(root)):
-        place = root / ".git"
-        if not place.is_dir():  # .git is a file that names the git folder, as in a submodule
-            _, answer, _ = Git(root, seconds=git.seconds).answer("rev-parse", "--absolute-git-dir")
-            place = _path(root, os.fsdecode(answer).removesuffix("\n"))
+        # In a submodule and in a linked working tree, .git is a file that names the git folder.
+        _, answer, _ = Git(root, seconds=git.seconds).answer("rev-parse", "--absolute-git-dir")
+        place = os.fsdecode(answer).removesuffix("\n")
         if os.path.realpath(place) == os.path.realpath(git_folder):
             return
     raise GitTrouble(f"the setting core.worktree of {git_folder} puts its files elsewhere, in {root}")
@@ -160,15 +158,15 @@ def _answers(git: Git) -> dict[str, str]:
         "commit": "HEAD",
     }
     arguments = [part for question in asked.values() for part in (question, _NEXT)]
-    status, output, complaint = git.answer("rev-parse", *arguments, "--symbolic-full-name", "HEAD")
+    status, output, complaint = git.answer("rev-parse", *arguments)
     texts = os.fsdecode(output).split(f"{_NEXT}\n")
-    found = {name: text.removesuffix("\n") for name, text in zip([*asked, "branch"], texts, strict=False)}
-    if len(texts) == len(asked) + 1 and status == 0:
+    found = {name: text.removesuffix("\n") for name, text in zip(asked, texts, strict=False)}
+    if status == 0:
         return found
     if found.get("bare") == "true":
         raise GitTrouble(f"the git repository at {found['git folder']} is bare: it does not have files to run")
-    if "commit" in found:  # only HEAD can fail after it: before the first commit
-        return {name: text for name, text in found.items() if name not in ("commit", "branch")}
+    if found.pop("commit", None) is not None:  # only HEAD can fail after it: before the first commit
+        return found
     raise GitTrouble(_why(complaint))
 
 
@@ -185,13 +183,10 @@ def _why(complaint: bytes) -> str:
     return f"git could not read the repository: {shown}"
 
 
-def _unborn(git: Git) -> str:
+def _branch(git: Git) -> str | None:
     # Exit code 1: HEAD is detached.
-    return os.fsdecode(git.run("symbolic-ref", "-q", "HEAD", fine=(0, 1))).removesuffix("\n")
-
-
-def _short(branch: str | None) -> str | None:
-    return redacted(branch.removeprefix("refs/heads/")) if branch and branch.startswith("refs/") else None
+    name = os.fsdecode(git.run("symbolic-ref", "-q", "HEAD", fine=(0, 1))).removesuffix("\n")
+    return redacted(name.removeprefix("refs/heads/")) or None
 
 
 def _settings(git: Git) -> dict[str, str]:

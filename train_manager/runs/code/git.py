@@ -39,7 +39,7 @@ _ENVIRONMENT: Final = {
     "GIT_PAGER": "cat",
     "GIT_EDITOR": "true",
 }
-NO_CONFIGURATION: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+_NO_CONFIGURATION: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 _starting: Final = threading.RLock()
 """Held while GitPython is imported and while a process is made.
 
@@ -60,14 +60,16 @@ class Git:
 
     Args:
         folder: where git starts to look for the repository.
-        environment: variables that git gets besides those that keep it quiet.
+        git_folder: of our own, for these files; None lets git look for the repository and its settings.
         seconds: after this time a command is ended, with all processes that it has started.
     """
 
-    def __init__(self, folder: Path, *, environment: Mapping[str, str] | None = None, seconds: float = 10.0) -> None:
-        self.folder = folder
-        self.environment = {**_ENVIRONMENT, **(environment or {})}
-        self.seconds = seconds
+    def __init__(self, folder: Path, *, git_folder: Path | None = None, seconds: float = 10.0) -> None:
+        self.folder, self.git_folder, self.seconds = folder, git_folder, seconds
+        self._environment = dict(_ENVIRONMENT)
+        if git_folder is not None:
+            places = {"GIT_DIR": os.fspath(git_folder), "GIT_WORK_TREE": os.fspath(folder)}
+            self._environment |= {**_NO_CONFIGURATION, **places}
 
     def run(
         self, *arguments: str, feed: bytes | None = None, fine: Collection[int] = (0,), changes: Mapping[str, str] = {}
@@ -100,7 +102,7 @@ class Git:
         with tempfile.TemporaryFile() as given:
             given.write(feed or b"")
             given.seek(0)
-            handle = self._start(arguments, given, {**self.environment, **changes})
+            handle = self._start(arguments, given, {**self._environment, **changes})
             process = handle.proc  # GitPython ends the process as soon as `handle` is deleted: keep both names
             try:
                 output, complaint = process.communicate(timeout=self.seconds)

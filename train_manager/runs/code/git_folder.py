@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from train_manager.runs.code.git import NO_CONFIGURATION, Git
+from train_manager.files.atomic import replace_file
+from train_manager.runs.code.git import Git
 
 # Attributes that switch off every conversion; info/attributes outranks all .gitattributes of the files.
 AS_THEY_ARE: Final = b"* -text !eol -ident -filter !working-tree-encoding !diff !whitespace !merge\n"
@@ -28,49 +29,47 @@ _A_DAY: Final = 86_400.0
 @contextlib.contextmanager
 def git_folder(
     files: Path | None = None, *, object_format: str = "sha1", settings: Mapping[str, str] = {}, seconds: float = 10.0
-) -> Iterator[tuple[Git, Path]]:
-    """Give git in a temporary folder of our own, and the folder, which is removed in the end.
+) -> Iterator[Git]:
+    """Give git with a temporary git folder of our own, which is removed in the end.
 
     Args:
         files: the working tree that git looks at; None for a comparison of what is in stores.
         object_format: the hash function of the objects, sha1 or sha256.
-        settings: of the section ``core``.
+        settings: further ones, such as ``core.fsync``.
         seconds: the limit of each command.
     """
-    remove_leftovers(Path(tempfile.gettempdir()), f"{_PREFIX}*")
+    remove_after_a_day(Path(tempfile.gettempdir()), f"{_PREFIX}*")
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
         make_git_folder(folder, object_format=object_format, settings=settings)
-        yield git_in(folder, files or folder, seconds=seconds), folder
+        yield Git(files or folder, git_folder=folder, seconds=seconds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def git_in(git_folder: Path, files: Path, *, seconds: float = 10.0) -> Git:
-    """Return git for a git folder of our own and the files that it looks at."""
-    places = {"GIT_DIR": os.fspath(git_folder), "GIT_WORK_TREE": os.fspath(files)}
-    return Git(files, environment={**NO_CONFIGURATION, **places}, seconds=seconds)
-
-
 def make_git_folder(folder: Path, *, object_format: str = "sha1", settings: Mapping[str, str] = {}) -> None:
-    """Make a git folder without a commit that runs and converts nothing."""
-    for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
+    """Make a git folder without a commit that runs and converts nothing; its config is written last."""
+    for name in ("objects/info", "objects/pack", "refs", "info"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    (folder / "HEAD").write_text("ref: refs/heads/main\n")
-    # Git asks for version 1 of the format as soon as the config has a section [extensions].
-    core = {
-        "repositoryformatversion": "0" if object_format == "sha1" else "1",
-        "bare": "false",
-        "logallrefupdates": "false",
-        "autocrlf": "false",
-        "safecrlf": "false",
+    found = {
+        "core.repositoryformatversion": "1",  # which allows [extensions]
+        "core.bare": "false",
+        "core.logallrefupdates": "false",
+        "core.autocrlf": "false",
+        "core.safecrlf": "false",
+        **({} if object_format == "sha1" else {"extensions.objectformat": object_format}),
         **settings,
     }
-    text = "[core]\n" + "".join(f"\t{name} = {quote(value)}\n" for name, value in core.items())
-    if object_format != "sha1":
-        text += f"[extensions]\n\tobjectformat = {object_format}\n"
-    (folder / "config").write_bytes(os.fsencode(text))
-    (folder / "info" / "attributes").write_bytes(AS_THEY_ARE)
+    parts = ((*name.split("."), quote(value)) for name, value in found.items())
+    text = "".join(f"[{section}]\n\t{key} = {value}\n" for section, key, value in parts)
+    replace_file(folder / "info" / "attributes", AS_THEY_ARE)
+    replace_file(folder / "HEAD", b"ref: refs/heads/main\n")
+    replace_file(folder / "config", os.fsencode(text))
+
+
+def is_linked(root: Path, name: str) -> bool:
+    """Return whether a link is on the way from a folder to a name below it."""
+    return os.path.realpath(root / name) != os.path.normpath(os.path.join(os.path.realpath(root), name))
 
 
 def reading(*objects: Path) -> dict[str, str]:
@@ -96,7 +95,7 @@ def read_small(path: Path, limit: int = 1_000_000) -> bytes:
         return b""
 
 
-def remove_leftovers(folder: Path, pattern: str) -> None:
+def remove_after_a_day(folder: Path, pattern: str) -> None:
     """Delete the temporary files and folders of killed processes; what is younger than a day may still be in use."""
     for leftover in folder.glob(pattern):
         with contextlib.suppress(OSError):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.reporting.values import plural
+from train_manager.runs.code.git_folder import read_small
 
 OF_A_TRAINING: Final = "a training writes this folder"
 TOO_LARGE: Final = "it is larger than "
@@ -22,7 +23,8 @@ _OWN_FILES: Final = re.compile(
     r"|(checkpoints/|plots/)|(code/(?:git|git-sha256|[0-9a-f]{16}(?:-\d+)?\.copy)/)"
     r"|code/[0-9a-f]{16}(?:-\d+)?\.(?:json|diff|py)\Z"
 )
-_RUN_FILE: Final = re.compile(r"run-[\w-]+\.json")
+# What a train_dir has, besides the files of its runs.
+_OF_A_TRAIN_DIR: Final = ("metrics.sqlite", "code/git", "checkpoints/step-*")
 
 
 @final
@@ -103,26 +105,9 @@ def too_large_in_words(left_out: Iterable[Mapping[str, Any]]) -> str | None:
 
 
 def _is_train_dir(folder: Path) -> bool:
-    if (folder / "metrics.sqlite").exists() or (folder / "code" / "git").is_dir():
+    if any(any(folder.glob(pattern)) for pattern in _OF_A_TRAIN_DIR):
         return True
-    if any(name.startswith("step-") for name in _names_in(folder / "checkpoints")):
-        return True
-    return any(_is_run_file(folder / name) for name in _names_in(folder) if _RUN_FILE.fullmatch(name))
-
-
-def _is_run_file(path: Path) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return b'"train-manager/run"' in file.read(1000)
-    except OSError:
-        return False
-
-
-def _names_in(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
+    return any(b'"train-manager/run"' in read_small(path, 1000) for path in folder.glob("run-*.json"))
 
 
 def _megabytes(size: int) -> str:

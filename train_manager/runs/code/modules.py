@@ -6,22 +6,21 @@ What is installed is not among the modules: the record of a run tells the versio
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import importlib.util
-import json
 import os
-import site
+import re
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Final
-from urllib.parse import unquote, urlparse
 
 from train_manager.telling.errors import InputError
 
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+# Where Python itself lies, and the commands of its environment.
+_OF_PYTHON: Final = [os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "scripts")]
 _CURE: Final = 'give names of packages, or folders: others=["my_package", Path("../library")]'
 
 
@@ -84,22 +83,17 @@ def _real(folder: str) -> str:
 
 
 def _is_installed(path: Path) -> bool:
-    return not _INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in _folders())
+    return not _INSTALLED.isdisjoint(path.parts) or any(map(path.is_relative_to, _OF_PYTHON))
 
 
-@functools.cache
-def _folders() -> list[Path]:
-    """Return where Python itself lies, its packages, and the commands of its environment."""
-    names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
-    found = [sysconfig.get_path(name) for name in names] + site.getsitepackages() + [site.getusersitepackages()]
-    return [Path(os.path.realpath(name)) for name in found if name]
-
-
-def source_folders(others: Iterable[str | os.PathLike[str]], *, asked_by: str = "") -> dict[str, Path]:
+def source_folders(
+    others: Iterable[str | os.PathLike[str]], editable: Mapping[str, str], *, asked_by: str = ""
+) -> dict[str, Path]:
     """Return the folder of each package or path, by the name to show.
 
     Args:
         others: names of packages, as they are installed or imported, or paths of folders.
+        editable: the folders of packages that are installed in editable form, by their normalized names.
         asked_by: whose argument it is, for the error.
 
     Raises:
@@ -107,7 +101,7 @@ def source_folders(others: Iterable[str | os.PathLike[str]], *, asked_by: str = 
     """
     found = {}
     for other in others:
-        folder = _folder(other)
+        folder = _folder(other, editable)
         if folder is None:
             raise InputError(
                 f"others has {os.fspath(other)!r:.60}, which is neither a folder nor an installed package",
@@ -119,24 +113,15 @@ def source_folders(others: Iterable[str | os.PathLike[str]], *, asked_by: str = 
     return found
 
 
-def _folder(other: str | os.PathLike[str]) -> Path | None:
-    is_name = isinstance(other, str) and os.sep not in other
+def _folder(other: str | os.PathLike[str], editable: Mapping[str, str]) -> Path | None:
     path = Path(other).expanduser()
-    # A name is looked up as a package first, then as a folder in the working folder.
-    found = (_editable_folder(str(other)) or _module_folder(str(other))) if is_name else None
-    return found or (path.absolute() if path.is_dir() else None)
-
-
-def _editable_folder(name: str) -> Path | None:
-    """Return the folder that pip has noted for an editable package."""
-    try:
-        # PEP 610: an installer notes in direct_url.json where a package came from.
-        noted = importlib.metadata.distribution(name).read_text("direct_url.json")
-        address = urlparse(str(json.loads(noted or "{}").get("url", "")))
-    except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
-        return None
-    path = Path(unquote(address.path))
-    return path if address.scheme == "file" and path.is_dir() else None
+    if isinstance(other, str) and os.sep not in other:
+        # A name is looked up as a package first, then as a folder in the working folder.
+        noted = editable.get(re.sub(r"[-_.]+", "-", other).lower())
+        found = Path(noted) if noted and os.path.isdir(noted) else _module_folder(other)
+        if found is not None:
+            return found
+    return path.absolute() if path.is_dir() else None
 
 
 def _module_folder(name: str) -> Path | None:

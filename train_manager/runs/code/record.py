@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from train_manager.runs.code.git_folder import is_linked
 from train_manager.runs.code.left_out import OF_A_TRAINING
 from train_manager.runs.code.store import CODE
 from train_manager.telling.errors import CheckpointError
 
 SCHEMA: Final = "train-manager/code"
 VERSION: Final = 3
-# Names of files that a record may point to: in code/, or in one folder of it.
-_BESIDE: Final = re.compile(rf"{CODE}/(?:[\w-]+/)?[\w-]+\.\w+")
 # What readers take from an entry: a type, or a pattern of a text. Names of objects go into command lines of git.
 _OBJECT: Final = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 _PATH: Final = r"(?!(?:.*/)?\.{1,2}/*\Z).+"
@@ -113,15 +112,8 @@ def copy_of(train_dir: Path, name: str) -> Path:
     return train_dir / CODE / f"{name}.copy"
 
 
-def file_beside(train_dir: Path, name: object) -> Path | None:
-    """Return a file that a record names; None if it is not there, or not in the folder of the records."""
-    if not isinstance(name, str) or not _BESIDE.fullmatch(name):
-        return None
-    path = train_dir / name
-    is_inside = path.resolve() == train_dir.resolve() / name
-    return path if is_inside and path.is_file() else None
-
-
 def notebook_file(train_dir: Path, record: Mapping[str, Any] | None) -> Path | None:
-    """Return the file with the cells that ran; None if the run was not of a notebook."""
-    return file_beside(train_dir, ((record or {}).get("notebook") or {}).get("file"))
+    """Return the file with the cells that ran; None if the run was not of a notebook, or if a link is in its place."""
+    name = os.path.basename(str(((record or {}).get("notebook") or {}).get("file")))
+    is_there = (train_dir / CODE / name).is_file() and not is_linked(train_dir, f"{CODE}/{name}")
+    return train_dir / CODE / name if is_there else None

@@ -17,7 +17,7 @@ from typing import Any, Final, final
 
 from train_manager.runs.code.facts import Repository, find_repository
 from train_manager.runs.code.git import Git, GitTrouble, first_line
-from train_manager.runs.code.git_folder import git_folder, git_in, make_git_folder, quote, read_small, reading
+from train_manager.runs.code.git_folder import git_folder, is_linked, make_git_folder, quote, read_small, reading
 from train_manager.runs.code.left_out import OF_A_TRAINING, reason_against_name
 from train_manager.runs.code.record import copy_of, read_code_record
 from train_manager.runs.code.snapshot import PROGRAM, blob_of
@@ -86,7 +86,7 @@ def restore_code(
             source = repository / (entry["inside"] or "")
         place = _place(entry, into, restored)
         # The outer repository, restored before, may have a link where the submodule belongs.
-        if os.path.realpath(place) != os.path.join(os.path.realpath(into), place.relative_to(into)):
+        if is_linked(into, os.fspath(place.relative_to(into))):
             restored.problems.append(f"{entry['inside']} is not put back: a link is in its place")
             continue
         copy = copy_of(train_dir, f"{run_id}-{number}" if number else run_id)
@@ -160,7 +160,7 @@ class _Restoring:
         changed = {file["path"] for file in self.entry["files"] if file["status"] != "deleted"}
         if tree is None and repository is None:
             return
-        with git_folder(self.root, object_format=self.entry["format"], seconds=_SECONDS) as (git, _):
+        with git_folder(self.root, object_format=self.entry["format"], seconds=_SECONDS) as git:
             reads = self._reads(store, repository)
             status, _, complaint = git.answer("read-tree", tree or self.entry["commit"], changes=reads)
             if status != 0:
@@ -194,16 +194,13 @@ class _Restoring:
 
     def _raise_missing(self, repository: Repository | None, missing: list[str]) -> None:
         commit = self.entry["commit"]
-        settings = (
-            []
-            if repository is None
-            else [name for name in repository.settings if re.fullmatch(r"remote\..+\.promisor", name, re.DOTALL)]
-        )
-        if not settings:
+        settings = repository.settings if repository else {}
+        partial = [name for name in settings if re.fullmatch(r"remote\..+\.promisor", name, re.DOTALL)]
+        if not partial:
             what = f"{self.source} lacks files of the commit {commit}, or they are damaged: {', '.join(missing[:3])}"
             cure = "name another clone as `repository`, or take out the changed files: changed_only=True"
             raise InputError(what, name="repository", asked_by="restore_code", cure=cure)
-        remote = settings[0].removeprefix("remote.").removesuffix(".promisor")
+        remote = partial[0].removeprefix("remote.").removesuffix(".promisor")
         what = f"{self.source} is a partial clone, and lacks files of the commit {commit}"
         cure = f"fetch them: git -C {shlex.quote(str(self.source))} fetch --refetch --no-filter {remote}"
         raise InputError(what, name="repository", asked_by="restore_code", cure=cure)
@@ -218,7 +215,7 @@ class _Restoring:
         if repository.is_shallow:
             (folder / "shallow").write_bytes(read_small(repository.common_folder / "shallow"))
         (folder / "HEAD").write_text(f"{commit}\n")
-        git = git_in(folder, self.root, seconds=_SECONDS)
+        git = Git(self.root, git_folder=folder, seconds=_SECONDS)
         git.run("read-tree", commit)
         with contextlib.suppress(GitTrouble):
             if branch:
@@ -228,18 +225,15 @@ class _Restoring:
                 git.run("config", "--", f"remote.{name}.url", address)
 
     def _put_copies(self) -> None:
-        """Copy the files that ran, if the record has no tree; nothing is read or written through a link."""
+        """Copy the files that ran, if the record has no tree; nothing is written through a link."""
         for file in self.entry["files"]:
-            path, source = file["path"], self.copy / file["path"]
-            place = self.root / path
+            path, place = file["path"], self.root / file["path"]
+            content = read_small(self.copy / path, file["size"] + 1)
             reason = reason_against_name(path)
-            if reason is None and (_is_linked(self.copy.parent.parent, source) or _is_linked(self.root, place.parent)):
+            if reason is None and is_linked(self.root, os.path.dirname(path)):
                 reason = "a link is in its place"
-            if reason is None:
-                content = read_small(source, file["size"] + 1)
-                reason = (
-                    None if blob_of(content) == file["blob"] else "its content in the record is damaged, or not there"
-                )
+            if reason is None and blob_of(content) != file["blob"]:
+                reason = "its content in the record is damaged, or not there"
             if reason is not None:
                 self.problems.append(f"{path} is not put back: {reason}")
                 continue
@@ -247,8 +241,3 @@ class _Restoring:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
             place.chmod(0o755 if file["mode"] == PROGRAM else 0o644)
-
-
-def _is_linked(root: Path, path: Path) -> bool:
-    """Return whether a link is on the way from a folder to a path below it."""
-    return os.path.realpath(path) != os.path.normpath(os.path.join(os.path.realpath(root), path.relative_to(root)))

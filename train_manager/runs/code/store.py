@@ -8,24 +8,18 @@ from typing import Final
 
 from train_manager.files.atomic import replace_file
 from train_manager.runs.code.git import Git, GitTrouble
-from train_manager.runs.code.git_folder import reading, remove_leftovers
+from train_manager.runs.code.git_folder import make_git_folder, reading, remove_after_a_day
 
 CODE: Final = "code"
 # Nothing is ever collected. The commits that records stand on are elsewhere, which git calls a partial clone: so
 # `git gc` and `git fsck` in the store end without an error.
-_CONFIG: Final = """\
-[core]
-	repositoryformatversion = 1
-	bare = true
-	fsync = all
-[gc]
-	auto = 0
-	pruneExpire = never
-[remote "repository"]
-	promisor = true
-[extensions]
-	partialClone = repository
-"""
+_SETTINGS: Final = {
+    "core.bare": "true",
+    "core.fsync": "all",
+    "gc.auto": "0",
+    "gc.pruneExpire": "never",
+    "extensions.partialClone": "repository",
+}
 
 
 def store_of(train_dir: Path, object_format: str = "sha1") -> Path:
@@ -39,14 +33,10 @@ def make_store(store: Path, object_format: str) -> None:
     Raises:
         GitTrouble: something is there that leads elsewhere.
     """
-    for name in ("objects/info", "objects/pack", "refs/runs"):
-        (store / name).mkdir(parents=True, exist_ok=True)
     require_own_objects(store)
-    remove_leftovers(store / "objects" / "pack", "tmp_*")
-    if not (store / "HEAD").exists():
-        text = _CONFIG if object_format == "sha1" else f"{_CONFIG}\tobjectformat = {object_format}\n"
-        replace_file(store / "config", text.encode())
-        replace_file(store / "HEAD", b"ref: refs/heads/none\n")
+    remove_after_a_day(store / "objects" / "pack", "tmp_*")
+    if not (store / "config").exists():
+        make_git_folder(store, object_format=object_format, settings=_SETTINGS)
 
 
 def require_own_objects(store: Path) -> None:
@@ -70,23 +60,18 @@ def names_in_store(git: Git, store: Path) -> set[str]:
     }
 
 
-def pack_into_store(git: Git, folder: Path, store: Path, name: str, tree: str) -> None:
+def pack_into_store(git: Git, store: Path, name: str, tree: str) -> None:
     """Pack the objects of a git folder of our own into a store, and let a ref keep them.
 
     Args:
-        git: in the folder.
-        folder: has the objects, each in a file.
+        git: in a git folder that has the objects, each in a file.
         store: of the train_dir.
         name: of the ref.
         tree: that the ref names.
     """
-    objects, packs = folder / "objects", store / "objects" / "pack"
-    names = [
-        place[-2:] + name
-        for place, _, names in os.walk(objects)
-        for name in names
-        if len(place) == len(str(objects)) + 3
-    ]
+    assert git.git_folder is not None
+    objects, packs = git.git_folder / "objects", store / "objects" / "pack"
+    names = [path.parent.name + path.name for path in objects.glob("??/*")]
     into_store = {"GIT_OBJECT_DIRECTORY": os.fspath(store / "objects"), **reading(objects)}
     # `--incremental` leaves out what the store has. One thread: the training needs the others.
     options = ("--quiet", "--incremental", "--non-empty", "--threads=1", "--window=0")

@@ -7,7 +7,7 @@ import datetime
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
@@ -19,11 +19,10 @@ from train_manager.runs.code.git import GitTrouble
 from train_manager.runs.code.left_out import OF_A_TRAINING, Limits, outputs_of_trainings
 from train_manager.runs.code.notebook import as_script
 from train_manager.runs.code.record import SCHEMA, VERSION, copy_of
-from train_manager.runs.code.snapshot import Changed, LeftOut, Snapshot, blob_of, read_now, snapshot
+from train_manager.runs.code.snapshot import LeftOut, Snapshot, blob_of, leave_out, note, read_now, snapshot
 from train_manager.runs.code.store import CODE, store_of
 
 USUAL: Final = Limits()
-NOT_CHECKED_OUT: Final = "not checked out"
 
 
 def take_code_record(
@@ -86,22 +85,23 @@ class _Taking:
     loaded: Sequence[Path]  # the files that ran
     limits: Limits
     tell: Callable[[str], object]
-    kept: int = 0  # bytes so far, of all repositories
     entries: list[dict[str, Any]] = field(default_factory=list)  # of the record, one for each repository
     reasons: list[str] = field(default_factory=list)  # why something is not recorded
 
     def take(self, others: Mapping[str, Path]) -> None:
         """Record the repository of the code, and the repositories of other packages."""
         try:
-            self._repository(find_repository(self.folder, self.limits.seconds), None, self.loaded)
+            self._record(find_repository(self.folder, self.limits.seconds), None, self.loaded)
         except (GitTrouble, OSError) as trouble:
             self.reasons.append(_describe(trouble))
-            self._files_that_ran()
+            if ran := _below(self.folder, self.loaded):
+                self.entries.append(_entry(os.fspath(self.folder), None, None))
+                self._keep(self.entries[-1], None, ran)
         for name, path in others.items():
             try:
                 found = find_repository(path.absolute(), self.limits.seconds)
                 if os.path.realpath(found.root) not in {os.path.realpath(entry["path"]) for entry in self.entries}:
-                    self._repository(found, name, package=name)
+                    self._record(found, name, package=name)
             except (GitTrouble, OSError) as trouble:
                 self.reasons.append(f"{name}: {_describe(trouble)}")
 
@@ -111,10 +111,15 @@ class _Taking:
         number = len(self.entries) - 1
         return f"{self.run_id}-{number}" if number else self.run_id
 
-    def _repository(
+    @property
+    def _kept(self) -> int:
+        """The bytes so far, of all repositories."""
+        return sum(file["size"] for entry in self.entries for file in entry["files"])
+
+    def _record(
         self, repository: Repository, inside: str | None, loaded: Sequence[Path] = (), *, package: str | None = None
-    ) -> bool:
-        """Record a repository and the repositories inside of it; return whether it differs from its commit."""
+    ) -> None:
+        """Record a repository and the repositories inside of it."""
         entry = _entry(os.fspath(repository.root), inside, repository)
         if package is not None:
             entry["package"] = package
@@ -124,44 +129,57 @@ class _Taking:
         if entry["pushed"] is False:
             what = f"no remote of {repository.root} has its commit {repository.commit:.10}"
             self.tell(f"{what}, without which nobody else can run this again: push it")
-        changed = Changed(kept=self.kept)
+        files = self._keep(entry, repository, _below(repository.root, loaded))
+        if files is not None:
+            self.reasons += files.complaints
+            entry["submodules"] = files.submodules
+            self._record_inner(repository, files, inside if package is None else None, package)
+
+    def _keep(self, entry: dict[str, Any], repository: Repository | None, ran: Sequence[str]) -> Snapshot | None:
+        """Put the files of an entry into the store; None if git cannot, and the files that ran are copied.
+
+        Args:
+            entry: the last one.
+            repository: None if the files are not in a repository.
+            ran: the files that ran.
+        """
+        store = store_of(self.train_dir, entry["format"])
         try:
-            with snapshot(
-                repository.root, store_of(self.train_dir, repository.object_format), repository, self.limits, changed
-            ) as files:
-                files.look()
-                files.keep([*files.names, *self._new_files(files, changed, loaded)])
+            with snapshot(entry, store, repository, self.limits, self._kept) as files:
+                names = ran
+                if repository is not None:
+                    files.look()
+                    names = [*files.names, *self._new_files(files, ran)]
+                files.keep(names)
                 entry["tree"] = files.write_tree(self._name)
                 with contextlib.suppress(GitTrouble):  # the tree is there, and nothing is restored from the text
                     self._write_differences(entry, files)
-        except (GitTrouble, OSError) as trouble:  # the entry still has the commit, and gets the files that ran
-            self.reasons.append(f"{inside}: {_describe(trouble)}" if inside else _describe(trouble))
-            self._copy(entry, repository.root, loaded)
-            return False
-        self._take_over(entry, changed)
-        self.reasons += files.complaints
-        entry["submodules"] = self._inner(repository, files, inside if package is None else None, package)
-        return bool(changed.files or changed.left_out)
+        except (GitTrouble, OSError) as trouble:  # the entry still has the commit
+            if repository is not None:
+                inside = entry["inside"]
+                self.reasons.append(f"{inside}: {_describe(trouble)}" if inside else _describe(trouble))
+            self._copy(entry, ran)
+            return None
+        return files
 
-    def _new_files(self, files: Snapshot, changed: Changed, loaded: Sequence[Path]) -> Iterator[str]:
+    def _new_files(self, files: Snapshot, loaded: Sequence[str]) -> Iterator[str]:
         """Yield the new files to keep: the files that ran, also if git ignores them, and others within the limits."""
         # A file of a submodule or a nested repository belongs to the record of that repository.
         inner = tuple(f"{path}/" for path in [*files.submodules, *files.nested])
-        ran = {name for path in loaded if (name := _below(files.root, path)) is not None and not name.startswith(inner)}
+        ran = {name for name in loaded if not name.startswith(inner)}
         outputs = outputs_of_trainings(files.root, {*files.new, *ran}, self.train_dir, self.folder)
         for folder in sorted({*outputs.values()}):
-            changed.leave_out(f"{folder}/", OF_A_TRAINING)
+            leave_out(files.entry, f"{folder}/", OF_A_TRAINING)
         ran -= outputs.keys()
         yield from ran
         new = [name for name in files.new if name not in outputs and name not in ran]
-        root, home = (Path(os.path.realpath(path)) for path in (files.root, os.path.expanduser("~")))
-        if home.is_relative_to(root):
-            beside = f"{_below(root, self.folder) or '.'}/"
+        if _below(files.root, [Path(os.path.expanduser("~"))]):
+            beside = f"{next(iter(_below(files.root, [self.folder])), '.')}/"
             if any(not name.startswith(beside) for name in new):
-                changed.leave_out("./", "of the new files in a home folder only those beside the code are kept")
+                leave_out(files.entry, "./", "of the new files in a home folder only those beside the code are kept")
             new = [name for name in new if name.startswith(beside)]
         if len(new) > self.limits.names:
-            changed.leave_out("./", f"{len(new)} new files are too many to keep")
+            leave_out(files.entry, "./", f"{len(new)} new files are too many to keep")
             return
         yield from new
 
@@ -170,65 +188,33 @@ class _Taking:
             entry["diff"] = f"{CODE}/{self._name}.diff"
             replace_file(self.train_dir / entry["diff"], text)
 
-    def _inner(
-        self, outer: Repository, files: Snapshot, inside: str | None, package: str | None
-    ) -> list[dict[str, Any]]:
-        """Record the repositories inside of another, and return the entries that tell their states."""
-        submodules = []
-        # A nested repository is not known to the outer commit.
-        for path, recorded in sorted({**files.submodules, **dict.fromkeys(files.nested)}.items()):
-            found = _repository_in(outer, path, self.limits.seconds)
-            states = [found] if isinstance(found, str) else [] if recorded else ["not a submodule"]
-            commit = None
-            if not isinstance(found, str):
-                commit = found.commit
-                states += ["other commit"] if recorded not in (None, commit) else []
-                if self._repository(found, f"{inside}/{path}" if inside else path, package=package):
-                    states.append("changed")
-            elif found != NOT_CHECKED_OUT:
-                self.reasons.append(f"{path}: {found}")
-            submodules.append(
-                {"path": path, "commit": commit, "recorded_commit": recorded, "state": ", ".join(states) or "clean"}
-            )
-        return submodules
+    def _record_inner(self, outer: Repository, files: Snapshot, inside: str | None, package: str | None) -> None:
+        """Record the repositories inside of another: its submodules, and others that its commit does not know."""
+        for path in sorted({*files.submodules, *files.nested}):
+            try:
+                found = _repository_in(outer, path, self.limits.seconds)
+            except GitTrouble as trouble:
+                self.reasons.append(f"{path}: {trouble.what}")
+            else:
+                if found is not None:
+                    self._record(found, f"{inside}/{path}" if inside else path, package=package)
 
-    def _files_that_ran(self) -> None:
-        """Keep the script and its own modules, where there is no repository."""
-        entry, changed = _entry(os.fspath(self.folder), None, None), Changed(kept=self.kept)
-        names = [name for path in self.loaded if (name := _below(self.folder, path)) is not None]
-        if not names:
-            return
-        self.entries.append(entry)
-        try:
-            with snapshot(self.folder, store_of(self.train_dir), None, self.limits, changed) as files:
-                files.keep(names)
-                entry["tree"] = files.write_tree(self._name)
-            self._take_over(entry, changed)
-        except (GitTrouble, OSError):  # without git a plain copy is kept
-            self._copy(entry, self.folder, self.loaded)
-
-    def _copy(self, entry: dict[str, Any], root: Path, loaded: Sequence[Path]) -> None:
+    def _copy(self, entry: dict[str, Any], ran: Sequence[str]) -> None:
         """Copy the files that ran, because git cannot store them."""
-        changed = Changed(kept=self.kept)
-        for name in filter(None, (_below(root, path) for path in loaded)):
+        entry.update(tree=None, files=[], left_out=[])
+        for name in ran:
             with contextlib.suppress(OSError):
                 try:
-                    mode, content = read_now(os.path.realpath(root / name), self.limits, changed.kept)
+                    mode, content = read_now(
+                        os.path.realpath(os.path.join(entry["path"], name)), self.limits, self._kept
+                    )
                     if why := reason_to_leave_out(name, content):
                         raise LeftOut(why)
                 except LeftOut as reason:
-                    changed.leave_out(name, str(reason))
+                    leave_out(entry, name, str(reason))
                     continue
                 replace_file(copy_of(self.train_dir, self._name) / name, content)
-                changed.kept += len(content)
-                changed.files.append(
-                    {"path": name, "status": "added", "mode": mode, "blob": blob_of(content), "size": len(content)}
-                )
-        self._take_over(entry, changed)
-
-    def _take_over(self, entry: dict[str, Any], changed: Changed) -> None:
-        entry.update(files=changed.files, left_out=changed.left_out)
-        self.kept = changed.kept
+                note(entry, name, "added", mode, blob_of(content), len(content))
 
 
 def _entry(path: str, inside: str | None, repository: Repository | None) -> dict[str, Any]:
@@ -246,30 +232,32 @@ def _entry(path: str, inside: str | None, repository: Repository | None) -> dict
         "files": [],
         "left_out": [],
         "diff": None,
-        "submodules": [],
+        "submodules": {},  # the commit of each in the commit of this repository, by its path
     }
 
 
-def _repository_in(outer: Repository, path: str, seconds: float) -> Repository | str:
-    """Return the repository in a folder, or why it cannot be recorded."""
+def _repository_in(outer: Repository, path: str, seconds: float) -> Repository | None:
+    """Return the repository in a folder; None if it is not checked out.
+
+    Raises:
+        GitTrouble: it cannot be recorded.
+    """
     folder = outer.root / path
     # In a folder without a .git of its own, git would find the outer repository.
     if folder.is_symlink() or not os.path.lexists(folder / ".git"):
-        return NOT_CHECKED_OUT
-    try:
-        found = find_repository(folder, seconds)
-    except GitTrouble as trouble:
-        return trouble.what
+        return None
+    found = find_repository(folder, seconds)
     if not os.path.samefile(found.root, folder):
-        return "its files are elsewhere"
-    return found if found.common_folder != outer.common_folder else "another working tree of this repository"
+        raise GitTrouble("its files are elsewhere")
+    if found.common_folder == outer.common_folder:
+        raise GitTrouble("another working tree of this repository")
+    return found
 
 
-def _below(root: Path, path: Path) -> str | None:
-    """Return the name of a file below a folder, also if a link leads to the folder."""
-    with contextlib.suppress(ValueError):
-        return Path(os.path.realpath(path)).relative_to(os.path.realpath(root)).as_posix()
-    return None
+def _below(root: Path, paths: Iterable[Path]) -> list[str]:
+    """Return the names of those files that are below a folder, also if a link leads to the folder."""
+    folder, real = os.path.realpath(root), [Path(os.path.realpath(path)) for path in paths]
+    return [path.relative_to(folder).as_posix() for path in real if path.is_relative_to(folder)]
 
 
 def notebook_of(train_dir: Path, run_id: str, cells: Sequence[str]) -> dict[str, Any] | None:
