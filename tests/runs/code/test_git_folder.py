@@ -44,7 +44,7 @@ def test_a_relative_folder_is_that_of_this_process_and_not_of_git(
     commit = git(root, "rev-parse", "HEAD").decode().strip()
     monkeypatch.chdir(tmp_path)
 
-    with git_folder() as (own, _):
+    with git_folder() as own:
         assert own.run("cat-file", "-t", commit, changes=reading(Path("lab/.git/objects"))) == b"commit\n"
 
 
