@@ -30,7 +30,6 @@ NAME: Final = re.compile(r"run-[\w-]+\.json", re.ASCII)
 EARLIER: Final = "run.json"  # the file of all runs of a folder, as it was written before version 0.1.0
 SCHEMA: Final = "train-manager/run"
 VERSION: Final = 1
-OUTCOMES: Final = ("running", "completed", "stopped", "failed")
 LONGEST: Final = 4000  # characters of an error's message
 SECONDS: Final = 1.0  # between two writes of the file of a run that is called batch by batch
 
@@ -138,56 +137,42 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
 # ---- the types of its values -----------------------------------------------------------------------------------------
 
 
-def _is_time(value: Any) -> bool:
-    try:
-        # A time without its zone would mean another moment on another machine.
-        return datetime.fromisoformat(value).tzinfo is not None
-    except (TypeError, ValueError):
-        return False
-
-
-def _are_texts(values: Any) -> bool:
-    return all(isinstance(one, str) for one in values)
-
-
-KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "a text": lambda value: isinstance(value, str),
-    "a whole number": lambda value: type(value) is int,
-    "a time with its zone": _is_time,
-    "a list": lambda value: isinstance(value, list),
-    "an object": lambda value: isinstance(value, dict),
-    "a list of texts": lambda value: isinstance(value, list) and _are_texts(value),
-    "an object of texts": lambda value: isinstance(value, dict) and _are_texts(value.values()),
-    " or ".join(OUTCOMES): lambda value: value in OUTCOMES,
+REQUIRED: Final = {"id": str, "began": datetime, "outcome": str, "process": dict}
+KEYS: Final[Mapping[str, type]] = {
+    **REQUIRED,
+    "ended": datetime,
+    **dict.fromkeys(("reason", "train_dir"), str),
+    **dict.fromkeys(("error", "goes_on_from", "calls", "command", "environment", "parameters", "made"), dict),
+    **dict.fromkeys(("data", "progress", "metrics"), dict),
+    **dict.fromkeys(("findings", "problems"), list),
+    "manager": int,
 }
-REQUIRED: Final = ("id", "began", "outcome", "process")
-KEYS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("began", "ended"), "a time with its zone"),
-    "outcome": " or ".join(OUTCOMES),
-    **dict.fromkeys(("process", "error", "goes_on_from", "calls", "command", "environment", "parameters"), "an object"),
-    **dict.fromkeys(("made", "data", "data.eval_data", "progress", "metrics"), "an object"),
-    **dict.fromkeys(("environment.threads", "environment.devices", "environment.packages"), "an object"),
-    "findings": "a list",
-    **dict.fromkeys(("manager", "goes_on_from.step", "progress.steps", "progress.epochs"), "a whole number"),
-    **dict.fromkeys(("reason", "train_dir", "goes_on_from.run", "command.kind", "command.folder"), "a text"),
-    "command.interpreter": "a text",
-    **dict.fromkeys(("command.arguments", "command.search_path", "problems"), "a list of texts"),
-    **dict.fromkeys(("environment.variables", "environment.editable"), "an object of texts"),
+"""The types of the values that readers compute with."""
+_IN_WORDS: Final = {
+    **{str: "a text", int: "a whole number", list: "a list", dict: "an object"},
+    datetime: "a time with its zone",
 }
-"""The types of the values that readers compute with; other values are only shown."""
 
 
 def _wrong_in(entry: Entry, path: Path) -> str | None:
     """Return the first value of a wrong type, and its key; None if there is none."""
     if path.name != f"run-{entry.get('id')}.json":
         return f"{entry.get('id')!r:.60} at id, where the run of its name belongs"
-    for key, word in KEYS.items():
-        value: Any = entry
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        if (key in REQUIRED) if value is None else not KINDS[word](value):
-            return f"{'nothing' if value is None else f'{value!r:.60}'} at {key}, where {word} belongs"
+    for key, kind in KEYS.items():
+        value = entry.get(key)
+        if (key in REQUIRED) if value is None else not _is_a(kind, value):
+            return f"{'nothing' if value is None else f'{value!r:.60}'} at {key}, where {_IN_WORDS[kind]} belongs"
     return None
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    if kind is not datetime:
+        return isinstance(value, kind)
+    try:
+        # A time without its zone would mean another moment on another machine.
+        return datetime.fromisoformat(value).tzinfo is not None
+    except (TypeError, ValueError):
+        return False
 
 
 # ---- how a run has ended ---------------------------------------------------------------------------------------------
