@@ -20,7 +20,6 @@ from train_manager.checkpoints.hashed_file import hash_of
 from train_manager.checkpoints.verification import verify
 from train_manager.files.lock import WriterLock
 
-
 LEFTOVER = ".tmp-a-4194305-0f3c5b"  # of a number above the largest of a process that Linux gives
 
 

@@ -139,7 +139,7 @@ def test_data_that_a_training_has_read_has_the_fingerprint_that_it_had(kind: str
         (
             DataLoader(Subset(cast(Any, X), [1, 2])),
             DataLoader(Subset(cast(Any, X), [1, 3])),
-            ["data.parts.dataset.indices.sha256"],
+            ["data.parts.dataset.parts.indices.sha256"],
         ),
         ([X], [X.double()], ["data.first float32 [200, 3] there, float64 [200, 3] here", "sha256"]),
         (Digits("a"), Digits("b"), ["data.recorded.arguments.path a there, b here"]),
