@@ -7,6 +7,7 @@ not enough in a text: its value must be written there, and look random, or have 
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from itertools import pairwise
@@ -37,7 +38,8 @@ def _set_of(words: str) -> frozenset[str]:
 _KINDS: Final = {
     "a token of Hugging Face": (r"\bhf_[A-Za-z0-9]{20,}",),
     "a key of OpenAI, Anthropic or Stripe": (
-        *(r"\bsk-[\w-]{16,}", r"\bwhsec_[A-Za-z0-9+/]{24,}"),
+        # Of three digits, as the names of styles of scikit-learn have not: sk-estimator-doc-link.
+        *(r"\bsk-(?=(?:[A-Za-z_-]*\d){3})[\w-]{16,}", r"\bwhsec_[A-Za-z0-9+/]{24,}"),
         *(rf"\b{kind}_{mode}_[A-Za-z0-9]{{16,}}" for kind in ("sk", "rk") for mode in ("live", "test")),
     ),
     "a token of GitHub": (*(rf"\bgh{of}_[A-Za-z0-9]{{20,}}" for of in "pousr"), r"\bgithub_pat_\w{20,}"),
@@ -180,7 +182,7 @@ def looks_secret(name: str, value: Any) -> bool:
 
     >>> looks_secret("hf_token", "abc"), looks_secret("num_tokens", 100), looks_secret("pad_token", "<pad>")
     (True, False, False)
-    >>> looks_secret("remote", "https://me:hunter2@example.com/data.git")
+    >>> looks_secret("remote", "https://me:hunter2@host/data.git")
     True
     """
     if value is None or isinstance(value, bool | int | float):
@@ -230,6 +232,8 @@ def _is_value(value: str, kind: str) -> bool:
 
 # In small letters: every name of a secret has one of them, so the expressions below run only where one is found.
 _SEARCHED: Final = ("pass", "pw", "secret", "credential", "token", "key")
+# Not lower(), which makes two characters of the Turkish İ: places would not be those in the text.
+_SMALL: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 # The characters of a name before the word that was found, and from that word on.
 _NAME_BEFORE: Final = re.compile(r"[\w.-]*\Z", re.ASCII)
 _REST_OF_NAME: Final = re.compile(r"[\w.-]{0,60}", re.ASCII)
@@ -253,10 +257,10 @@ _ASSIGNED: Final = re.compile(
 _SETS: Final = re.compile(r"(?:\bENV|\bARG|\bsetenv|\bset(?: -\w+)*|#define)[ \t]+\Z")
 _IS_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)  # a value such as args.token, which is code
 # An address with a password, https://user:password@host, or with a token of 20 or more characters before the @.
-_ADDRESS: Final = re.compile(r"""://([^/\s:@"'`<>;[\]]*:[^/\s@"'`<>;[\]]+|[^/\s:@"'`<>;[\]]{20,})@""", re.ASCII)
-# A secret in the query of an address: ?token=...
-_QUERY: Final = re.compile(
-    r"[?&](?:[\w-]*token|[\w-]*key|password|secret|sig|signature)=([^&\s#\"'`<>]{6,})", re.IGNORECASE | re.ASCII
+# Documentation is full of https://me:hunter2@example.com.
+_ADDRESS: Final = re.compile(
+    r"""://([^/\s:@"'`<>;[\]]*:[^/\s@"'`<>;[\]]+|[^/\s:@"'`<>;[\]]{20,})@(?!(?:[\w-]+\.)?example\.(?:com|org|net)\b)""",
+    re.ASCII,
 )
 # Headers of HTTP: "Authorization: Bearer ...", and "Basic ..." with base64.
 _HEADER: Final = re.compile(r"\b(?:[Bb]earer|BEARER|[Tt]oken|[Bb]asic)[ ]([\w.~+/=-]{16,})", re.ASCII)
@@ -292,17 +296,12 @@ def _with_a_form(text: str) -> Iterator[Found]:
         for start in _places(text, beginning):
             # The lookbehind and the \b of a form are checked here, because match() sees the text before `start`.
             match = form.match(text, start)
-            if match is None or (match[0].startswith("sk-") and not _is_key(match[0])):
+            if match is None:
                 continue
             # The form of a private key is only its first line; the secret is in the lines below.
             whole = _WHOLE_KEY.match(text, match.end()) if match[0].startswith("-----") else match
             assert whole is not None, "it matches up to the end"
             yield Found(match.start(form.groups), whole.end(form.groups if whole is match else 0), kind)
-
-
-def _is_key(value: str) -> bool:
-    """Return whether it is not the name of a style, such as ``sk-estimator-doc-link`` of scikit-learn."""
-    return any(character.isdigit() for character in value) and looks_random(value.replace("_", "").replace("-", ""))
 
 
 def _in_addresses(text: str) -> Iterator[Found]:
@@ -312,7 +311,6 @@ def _in_addresses(text: str) -> Iterator[Found]:
             # A user alone before the @ is a secret only if it looks like a token.
             if not _PLACEHOLDER.search(password) if password else looks_random(user):
                 yield Found(*match.span(1), ADDRESS)
-        yield from (Found(*match.span(1), KEY) for match in _QUERY.finditer(text) if _is_value(match[1], KEY))
 
 
 def _in_headers(text: str) -> Iterator[Found]:
@@ -323,10 +321,7 @@ def _in_headers(text: str) -> Iterator[Found]:
 
 
 def _assigned(text: str, bare: bool) -> Iterator[Found]:
-    lower = text.lower()
-    # lower() makes two characters of the Turkish İ: places in `lower` would not be those in `text`.
-    if len(lower) != len(text):
-        lower = re.sub(r"[A-Z]", lambda letter: letter[0].lower(), text)
+    lower = text.lower() if text.isascii() else text.translate(_SMALL)
     for start in (place for word in _SEARCHED for place in _places(lower, word)):
         rest = _REST_OF_NAME.match(text, start)
         assert rest is not None, "a word is there"
@@ -339,14 +334,16 @@ def _assigned(text: str, bare: bool) -> Iterator[Found]:
         # The word that was found may be in the middle of a name: `_KEY` in `OPENAI_KEY_2`.
         name = name_before[0] + rest[0]
         kind = _kind_of_name(name)
-        is_set = _SETS.search(before[: name_before.start()]) is not None
+        sign = before[: name_before.start()]
+        is_set = _SETS.search(sign) is not None
         # Without a sign, only `--password value` and `set PASSWORD value` are assignments; others are prose.
         if kind is None or (assigned["flag"] and not (name.startswith("--") or is_set)):
             continue
         group = "quoted" if assigned["quoted"] else "bare"
-        # In code a bare value is an expression, except in a comment, behind a flag or before </password>.
-        is_comment = "#" in before.rpartition("\n")[2]
-        is_config = (bare or is_comment) and not _IS_NAME.fullmatch(assigned[group])
+        # In code a bare value is an expression, except in a comment, in the query of an address (?token=...), behind a
+        # flag or before </password>.
+        is_text = "#" in before.rpartition("\n")[2] or sign.endswith(("?", "&"))
+        is_config = (bare or is_text) and not _IS_NAME.fullmatch(assigned[group])
         if group == "bare" and not (assigned["flag"] or is_config or text[assigned.end() : assigned.end() + 2] == "</"):
             continue
         if _is_value(assigned[group], kind):
@@ -374,8 +371,8 @@ def redacted(text: str, *, bare: bool = True) -> str:
 
     >>> redacted('login(token="hf_abcdefghijklmnopqrstuv")')
     'login(token="***")'
-    >>> redacted("https://me:hunter2@example.com/x.git")
-    'https://***@example.com/x.git'
+    >>> redacted("https://me:hunter2@host/x.git")
+    'https://***@host/x.git'
 
     Args:
         text: a line of a shell, a cell of a notebook.
@@ -441,7 +438,6 @@ _WITH_VARIABLES: Final = _set_of(
 # All patterns in one expression, for speed: a repository may have 20,000 new files.
 _NAME: Final = re.compile("|".join(map(translate, _NAMES.split())))
 _PATH: Final = re.compile("|".join(f"(?:.*/)?{translate(pattern)}" for pattern in _PATHS.split()))
-_EXAMPLE: Final = re.compile(r"@(?:[\w-]+\.)?example\.(?:com|org|net)\b", re.ASCII)
 _LOOKED_AT: Final = 8192  # first bytes that are searched for a NUL, which makes a file binary; git searches 8000
 _PIECE: Final = 500_000  # bytes that are searched at once: a regular expression holds the GIL, and the training waits
 _OVERLAP: Final = 4096  # longer than any secret except private keys, which their first line gives away
@@ -471,8 +467,7 @@ def reason_to_leave_out(path: str, content: bytes | None) -> str | None:
     lines = 0
     for start in range(0, len(content), _PIECE):  # latin-1 maps each byte to a character; secrets are ASCII
         text = content[start : start + _PIECE + _OVERLAP].decode("latin-1")
-        found = [one for one in secrets_in(text, bare=bare, assignments=is_text) if not _is_an_example(text, one)]
-        if found:
+        if found := secrets_in(text, bare=bare, assignments=is_text):
             where = f" (line {lines + text.count(chr(10), 0, found[0].start) + 1})" if is_text else ""
             return f"it holds what looks like {found[0].kind}{where}"
         # Without the overlap, whose lines are counted with the next piece.
@@ -483,9 +478,3 @@ def reason_to_leave_out(path: str, content: bytes | None) -> str | None:
 def holds_text(content: bytes) -> bool:
     """Return whether a file is one of text: without a NUL at its beginning, as git has it."""
     return b"\0" not in content[:_LOOKED_AT]
-
-
-def _is_an_example(text: str, found: Found) -> bool:
-    """Return whether it is an address such as ``https://me:hunter2@example.com``, of which documentation is full."""
-    is_at_example = _EXAMPLE.match(text, found.end) is not None
-    return found.kind == ADDRESS and is_at_example and not looks_random(text[found.start : found.end])
