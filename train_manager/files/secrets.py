@@ -59,7 +59,8 @@ _KINDS: Final = {
     "a key of a web service": (r"\bshpat_[0-9a-fA-F]{32}", r"\bdop_v1_[0-9a-f]{32,}", r"\bhvs\.[\w-]{24,}"),
     "a JSON web token": (r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+",),
     "a private key": (
-        r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----",
+        # With the lines below, up to its END line, or to the end of the text.
+        r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
         r"\bLS0tLS1CRUdJTi(?:BSU0EgUFJJ|BQUklWQVRF|BFQyBQUklW|BPUEVOU1NI)[\w+/=]{20,}",
     ),
 }
@@ -75,8 +76,6 @@ _FORMS: Final = [
     for form in forms
     if (letters := re.match(r"(?:[\w /:-](?![*+?{])|\\\.)+", _NO_LETTERS.sub("", form))) is not None
 ]
-# The rest of a private key behind its first line, up to its END line, or to the end of the text.
-_WHOLE_KEY: Final = re.compile(r"[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)")
 
 
 # ---- the names of passwords, keys and tokens -------------------------------------------------------------------------
@@ -295,13 +294,8 @@ def _with_a_form(text: str) -> Iterator[Found]:
     for beginning, kind, form in _FORMS:
         for start in _places(text, beginning):
             # The lookbehind and the \b of a form are checked here, because match() sees the text before `start`.
-            match = form.match(text, start)
-            if match is None:
-                continue
-            # The form of a private key is only its first line; the secret is in the lines below.
-            whole = _WHOLE_KEY.match(text, match.end()) if match[0].startswith("-----") else match
-            assert whole is not None, "it matches up to the end"
-            yield Found(match.start(form.groups), whole.end(form.groups if whole is match else 0), kind)
+            if (match := form.match(text, start)) is not None:
+                yield Found(*match.span(form.groups), kind)  # of the group in a form, or of all
 
 
 def _in_addresses(text: str) -> Iterator[Found]:
