@@ -127,6 +127,8 @@ def _structure(value: Any) -> Any:
 
 def _add(digest: Any, value: Any, limit: int, level: int) -> None:
     """Add a value to a digest: about as many numbers as the limit says, at even distances; of an object its facts."""
+    if _is_array(value) and getattr(value.dtype, "hasobject", False):
+        value = value.tolist()  # the bytes of an array of objects are pointers, which differ from process to process
     if _is_array(value):
         digest.update(f"a{_array_facts(value)}".encode())
         for piece in _pieces(value, limit):
@@ -168,17 +170,11 @@ def _bytes_of(array: Any) -> bytes:
     import numpy as np
     import torch
 
-    if not isinstance(array, torch.Tensor):
-        array = np.asarray(array)  # an item of an array of objects, or a number
-        # The bytes of an array of objects are pointers, which differ from process to process.
-        if array.dtype.hasobject:
-            parts = [repr(one) if isinstance(one, int | float | str) else type(one).__name__ for one in array.flat]
-            return repr(parts).encode()
-        return np.ascontiguousarray(array).tobytes()
-    # `resolve_*`: torch stores conjugation and negation as flags, and the memory below is that of the original.
-    plain = array.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    content: bytes = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
-    return content
+    if isinstance(array, torch.Tensor):
+        # `resolve_*`: torch stores conjugation and negation as flags, and the memory below is that of the original.
+        plain = array.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        array = plain.reshape(-1).view(torch.uint8).numpy()
+    return bytes(np.ascontiguousarray(array).tobytes())
 
 
 # ---- what values are -------------------------------------------------------------------------------------------------
