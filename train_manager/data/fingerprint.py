@@ -174,7 +174,8 @@ def _bytes_of(array: Any) -> bytes:
         # `resolve_*`: torch stores conjugation and negation as flags, and the memory below is that of the original.
         plain = array.detach().cpu().resolve_conj().resolve_neg().contiguous()
         array = plain.reshape(-1).view(torch.uint8).numpy()
-    return bytes(np.ascontiguousarray(array).tobytes())
+    content: bytes = np.ascontiguousarray(array).tobytes()
+    return content
 
 
 # ---- what values are -------------------------------------------------------------------------------------------------

@@ -233,11 +233,15 @@ class Owner:
 class Case:
     """An entry that counts its changes, under a clock that is moved by hand."""
 
-    def __init__(self, train_dir: Path) -> None:
+    def __init__(self, train_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("train_manager.runs.record.run_file.time", self)
         self.train_dir, self.seconds, self.changes = train_dir, 1000.0, 0
         self.entry = entry(outcome="completed")
         self.owner: Owner | None = Owner()
-        self.writer = RunWriter(train_dir, self.entry, self.complete, self.owner, clock=lambda: self.seconds)
+        self.writer = RunWriter(train_dir, self.entry, self.complete, self.owner)
+
+    def monotonic(self) -> float:
+        return self.seconds
 
     def complete(self, entry: dict[str, Any], is_last: bool) -> None:
         entry["progress"] = {"changes": self.changes, "is_last": is_last}
@@ -251,8 +255,8 @@ class Case:
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Case:
-    made = Case(tmp_path)
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+    made = Case(tmp_path, monkeypatch)
     made.writer.write()
     return made
 
@@ -295,7 +299,7 @@ def test_it_writes_where_it_began_also_if_the_program_goes_to_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    case = Case(Path("runs"))
+    case = Case(Path("runs"), monkeypatch)
     monkeypatch.chdir("/")
     case.writer.write()
 

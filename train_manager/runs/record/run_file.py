@@ -127,8 +127,16 @@ def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
+def _as_json(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metrics with nan and infinity as ``{"float": "nan"}``, because JSON lacks them."""
+    return {
+        name: {"float": repr(float(one))} if isinstance(one, float) and not math.isfinite(one) else one
+        for name, one in metrics.items()
+    }
+
+
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metrics with nan and infinity, which are written as ``{"float": "nan"}`` because JSON lacks them."""
+    """Return metrics with nan and infinity, as ``_as_json`` writes them."""
     return {
         name: float(one["float"]) if isinstance(one, dict) and "float" in one else one for name, one in metrics.items()
     }
@@ -270,19 +278,10 @@ def write_entry(train_dir: Path | str, entry: Entry) -> None:
     path = run_file(train_dir, entry["id"])
     if path.exists():
         read_entry(path)
-    content = {"schema": SCHEMA, "version": VERSION, **entry}
+    content = {"schema": SCHEMA, "version": VERSION, **entry, "metrics": _as_json(entry.get("metrics") or {})}
     # A line for each key. `json.dumps(indent=...)` takes forty times as long: it does not use the encoder in C.
-    lines = [f"{json.dumps(key)}: {json.dumps(_plain(value), default=str)}" for key, value in content.items()]
+    lines = [f"{json.dumps(key)}: {json.dumps(value, default=str)}" for key, value in content.items()]
     replace_file(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode(), sync=True)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value without floats that JSON lacks, and with keys that are texts."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": repr(float(value))}
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 @final
@@ -297,24 +296,15 @@ class RunWriter:
         entry: what is written; its owner changes it.
         complete: adds the values that are read only for a write; its second argument is whether it is the last write.
         owner: the TrainManager; a change that waits is written when it is collected, or as the process ends.
-        clock: returns seconds.
 
     Attributes:
         is_open: whether the entry was written for the first time.
     """
 
-    def __init__(
-        self,
-        train_dir: Path,
-        entry: Entry,
-        complete: Callable[[Entry, bool], None],
-        owner: Any,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, train_dir: Path, entry: Entry, complete: Callable[[Entry, bool], None], owner: Any) -> None:
         self.train_dir = train_dir.absolute()  # the program may call os.chdir later
         self.entry = entry
         self._complete = complete
-        self._clock = clock
         self._written = -SECONDS  # when it was written last
         self._is_changed = False  # whether a change waits to be written
         self._has_failed = False
@@ -325,7 +315,7 @@ class RunWriter:
     def write(self, *, may_wait: bool = False, is_last: bool = False) -> None:
         """Write the entry now; or later, if a second has not passed since the last write and it may wait."""
         self._is_changed = True
-        if os.getpid() != self._pid or (may_wait and self._clock() - self._written < SECONDS):
+        if os.getpid() != self._pid or (may_wait and time.monotonic() - self._written < SECONDS):
             return
         self._complete(self.entry, is_last)
         self.is_open, self._is_changed = True, False
@@ -335,7 +325,7 @@ class RunWriter:
             self._warn(first_line(error))
         except OSError as error:
             self._warn(f"{type(error).__name__}: {error}")
-        self._written = self._clock()
+        self._written = time.monotonic()
 
     def _warn(self, why: str) -> None:
         if not self._has_failed:
