@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from train_manager import CheckpointError, InputError
-from train_manager.runs.record.processes import this_process
-from train_manager.runs.record.run_file import Entry, RunWriter, is_alive, outcome_of, read_runs, write_entry
+from train_manager.runs.record.processes import is_gone, this_process
+from train_manager.runs.record.run_file import Entry, RunWriter, outcome_of, read_runs, write_entry
 from train_manager.telling.errors import TrainManagerError
 
 
@@ -178,20 +178,20 @@ def test_a_folder_of_the_earlier_form_is_told(tmp_path: Path) -> None:
 
 
 def test_a_run_of_this_process_is_running() -> None:
-    assert is_alive(entry())
+    assert not is_gone(entry()["process"])
     assert outcome_of(entry()) == "running"
 
 
 def test_a_run_whose_process_is_gone_ended_without_a_word() -> None:
     found = entry(process=ended_process())
 
-    assert not is_alive(found)
+    assert is_gone(found["process"])
     assert outcome_of(found) == f"ended without a word (process {found['process']['pid']} is gone)"
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only /proc tells when a process started")
 def test_another_process_with_the_same_number_is_not_the_one_of_the_run() -> None:
-    assert not is_alive(entry(process={**this_process(), "started": "00000000-1"}))
+    assert is_gone({**this_process(), "started": "00000000-1"})
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only /proc tells that a process has ended")
@@ -201,13 +201,13 @@ def test_a_process_that_its_parent_has_not_asked_about_is_gone() -> None:
         recorded = {**this_process(), "pid": process.pid, "started": "00000000-1"}
         process.stdout.read()  # returns as it ends
 
-        assert not is_alive(entry(process=recorded))
+        assert is_gone(recorded)
 
 
 def test_a_process_of_another_host_may_be_alive() -> None:
     found = entry(process={"pid": 12, "host": "node-7", "started": None})
 
-    assert is_alive(found)
+    assert not is_gone(found["process"])
     assert outcome_of(found) == "running, or ended without a word (process 12 on host node-7)"
 
 

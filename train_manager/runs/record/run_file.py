@@ -186,11 +186,6 @@ def _is_a(kind: type, value: Any) -> bool:
 # ---- how a run has ended ---------------------------------------------------------------------------------------------
 
 
-def is_alive(entry: Mapping[str, Any]) -> bool:
-    """Return whether the process of a run may be alive: False only if it is known to be gone."""
-    return not is_gone(entry["process"])
-
-
 def outcome_of(entry: Mapping[str, Any]) -> str:
     """Return in words how a run ended, or that it has not.
 
@@ -211,7 +206,7 @@ def outcome_of(entry: Mapping[str, Any]) -> str:
 
 def _of_open(entry: Mapping[str, Any]) -> str:
     process = entry["process"]
-    if not is_alive(entry):
+    if is_gone(process):
         return f"ended without a word (process {process.get('pid')} is gone)"
     if is_of_this_machine(process):
         return "running"
