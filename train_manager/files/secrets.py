@@ -181,7 +181,7 @@ def looks_secret(name: str, value: Any) -> bool:
 
     >>> looks_secret("hf_token", "abc"), looks_secret("num_tokens", 100), looks_secret("pad_token", "<pad>")
     (True, False, False)
-    >>> looks_secret("remote", "https://me:hunter2@host/data.git")
+    >>> looks_secret("remote", "https://me:hunter2@example.com/data.git")
     True
     """
     if value is None or isinstance(value, bool | int | float):
@@ -256,11 +256,7 @@ _ASSIGNED: Final = re.compile(
 _SETS: Final = re.compile(r"(?:\bENV|\bARG|\bsetenv|\bset(?: -\w+)*|#define)[ \t]+\Z")
 _IS_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)  # a value such as args.token, which is code
 # An address with a password, https://user:password@host, or with a token of 20 or more characters before the @.
-# Documentation is full of https://me:hunter2@example.com.
-_ADDRESS: Final = re.compile(
-    r"""://([^/\s:@"'`<>;[\]]*:[^/\s@"'`<>;[\]]+|[^/\s:@"'`<>;[\]]{20,})@(?!(?:[\w-]+\.)?example\.(?:com|org|net)\b)""",
-    re.ASCII,
-)
+_ADDRESS: Final = re.compile(r"""://([^/\s:@"'`<>;[\]]*:[^/\s@"'`<>;[\]]+|[^/\s:@"'`<>;[\]]{20,})@""", re.ASCII)
 # Headers of HTTP: "Authorization: Bearer ...", and "Basic ..." with base64.
 _HEADER: Final = re.compile(r"\b(?:[Bb]earer|BEARER|[Tt]oken|[Bb]asic)[ ]([\w.~+/=-]{16,})", re.ASCII)
 # The entries of a connection string: Server=db;Password=...;
@@ -365,8 +361,8 @@ def redacted(text: str, *, bare: bool = True) -> str:
 
     >>> redacted('login(token="hf_abcdefghijklmnopqrstuv")')
     'login(token="***")'
-    >>> redacted("https://me:hunter2@host/x.git")
-    'https://***@host/x.git'
+    >>> redacted("https://me:hunter2@example.com/x.git")
+    'https://***@example.com/x.git'
 
     Args:
         text: a line of a shell, a cell of a notebook.
@@ -432,6 +428,7 @@ _WITH_VARIABLES: Final = _set_of(
 # All patterns in one expression, for speed: a repository may have 20,000 new files.
 _NAME: Final = re.compile("|".join(map(translate, _NAMES.split())))
 _PATH: Final = re.compile("|".join(f"(?:.*/)?{translate(pattern)}" for pattern in _PATHS.split()))
+_EXAMPLE: Final = re.compile(r"@(?:[\w-]+\.)?example\.(?:com|org|net)\b", re.ASCII)
 _LOOKED_AT: Final = 8192  # first bytes that are searched for a NUL, which makes a file binary; git searches 8000
 _PIECE: Final = 500_000  # bytes that are searched at once: a regular expression holds the GIL, and the training waits
 _OVERLAP: Final = 4096  # longer than any secret except private keys, which their first line gives away
@@ -461,7 +458,8 @@ def reason_to_leave_out(path: str, content: bytes | None) -> str | None:
     lines = 0
     for start in range(0, len(content), _PIECE):  # latin-1 maps each byte to a character; secrets are ASCII
         text = content[start : start + _PIECE + _OVERLAP].decode("latin-1")
-        if found := secrets_in(text, bare=bare, assignments=is_text):
+        found = [one for one in secrets_in(text, bare=bare, assignments=is_text) if not _is_an_example(text, one)]
+        if found:
             where = f" (line {lines + text.count(chr(10), 0, found[0].start) + 1})" if is_text else ""
             return f"it holds what looks like {found[0].kind}{where}"
         # Without the overlap, whose lines are counted with the next piece.
@@ -472,3 +470,9 @@ def reason_to_leave_out(path: str, content: bytes | None) -> str | None:
 def holds_text(content: bytes) -> bool:
     """Return whether a file is one of text: without a NUL at its beginning, as git has it."""
     return b"\0" not in content[:_LOOKED_AT]
+
+
+def _is_an_example(text: str, found: Found) -> bool:
+    """Return whether it is an address such as ``https://me:hunter2@example.com``, of which documentation is full."""
+    is_at_example = _EXAMPLE.match(text, found.end) is not None
+    return found.kind == ADDRESS and is_at_example and not looks_random(text[found.start : found.end])
