@@ -70,6 +70,7 @@ MAKERS: dict[str, Callable[[Tensor], Any]] = {
     "a list of pairs": batches,
     "a tuple of dicts": lambda x: tuple({"inputs": one, "targets": other} for one, other in batches(x)),
     "a list of arrays": lambda x: [one.numpy() for one in x.split(16)],
+    "a list of datasets": lambda x: [TensorDataset(Y), Pictures(x)],
     "a list of numbers": lambda x: [x.flatten().tolist()],
     "a DataLoader of tensors": lambda x: DataLoader(TensorDataset(x, Y), batch_size=8, shuffle=True),
     "a DataLoader of a dataset": lambda x: DataLoader(Pictures(x), batch_size=8),
