@@ -20,6 +20,8 @@ from train_manager.checkpoints.hashed_file import hash_of
 from train_manager.checkpoints.verification import verify
 from train_manager.files.lock import WriterLock
 
+LEFTOVER = ".tmp-a-4194305-0f3c5b"  # of a number above the largest of a process that Linux gives
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> CheckpointFolder:
@@ -170,7 +172,7 @@ def test_a_checkpoint_that_goes_while_it_is_read_is_not_damaged(
 
     def after_a_deletion(path: Path) -> dict[str, Any]:
         if path == second:
-            second.rename(folder.path / ".del-step-000000000020")
+            second.rename(folder.path / ".tmp-step-000000000020-7-0f3c5b")
         return verify(path)
 
     monkeypatch.setattr("train_manager.checkpoints.checkpoint_folder.verify", after_a_deletion)
@@ -391,7 +393,7 @@ def test_leftovers_of_dead_processes_are_removed_and_nothing_else(folder: Checkp
         folder.clean_up(lock)  # of a folder that is not there
         write(folder, 10)
         dead, own, live = 2**22 + 1, os.getpid(), os.getppid()  # the first is above the largest that Linux gives
-        killed = (f".tmp-a-{dead}-0f3c5b", f".tmp-a-{own}-0f3c5b", f".tmp-a-{live}-0f3c5b", ".tmp-mine", ".del-a")
+        killed = (f".tmp-a-{dead}-0f3c5b", f".tmp-a-{own}-0f3c5b", f".tmp-a-{live}-0f3c5b", ".tmp-mine")
         for name in (*killed, "damaged-a"):
             (folder.path / name / "deep").mkdir(parents=True)
         folder.clean_up(lock)
@@ -400,22 +402,22 @@ def test_leftovers_of_dead_processes_are_removed_and_nothing_else(folder: Checkp
 
 
 def test_leftovers_are_not_removed_while_another_writes(folder: CheckpointFolder, tmp_path: Path) -> None:
-    (folder.path / ".del-a").mkdir(parents=True)
+    (folder.path / LEFTOVER).mkdir(parents=True)
     with WriterLock(tmp_path) as released:
         pass
     with WriterLock(tmp_path):
         folder.clean_up(released)
-    assert names(folder.path) == [".del-a"]
+    assert names(folder.path) == [LEFTOVER]
 
 
 def test_leftovers_are_not_removed_where_nobody_can_be_kept_out(
     folder: CheckpointFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("train_manager.files.lock.fcntl", None)
-    (folder.path / ".del-a").mkdir(parents=True)
+    (folder.path / LEFTOVER).mkdir(parents=True)
     with pytest.warns(RuntimeWarning, match="no file locks"), WriterLock(tmp_path) as lock:
         folder.clean_up(lock)
-    assert names(folder.path) == [".del-a"]
+    assert names(folder.path) == [LEFTOVER]
 
 
 def test_what_cannot_be_deleted_is_told_and_removed_by_the_next_run(
@@ -428,9 +430,8 @@ def test_what_cannot_be_deleted_is_told_and_removed_by_the_next_run(
     with monkeypatch.context() as patch, warned() as texts:
         patch.setattr("train_manager.files.leftovers.shutil.rmtree", busy)
         folder.keep(1)
-    assert texts == [
-        f"{folder.path}/.del-step-000000000010 cannot be deleted: Directory not empty; the next run tries again"
-    ]
+    (left,) = folder.path.glob(f".tmp-step-000000000010-{os.getpid()}-*")
+    assert texts == [f"{left} cannot be deleted: Directory not empty; the next run tries again"]
     with WriterLock(tmp_path) as lock:
         folder.clean_up(lock)
     assert names(folder.path) == ["step-000000000020"]

@@ -141,13 +141,6 @@ def test_each_tensor_that_is_read_has_memory_of_its_own(file: Path) -> None:
     assert found["b"].tolist() == [1, 1]
 
 
-def test_only_the_tensors_that_are_wanted_are_returned(file: Path) -> None:
-    weight = torch.ones(2)
-    write_tensors(file, {"a": weight, "b": weight, "c": torch.ones(3)})
-
-    assert list(read_tensors(file.read_bytes(), file, ["b", "none"])) == ["b"]
-
-
 def test_a_file_without_tensors_is_a_file(file: Path) -> None:
     assert back(file) == {}
 

@@ -70,6 +70,7 @@ MAKERS: dict[str, Callable[[Tensor], Any]] = {
     "a list of pairs": batches,
     "a tuple of dicts": lambda x: tuple({"inputs": one, "targets": other} for one, other in batches(x)),
     "a list of arrays": lambda x: [one.numpy() for one in x.split(16)],
+    "a list of datasets": lambda x: [TensorDataset(Y), Pictures(x)],
     "a list of numbers": lambda x: [x.flatten().tolist()],
     "a DataLoader of tensors": lambda x: DataLoader(TensorDataset(x, Y), batch_size=8, shuffle=True),
     "a DataLoader of a dataset": lambda x: DataLoader(Pictures(x), batch_size=8),
@@ -139,7 +140,7 @@ def test_data_that_a_training_has_read_has_the_fingerprint_that_it_had(kind: str
         (
             DataLoader(Subset(cast(Any, X), [1, 2])),
             DataLoader(Subset(cast(Any, X), [1, 3])),
-            ["data.parts.dataset.indices.sha256"],
+            ["data.parts.dataset.parts.indices.sha256"],
         ),
         ([X], [X.double()], ["data.first float32 [200, 3] there, float64 [200, 3] here", "sha256"]),
         (Digits("a"), Digits("b"), ["data.recorded.arguments.path a there, b here"]),

@@ -104,6 +104,12 @@ def test_a_word_without_quotes_is_a_variable_where_that_is_said() -> None:
     assert secrets_in("password = hunter2", bare=False) == []
 
 
+def test_a_token_in_the_query_of_an_address_is_found_in_code_too() -> None:
+    text = f'get("https://host/x?size=1&access_token={RANDOM}")'
+
+    assert [text[start:end] for start, end, _ in secrets_in(text, bare=False)] == [RANDOM]
+
+
 def test_a_letter_that_becomes_two_in_small_ones_moves_no_place() -> None:
     assert found('x = "İİİİ"\npassword = "hunter2"') == ["hunter2"]
 

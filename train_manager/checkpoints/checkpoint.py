@@ -117,18 +117,17 @@ def _read(path: Path, parts: Collection[str] | None, found: Mapping[str, Any] | 
         raise CheckpointError(f"{path} has no part {missing[0]!r}; it has {', '.join(tree)}", name=missing[0])
     # The components are chosen before any tensor is read, so the model alone costs no read of optimizer states.
     tree = {component: tree[component] for component in tree if parts is None or component in parts}
-    names = tensor_names(tree)
-    of_model = {name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)}
+    of_model = {name.startswith(PREFIX) for name in tensor_names(tree)}
     # The model has a file of its own, under its plain names, so that other programs can read it.
-    tensors = _tensors(path / TENSORS, {name for name in names if not name.startswith(PREFIX)}, found)
-    tensors |= {PREFIX + name: tensor for name, tensor in _tensors(path / MODEL, of_model, found).items()}
+    tensors = _tensors(path / TENSORS, False in of_model, found)
+    tensors |= {PREFIX + name: tensor for name, tensor in _tensors(path / MODEL, True in of_model, found).items()}
     state: dict[str, Any] = join(tree, tensors, str(path / TREE))
     return state
 
 
-def _tensors(path: Path, names: Collection[str], found: Mapping[str, Any] | None) -> dict[str, Tensor]:
-    if names:
-        return read_tensors(_content(path, found), path, names)
+def _tensors(path: Path, is_needed: bool, found: Mapping[str, Any] | None) -> dict[str, Tensor]:
+    if is_needed:
+        return read_tensors(_content(path, found), path)
     # A checkpoint with a damaged file is not used, although nothing is needed of this one.
     if found is not None:
         require_hash(path, hash_of(path), found)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,13 +123,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, shares: bool = T
         os.chmod(path, path.parent.stat().st_mode & 0o666)
 
 
-def read_tensors(content: bytes, path: Path, names: Collection[str] | None = None) -> dict[str, Tensor]:
+def read_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
     """Return the tensors of a file, each in memory of its own; names that stand for one tensor give that tensor.
 
     Args:
         content: the bytes of the file. The library would map a file into memory: a tensor of it changes with the file.
         path: of the file, for errors.
-        names: the names of the tensors to return; all by default.
 
     Raises:
         CheckpointError: it is not such a file, or its header and its size disagree.
@@ -137,15 +136,14 @@ def read_tensors(content: bytes, path: Path, names: Collection[str] | None = Non
     try:
         found = load(content)
         twins, pairs = _noted(content, found)
-        firsts = {name: twins.get(name, name) for name in (sorted([*found, *twins]) if names is None else names)}
         # A copy of each, taken in place of what the library gives: that memory is Python's. It cannot be resized, and
         # begins at other multiples than the memory of torch, on which the last bits of a product may depend.
-        kept = {name: found.pop(name).clone() for name in {*firsts.values()} & {*found}}
+        kept = {name: found.pop(name).clone() for name in sorted(found)}
         kept |= {name: torch.view_as_complex(kept[name]) for name in pairs & {*kept}}
     # RuntimeError: a shape that torch refuses; LookupError: a dtype that torch lacks; the others: a note of any form.
     except (SafetensorError, RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise no_tensors_error(path, error) from None
-    return {name: kept[first] for name, first in firsts.items() if first in kept}
+    return kept | {name: kept[first] for name, first in twins.items()}
 
 
 def _noted(content: bytes, found: Mapping[str, Tensor]) -> tuple[dict[str, str], set[str]]:

@@ -12,8 +12,7 @@ from train_manager.telling.errors import CheckpointError
 
 # How a folder in checkpoints/ that is not a checkpoint came to be, by the beginning of its name.
 SET_ASIDE: Final = {
-    ".tmp-": "left half-written by a killed process; the next training removes it",
-    ".del-": "left half-deleted by a killed process; the next training removes it",
+    ".tmp-": "left half-written or half-deleted by a killed process; the next training removes it",
     "damaged-": "set aside, because it is damaged",
     "superseded": "set aside, because a training resumed from an earlier checkpoint",
 }

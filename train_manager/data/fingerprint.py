@@ -7,7 +7,8 @@ lists in memory up to 64 rows at even distances are hashed, so that it takes mil
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from train_manager.rebuilding.recorded import as_written
@@ -16,14 +17,13 @@ from train_manager.rebuilding.value_trees import RECORD
 ROWS: Final = 64  # rows of an array or a list that are hashed
 NUMBERS: Final = 1024  # numbers of each of these rows, at most about twice as many
 LEVELS: Final = 2  # wrappers around data, such as a loader of a part of a dataset
-MOST_PARTS: Final = 8  # arrays in a list that are its columns; more are batches
 
 Fingerprint = dict[str, Any]
 
 _SETTINGS: Final = ("batch_size", "drop_last", "shuffle", "seed", "num_workers", "num_examples", "num_samples")
-_INNER: Final = ("dataset", "datasets", "data", "tensors", "source")
+_INNER: Final = ("dataset", "datasets", "indices", "data", "tensors", "source")
 """Attributes in which loaders and datasets of torch and of this library hold their data."""
-_PLAIN: Final = (list, tuple, dict)
+_PLAIN: Final = (list, tuple, range, dict)
 # No subclasses, whose methods may be a user's.
 _ARRAYS: Final = frozenset(
     {("torch", "Tensor"), ("torch.nn.parameter", "Parameter"), ("numpy", "ndarray"), ("numpy", "memmap")}
@@ -45,7 +45,8 @@ def fingerprint(data: Any, level: int = 0) -> Fingerprint | None:
         return None
     found: Fingerprint = {"kind": _class_name(type(data))}
     try:
-        return found | (_of_plain(data) if type(data) in _PLAIN or _is_array(data) else _of_object(data, level))
+        is_plain = type(data) in _PLAIN or _is_array(data)
+        return found | (_of_plain(data, level) if is_plain else _of_object(data, level))
     except Exception as error:  # properties of a user's class may raise anything; a meta tensor has no numbers
         return found | {"unread": f"{type(error).__name__}: {error!s:.100}"}
 
@@ -53,10 +54,10 @@ def fingerprint(data: Any, level: int = 0) -> Fingerprint | None:
 # ---- what it is made of ----------------------------------------------------------------------------------------------
 
 
-def _of_plain(thing: Any) -> Fingerprint:
-    """Return the shape and digest of an array, or of a list of batches, rows or numbers."""
+def _of_plain(thing: Any, level: int) -> Fingerprint:
+    """Return the shape and digest of an array, or of a list of batches, rows, numbers or datasets."""
     digest = hashlib.sha256()
-    _add(digest, thing, ROWS * NUMBERS)
+    _add(digest, thing, ROWS * NUMBERS, level)
     found: Fingerprint = _array_facts(thing) if _is_array(thing) else {"length": len(thing)}
     if isinstance(thing, list | tuple) and thing:
         found["first"] = _structure(thing[0])
@@ -76,9 +77,6 @@ def _of_object(thing: Any, level: int) -> Fingerprint:
     sampler = held.get("sampler")
     if sampler is not None and not isinstance(sampler, str):
         found["sampler"] = _class_name(type(sampler))
-    indices = held.get("indices")  # torch's Subset has them
-    if isinstance(indices, list | tuple | range) or _is_array(indices):
-        found["indices"] = fingerprint(list(indices) if isinstance(indices, range) else indices)
     parts = {name: fingerprint(one, level + 1) for name, one in _parts(thing, held)} if level <= LEVELS else {}
     return found | ({"parts": parts} if parts else {})
 
@@ -91,20 +89,7 @@ def _parts(thing: Any, held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     named = {name: one for name, one in held.items() if name in _INNER or (_is_array(one) and not is_own)}
     if is_own:
         named["source"] = getattr(thing, "source", None)
-    for name, one in named.items():
-        if type(one) in (list, tuple) and _are_parts(one):
-            yield from ((f"{name}[{place}]", part) for place, part in enumerate(one[:ROWS]))
-        elif isinstance(one, dict) and any(map(_is_data, one.values())):
-            yield from ((f"{name}[{key!r}]", part) for key, part in one.items())
-        elif _is_data(one):
-            yield name, one
-
-
-def _are_parts(things: Sequence[Any]) -> bool:
-    """Return whether a list is one of datasets, or of a few arrays, and not of rows or batches."""
-    if all(map(_is_array, things)):
-        return len(things) <= MOST_PARTS
-    return any(_is_data(one) and not _is_array(one) and type(one) not in _PLAIN for one in things[:ROWS])
+    yield from ((name, one) for name, one in named.items() if _is_data(one))
 
 
 def _is_data(thing: Any) -> bool:
@@ -140,8 +125,10 @@ def _structure(value: Any) -> Any:
 # ---- the digest of some of its rows ----------------------------------------------------------------------------------
 
 
-def _add(digest: Any, value: Any, limit: int) -> None:
-    """Add a value to a digest: about as many numbers as the limit says, at even distances; of an object its class."""
+def _add(digest: Any, value: Any, limit: int, level: int) -> None:
+    """Add a value to a digest: about as many numbers as the limit says, at even distances; of an object its facts."""
+    if _is_array(value) and getattr(value.dtype, "hasobject", False):
+        value = value.tolist()  # the bytes of an array of objects are pointers, which differ from process to process
     if _is_array(value):
         digest.update(f"a{_array_facts(value)}".encode())
         for piece in _pieces(value, limit):
@@ -157,9 +144,9 @@ def _add(digest: Any, value: Any, limit: int) -> None:
         # Of a list of numbers as many as the limit allows; of a list of batches at most ROWS.
         places = _evenly(len(rows), limit if rows and isinstance(rows[0], int | float) else min(limit, ROWS))
         for place in places:
-            _add(digest, rows[place], max(1, limit // len(places)))
+            _add(digest, rows[place], max(1, limit // len(places)), level)
     else:
-        digest.update(b"o" + _class_name(type(value)).encode())
+        digest.update(b"o" + json.dumps(fingerprint(value, level), default=str).encode())
 
 
 def _pieces(array: Any, limit: int) -> list[Any]:
@@ -183,16 +170,11 @@ def _bytes_of(array: Any) -> bytes:
     import numpy as np
     import torch
 
-    if not isinstance(array, torch.Tensor):
-        array = np.asarray(array)  # an item of an array of objects, or a number
-        # The bytes of an array of objects are pointers, which differ from process to process.
-        if array.dtype.hasobject:
-            parts = [repr(one) if isinstance(one, int | float | str) else type(one).__name__ for one in array.flat]
-            return repr(parts).encode()
-        return np.ascontiguousarray(array).tobytes()
-    # `resolve_*`: torch stores conjugation and negation as flags, and the memory below is that of the original.
-    plain = array.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    content: bytes = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+    if isinstance(array, torch.Tensor):
+        # `resolve_*`: torch stores conjugation and negation as flags, and the memory below is that of the original.
+        plain = array.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        array = plain.reshape(-1).view(torch.uint8).numpy()
+    content: bytes = np.ascontiguousarray(array).tobytes()
     return content
 
 

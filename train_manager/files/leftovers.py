@@ -1,4 +1,4 @@
-"""The deletion of folders, and of what killed processes have left: names that begin with ``.tmp-`` or ``.del-``."""
+"""The deletion of folders, and of what killed processes have left: names of ``temporary_beside``."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import shutil
 import warnings
 from pathlib import Path
 
-from train_manager.files.atomic import free_path, quote_path
+from train_manager.files.atomic import quote_path, temporary_beside
 from train_manager.telling.source_locations import users_level
 
 _TEMPORARY = re.compile(r"\.tmp-.*-([0-9]+)-[0-9a-f]{6}", flags=re.DOTALL)  # as `temporary_beside` makes it
-_DELETED = ".del-"  # begins the name of a folder while its files are deleted
 
 
 def delete(path: Path) -> None:
     """Delete a folder; it is renamed first, so that no reader finds some of its files under its name."""
+    deleted = temporary_beside(path)
     try:
-        deleted = free_path(path.with_name(_DELETED + path.name))
         os.rename(path, deleted)
     except FileNotFoundError:
         return  # another process has deleted it
@@ -42,8 +41,6 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _is_leftover(entry: os.DirEntry[str]) -> bool:
-    if entry.name.startswith(_DELETED):
-        return entry.is_dir(follow_symlinks=False)
     temporary = _TEMPORARY.fullmatch(entry.name)
     return temporary is not None and not entry.is_symlink() and not _is_another_live(int(temporary[1]))
 
@@ -51,7 +48,7 @@ def _is_leftover(entry: os.DirEntry[str]) -> bool:
 def _is_another_live(pid: int) -> bool:
     try:
         os.kill(pid, 0)  # signal 0 sends nothing: it only reports whether the process exists
-    except (ProcessLookupError, OverflowError):
+    except (ProcessLookupError, OverflowError):  # OverflowError: a number that no process has
         return False
     except PermissionError:  # the process exists, and belongs to another user
         return True

@@ -7,6 +7,7 @@ not enough in a text: its value must be written there, and look random, or have 
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from itertools import pairwise
@@ -37,7 +38,8 @@ def _set_of(words: str) -> frozenset[str]:
 _KINDS: Final = {
     "a token of Hugging Face": (r"\bhf_[A-Za-z0-9]{20,}",),
     "a key of OpenAI, Anthropic or Stripe": (
-        *(r"\bsk-[\w-]{16,}", r"\bwhsec_[A-Za-z0-9+/]{24,}"),
+        # Of three digits, as the names of styles of scikit-learn have not: sk-estimator-doc-link.
+        *(r"\bsk-(?=(?:[A-Za-z_-]*\d){3})[\w-]{16,}", r"\bwhsec_[A-Za-z0-9+/]{24,}"),
         *(rf"\b{kind}_{mode}_[A-Za-z0-9]{{16,}}" for kind in ("sk", "rk") for mode in ("live", "test")),
     ),
     "a token of GitHub": (*(rf"\bgh{of}_[A-Za-z0-9]{{20,}}" for of in "pousr"), r"\bgithub_pat_\w{20,}"),
@@ -57,7 +59,8 @@ _KINDS: Final = {
     "a key of a web service": (r"\bshpat_[0-9a-fA-F]{32}", r"\bdop_v1_[0-9a-f]{32,}", r"\bhvs\.[\w-]{24,}"),
     "a JSON web token": (r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+",),
     "a private key": (
-        r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----",
+        # With the lines below, up to its END line, or to the end of the text.
+        r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
         r"\bLS0tLS1CRUdJTi(?:BSU0EgUFJJ|BQUklWQVRF|BFQyBQUklW|BPUEVOU1NI)[\w+/=]{20,}",
     ),
 }
@@ -73,8 +76,6 @@ _FORMS: Final = [
     for form in forms
     if (letters := re.match(r"(?:[\w /:-](?![*+?{])|\\\.)+", _NO_LETTERS.sub("", form))) is not None
 ]
-# The rest of a private key behind its first line, up to its END line, or to the end of the text.
-_WHOLE_KEY: Final = re.compile(r"[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)")
 
 
 # ---- the names of passwords, keys and tokens -------------------------------------------------------------------------
@@ -230,6 +231,8 @@ def _is_value(value: str, kind: str) -> bool:
 
 # In small letters: every name of a secret has one of them, so the expressions below run only where one is found.
 _SEARCHED: Final = ("pass", "pw", "secret", "credential", "token", "key")
+# Not lower(), which makes two characters of the Turkish İ: places would not be those in the text.
+_SMALL: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 # The characters of a name before the word that was found, and from that word on.
 _NAME_BEFORE: Final = re.compile(r"[\w.-]*\Z", re.ASCII)
 _REST_OF_NAME: Final = re.compile(r"[\w.-]{0,60}", re.ASCII)
@@ -254,10 +257,6 @@ _SETS: Final = re.compile(r"(?:\bENV|\bARG|\bsetenv|\bset(?: -\w+)*|#define)[ \t
 _IS_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)  # a value such as args.token, which is code
 # An address with a password, https://user:password@host, or with a token of 20 or more characters before the @.
 _ADDRESS: Final = re.compile(r"""://([^/\s:@"'`<>;[\]]*:[^/\s@"'`<>;[\]]+|[^/\s:@"'`<>;[\]]{20,})@""", re.ASCII)
-# A secret in the query of an address: ?token=...
-_QUERY: Final = re.compile(
-    r"[?&](?:[\w-]*token|[\w-]*key|password|secret|sig|signature)=([^&\s#\"'`<>]{6,})", re.IGNORECASE | re.ASCII
-)
 # Headers of HTTP: "Authorization: Bearer ...", and "Basic ..." with base64.
 _HEADER: Final = re.compile(r"\b(?:[Bb]earer|BEARER|[Tt]oken|[Bb]asic)[ ]([\w.~+/=-]{16,})", re.ASCII)
 # The entries of a connection string: Server=db;Password=...;
@@ -291,18 +290,8 @@ def _with_a_form(text: str) -> Iterator[Found]:
     for beginning, kind, form in _FORMS:
         for start in _places(text, beginning):
             # The lookbehind and the \b of a form are checked here, because match() sees the text before `start`.
-            match = form.match(text, start)
-            if match is None or (match[0].startswith("sk-") and not _is_key(match[0])):
-                continue
-            # The form of a private key is only its first line; the secret is in the lines below.
-            whole = _WHOLE_KEY.match(text, match.end()) if match[0].startswith("-----") else match
-            assert whole is not None, "it matches up to the end"
-            yield Found(match.start(form.groups), whole.end(form.groups if whole is match else 0), kind)
-
-
-def _is_key(value: str) -> bool:
-    """Return whether it is not the name of a style, such as ``sk-estimator-doc-link`` of scikit-learn."""
-    return any(character.isdigit() for character in value) and looks_random(value.replace("_", "").replace("-", ""))
+            if (match := form.match(text, start)) is not None:
+                yield Found(*match.span(form.groups), kind)  # of the group in a form, or of all
 
 
 def _in_addresses(text: str) -> Iterator[Found]:
@@ -312,7 +301,6 @@ def _in_addresses(text: str) -> Iterator[Found]:
             # A user alone before the @ is a secret only if it looks like a token.
             if not _PLACEHOLDER.search(password) if password else looks_random(user):
                 yield Found(*match.span(1), ADDRESS)
-        yield from (Found(*match.span(1), KEY) for match in _QUERY.finditer(text) if _is_value(match[1], KEY))
 
 
 def _in_headers(text: str) -> Iterator[Found]:
@@ -323,10 +311,7 @@ def _in_headers(text: str) -> Iterator[Found]:
 
 
 def _assigned(text: str, bare: bool) -> Iterator[Found]:
-    lower = text.lower()
-    # lower() makes two characters of the Turkish İ: places in `lower` would not be those in `text`.
-    if len(lower) != len(text):
-        lower = re.sub(r"[A-Z]", lambda letter: letter[0].lower(), text)
+    lower = text.lower() if text.isascii() else text.translate(_SMALL)
     for start in (place for word in _SEARCHED for place in _places(lower, word)):
         rest = _REST_OF_NAME.match(text, start)
         assert rest is not None, "a word is there"
@@ -339,14 +324,16 @@ def _assigned(text: str, bare: bool) -> Iterator[Found]:
         # The word that was found may be in the middle of a name: `_KEY` in `OPENAI_KEY_2`.
         name = name_before[0] + rest[0]
         kind = _kind_of_name(name)
-        is_set = _SETS.search(before[: name_before.start()]) is not None
+        sign = before[: name_before.start()]
+        is_set = _SETS.search(sign) is not None
         # Without a sign, only `--password value` and `set PASSWORD value` are assignments; others are prose.
         if kind is None or (assigned["flag"] and not (name.startswith("--") or is_set)):
             continue
         group = "quoted" if assigned["quoted"] else "bare"
-        # In code a bare value is an expression, except in a comment, behind a flag or before </password>.
-        is_comment = "#" in before.rpartition("\n")[2]
-        is_config = (bare or is_comment) and not _IS_NAME.fullmatch(assigned[group])
+        # In code a bare value is an expression, except in a comment, in the query of an address (?token=...), behind a
+        # flag or before </password>.
+        is_text = "#" in before.rpartition("\n")[2] or sign.endswith(("?", "&"))
+        is_config = (bare or is_text) and not _IS_NAME.fullmatch(assigned[group])
         if group == "bare" and not (assigned["flag"] or is_config or text[assigned.end() : assigned.end() + 2] == "</"):
             continue
         if _is_value(assigned[group], kind):

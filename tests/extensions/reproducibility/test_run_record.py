@@ -29,8 +29,8 @@ from train_manager.extensions.reproducibility import run_record
 from train_manager.files.background import Background
 from train_manager.files.lock import WriterLock
 from train_manager.rebuilding.recorded_rows import expression
-from train_manager.runs.record.processes import this_process
-from train_manager.runs.record.run_file import Entry, is_alive, outcome_of, read_runs, run_file, write_entry
+from train_manager.runs.record.processes import is_gone, this_process
+from train_manager.runs.record.run_file import Entry, outcome_of, read_runs, run_file, write_entry
 from train_manager.telling.findings import Finding
 from train_manager.testing import tiny_manager
 
@@ -353,7 +353,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_a_file_that_can_be_read
         runs = read_runs(tmp_path)
 
         assert last in {run["id"] for run in runs}
-        assert not any(map(is_alive, runs))
+        assert all(is_gone(run["process"]) for run in runs)
 
 
 def is_killed_as_it_calls(name: str, train_dir: Path) -> None:

@@ -30,7 +30,6 @@ NAME: Final = re.compile(r"run-[\w-]+\.json", re.ASCII)
 EARLIER: Final = "run.json"  # the file of all runs of a folder, as it was written before version 0.1.0
 SCHEMA: Final = "train-manager/run"
 VERSION: Final = 1
-OUTCOMES: Final = ("running", "completed", "stopped", "failed")
 LONGEST: Final = 4000  # characters of an error's message
 SECONDS: Final = 1.0  # between two writes of the file of a run that is called batch by batch
 
@@ -128,8 +127,16 @@ def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
+def _as_json(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metrics with nan and infinity as ``{"float": "nan"}``, because JSON lacks them."""
+    return {
+        name: {"float": repr(float(one))} if isinstance(one, float) and not math.isfinite(one) else one
+        for name, one in metrics.items()
+    }
+
+
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metrics with nan and infinity, which are written as ``{"float": "nan"}`` because JSON lacks them."""
+    """Return metrics with nan and infinity, as ``_as_json`` writes them."""
     return {
         name: float(one["float"]) if isinstance(one, dict) and "float" in one else one for name, one in metrics.items()
     }
@@ -138,7 +145,37 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
 # ---- the types of its values -----------------------------------------------------------------------------------------
 
 
-def _is_time(value: Any) -> bool:
+REQUIRED: Final = {"id": str, "began": datetime, "outcome": str, "process": dict}
+KEYS: Final[Mapping[str, type]] = {
+    **REQUIRED,
+    "ended": datetime,
+    **dict.fromkeys(("reason", "train_dir"), str),
+    **dict.fromkeys(("error", "goes_on_from", "calls", "command", "environment", "parameters", "made"), dict),
+    **dict.fromkeys(("data", "progress", "metrics"), dict),
+    **dict.fromkeys(("findings", "problems"), list),
+    "manager": int,
+}
+"""The types of the values that readers compute with."""
+_IN_WORDS: Final = {
+    **{str: "a text", int: "a whole number", list: "a list", dict: "an object"},
+    datetime: "a time with its zone",
+}
+
+
+def _wrong_in(entry: Entry, path: Path) -> str | None:
+    """Return the first value of a wrong type, and its key; None if there is none."""
+    if path.name != f"run-{entry.get('id')}.json":
+        return f"{entry.get('id')!r:.60} at id, where the run of its name belongs"
+    for key, kind in KEYS.items():
+        value = entry.get(key)
+        if (key in REQUIRED) if value is None else not _is_a(kind, value):
+            return f"{'nothing' if value is None else f'{value!r:.60}'} at {key}, where {_IN_WORDS[kind]} belongs"
+    return None
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    if kind is not datetime:
+        return isinstance(value, kind)
     try:
         # A time without its zone would mean another moment on another machine.
         return datetime.fromisoformat(value).tzinfo is not None
@@ -146,56 +183,7 @@ def _is_time(value: Any) -> bool:
         return False
 
 
-def _are_texts(values: Any) -> bool:
-    return all(isinstance(one, str) for one in values)
-
-
-KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "a text": lambda value: isinstance(value, str),
-    "a whole number": lambda value: type(value) is int,
-    "a time with its zone": _is_time,
-    "a list": lambda value: isinstance(value, list),
-    "an object": lambda value: isinstance(value, dict),
-    "a list of texts": lambda value: isinstance(value, list) and _are_texts(value),
-    "an object of texts": lambda value: isinstance(value, dict) and _are_texts(value.values()),
-    " or ".join(OUTCOMES): lambda value: value in OUTCOMES,
-}
-REQUIRED: Final = ("id", "began", "outcome", "process")
-KEYS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("began", "ended"), "a time with its zone"),
-    "outcome": " or ".join(OUTCOMES),
-    **dict.fromkeys(("process", "error", "goes_on_from", "calls", "command", "environment", "parameters"), "an object"),
-    **dict.fromkeys(("made", "data", "data.eval_data", "progress", "metrics"), "an object"),
-    **dict.fromkeys(("environment.threads", "environment.devices", "environment.packages"), "an object"),
-    "findings": "a list",
-    **dict.fromkeys(("manager", "goes_on_from.step", "progress.steps", "progress.epochs"), "a whole number"),
-    **dict.fromkeys(("reason", "train_dir", "goes_on_from.run", "command.kind", "command.folder"), "a text"),
-    "command.interpreter": "a text",
-    **dict.fromkeys(("command.arguments", "command.search_path", "problems"), "a list of texts"),
-    **dict.fromkeys(("environment.variables", "environment.editable"), "an object of texts"),
-}
-"""The types of the values that readers compute with; other values are only shown."""
-
-
-def _wrong_in(entry: Entry, path: Path) -> str | None:
-    """Return the first value of a wrong type, and its key; None if there is none."""
-    if path.name != f"run-{entry.get('id')}.json":
-        return f"{entry.get('id')!r:.60} at id, where the run of its name belongs"
-    for key, word in KEYS.items():
-        value: Any = entry
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        if (key in REQUIRED) if value is None else not KINDS[word](value):
-            return f"{'nothing' if value is None else f'{value!r:.60}'} at {key}, where {word} belongs"
-    return None
-
-
 # ---- how a run has ended ---------------------------------------------------------------------------------------------
-
-
-def is_alive(entry: Mapping[str, Any]) -> bool:
-    """Return whether the process of a run may be alive: False only if it is known to be gone."""
-    return not is_gone(entry["process"])
 
 
 def outcome_of(entry: Mapping[str, Any]) -> str:
@@ -218,7 +206,7 @@ def outcome_of(entry: Mapping[str, Any]) -> str:
 
 def _of_open(entry: Mapping[str, Any]) -> str:
     process = entry["process"]
-    if not is_alive(entry):
+    if is_gone(process):
         return f"ended without a word (process {process.get('pid')} is gone)"
     if is_of_this_machine(process):
         return "running"
@@ -285,19 +273,10 @@ def write_entry(train_dir: Path | str, entry: Entry) -> None:
     path = run_file(train_dir, entry["id"])
     if path.exists():
         read_entry(path)
-    content = {"schema": SCHEMA, "version": VERSION, **entry}
+    content = {"schema": SCHEMA, "version": VERSION, **entry, "metrics": _as_json(entry.get("metrics") or {})}
     # A line for each key. `json.dumps(indent=...)` takes forty times as long: it does not use the encoder in C.
-    lines = [f"{json.dumps(key)}: {json.dumps(_plain(value), default=str)}" for key, value in content.items()]
+    lines = [f"{json.dumps(key)}: {json.dumps(value, default=str)}" for key, value in content.items()]
     replace_file(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode(), sync=True)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value without floats that JSON lacks, and with keys that are texts."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": repr(float(value))}
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 @final
@@ -312,24 +291,15 @@ class RunWriter:
         entry: what is written; its owner changes it.
         complete: adds the values that are read only for a write; its second argument is whether it is the last write.
         owner: the TrainManager; a change that waits is written when it is collected, or as the process ends.
-        clock: returns seconds.
 
     Attributes:
         is_open: whether the entry was written for the first time.
     """
 
-    def __init__(
-        self,
-        train_dir: Path,
-        entry: Entry,
-        complete: Callable[[Entry, bool], None],
-        owner: Any,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, train_dir: Path, entry: Entry, complete: Callable[[Entry, bool], None], owner: Any) -> None:
         self.train_dir = train_dir.absolute()  # the program may call os.chdir later
         self.entry = entry
         self._complete = complete
-        self._clock = clock
         self._written = -SECONDS  # when it was written last
         self._is_changed = False  # whether a change waits to be written
         self._has_failed = False
@@ -340,7 +310,7 @@ class RunWriter:
     def write(self, *, may_wait: bool = False, is_last: bool = False) -> None:
         """Write the entry now; or later, if a second has not passed since the last write and it may wait."""
         self._is_changed = True
-        if os.getpid() != self._pid or (may_wait and self._clock() - self._written < SECONDS):
+        if os.getpid() != self._pid or (may_wait and time.monotonic() - self._written < SECONDS):
             return
         self._complete(self.entry, is_last)
         self.is_open, self._is_changed = True, False
@@ -350,7 +320,7 @@ class RunWriter:
             self._warn(first_line(error))
         except OSError as error:
             self._warn(f"{type(error).__name__}: {error}")
-        self._written = self._clock()
+        self._written = time.monotonic()
 
     def _warn(self, why: str) -> None:
         if not self._has_failed:
