@@ -135,7 +135,7 @@ SHIPPED: dict[str, Shipped] = {
         keeps=lambda tm: tm.extension(LossCurves).training["batch"].x,
     ),
     "MetricStore": Shipped(lambda: [MetricStore()], [STORE]),
-    "RunRecord": Shipped(lambda: [RunRecord()], [r"run\.json"]),
+    "RunRecord": Shipped(lambda: [RunRecord()], [r"run-\w+\.json"]),
     "CodeRecord": Shipped(lambda: [CodeRecord(folder=".")], [r"code/\w+\.json"]),
     "Report": Shipped(lambda: [MetricStore(), Report()], [STORE, r"report\.html"]),
     "a sink": Shipped(lambda: [MetricStore(), ToFile()], [STORE, r"sent\.txt", r"sinks\.json"]),
