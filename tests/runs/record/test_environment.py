@@ -94,6 +94,17 @@ def test_autocast_around_the_run_is_a_flag() -> None:
         assert flags()["autocast_cpu"] == "bfloat16"
 
 
+def test_a_setting_that_torch_refuses_to_tell_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a program has set TF32 by both interfaces of torch."""
+
+    def refuse() -> str:
+        raise RuntimeError("you have used mix of the legacy and new APIs")
+
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
+
+    assert flags()["float32_matmul_precision"] is None
+
+
 def test_only_variables_that_are_known_to_matter_are_recorded() -> None:
     given = {"HOME": "/home/me", "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_DEBUG": "INFO", "AWS_SECRET": "x"}
     given |= {"TORCH_HUB_TOKEN": "x", "MKL_CONFIG": "https://me:hunter2@example.com/", "RANK": "0"}
