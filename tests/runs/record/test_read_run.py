@@ -65,3 +65,10 @@ def test_code_that_was_not_recorded_is_told(tmp_path: Path) -> None:
 
 def test_a_folder_without_records_has_a_repr(tmp_path: Path) -> None:
     assert repr(read_run(tmp_path)) == f"RunFolder({str(tmp_path)!r}: 0 runs, 0 checkpoints)"
+
+
+def test_a_run_that_cannot_be_read_is_not_counted(tmp_path: Path) -> None:
+    tiny_manager(RunRecord(), train_dir=tmp_path).train()
+    (tmp_path / "run-aaaa.json").write_text("{")
+
+    assert repr(read_run(tmp_path)) == f"RunFolder({str(tmp_path)!r}: 1 run, 0 checkpoints)"
