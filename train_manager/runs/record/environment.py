@@ -124,7 +124,7 @@ def threads() -> dict[str, int]:
 
 
 def flags() -> dict[str, Any]:
-    """Return the settings of torch and of Python on which the repeatability of results depends.
+    """Return the settings of torch on which the repeatability of results depends.
 
     A setting that torch refuses to tell is None, as that of TF32 after a program has used both of its interfaces.
     """
@@ -147,8 +147,6 @@ def flags() -> dict[str, Any]:
         "autocast_cpu": lambda: _autocast("cpu"),
         "autocast_cuda": lambda: _autocast("cuda"),
         "flush_denormal": lambda: sys.float_info.min * float("0.5") == 0.0,  # a flag of the thread that asks
-        "hash_randomization": lambda: bool(sys.flags.hash_randomization),
-        "optimize": lambda: sys.flags.optimize,
     }
     return {name: _read(reader) for name, reader in readers.items()}
 
