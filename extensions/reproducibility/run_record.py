@@ -17,6 +17,7 @@ from train_manager.core.decorators import always, priority
 from train_manager.core.extension import Extension
 from train_manager.data.fingerprint import fingerprint
 from train_manager.loop.history import History
+from train_manager.loop.progress import EVALUATIONS
 from train_manager.metrics.history_rows import last_metrics
 from train_manager.rebuilding.recorded import parameters_of, recorded
 from train_manager.runs.record.command import command
@@ -31,7 +32,6 @@ from train_manager.telling.source_locations import users_level
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
-EVALUATIONS: Final = ("eval", "eval_on_batch", "predict")  # calls of the manager that do not train
 IN_LOOPS: Final = ("train_on_batch", "eval_on_batch", "predict")  # calls that a program makes for each batch
 LEFT: Final = {"outcome": "stopped", "reason": "the run was left", "error": None}  # of a run that is never closed
 
