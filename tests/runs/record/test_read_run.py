@@ -39,7 +39,7 @@ def has_epochs(train_dir: Path) -> bool:
 
 def test_the_history_of_a_training_that_was_killed_can_be_drawn(fork_server: ForkServer, tmp_path: Path) -> None:
     child = fork_server.start(train_forever, tmp_path)
-    child.wait_for("epoch 300")
+    child.wait_for("epoch 3")
     eventually(lambda: has_epochs(tmp_path))  # metrics are written twice a second
     child.signal(signal.SIGKILL)
     child.wait()
