@@ -99,7 +99,7 @@ def torch_build() -> dict[str, Any]:
         "git": torch.version.git_version,
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
-        "cudnn": torch.backends.cudnn.version() if torch.version.cuda else None,
+        "cudnn": _read(torch.backends.cudnn.version) if torch.version.cuda else None,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "mkl": _search(r"Math Kernel Library Version (\S+)", torch.__config__.show()),
         "onednn": _search(r"MKL-DNN (v\S+)", torch.__config__.show()),
@@ -111,7 +111,7 @@ def devices() -> dict[str, Any]:
     found: dict[str, Any] = {"cpu": _cpu_model(), "cpus": os.cpu_count()}
     with contextlib.suppress(AttributeError, OSError):
         found["usable_cpus"] = len(os.sched_getaffinity(0))
-    found["gpus"] = [{"name": name} for name in _gpus()]
+    found["gpus"] = [{"name": name} for name in _read(_gpus) or ()]
     return found
 
 
@@ -190,7 +190,7 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 def _read(reader: Callable[[], Any]) -> Any:
     try:
         return reader()
-    except Exception:  # torch raises a RuntimeError where it cannot tell
+    except Exception:  # torch raises a RuntimeError where it cannot tell, also after an error of the GPU
         return None
 
 
@@ -219,8 +219,5 @@ def _gpus() -> list[str | None]:
     # Asking CUDA for a device would initialize it, which takes seconds and memory of a GPU that is not used.
     if torch.cuda.is_initialized():
         return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    try:
-        files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-        return [_search(r"(?m)^Model:\s*(.+)$", file.read_text(encoding="utf-8", errors="replace")) for file in files]
-    except OSError:
-        return []
+    files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    return [_search(r"(?m)^Model:\s*(.+)$", file.read_text(encoding="utf-8", errors="replace")) for file in files]
