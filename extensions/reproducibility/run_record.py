@@ -12,17 +12,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
-
 from train_manager.checkpoints.manifest import run_of
 from train_manager.core.decorators import always, priority
 from train_manager.core.extension import Extension
 from train_manager.data.fingerprint import fingerprint
 from train_manager.loop.history import History
+from train_manager.loop.progress import EVALUATIONS
 from train_manager.metrics.history_rows import last_metrics
 from train_manager.rebuilding.recorded import parameters_of, recorded
 from train_manager.runs.record.command import command
-from train_manager.runs.record.environment import devices, environment
+from train_manager.runs.record.environment import environment
 from train_manager.runs.record.made_objects import Made, made_objects, unrecorded_objects
 from train_manager.runs.record.processes import this_process
 from train_manager.runs.record.run_file import RunWriter, outcome
@@ -33,8 +32,8 @@ from train_manager.telling.source_locations import users_level
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
-EVALUATIONS: Final = ("eval", "eval_on_batch", "predict")  # calls of the manager that do not train
 IN_LOOPS: Final = ("train_on_batch", "eval_on_batch", "predict")  # calls that a program makes for each batch
+LEFT: Final = {"outcome": "stopped", "reason": "the run was left", "error": None}  # of a run that is never closed
 
 
 @recorded
@@ -132,33 +131,32 @@ class RecordedRuns:
         self._manager = weakref.ref(train_manager)
         self._history: History = train_manager.history
         self._findings: list[Finding] = train_manager.findings
-        self._counts: tuple[Any, ...] = ()  # epochs, steps, updates, examples: of the last run, as it began or ended
-        self._knows_gpus = torch.cuda.is_initialized()  # asking for GPUs would initialise CUDA in this process
         self._training: dict[str, Any] | None = None  # the outcome of the last run that was not an evaluation
-        self._is_open = False
         self._first: Made = {}  # the optimizers and schedulers outside of phases
         self.entry = new_entry(train_manager, variables) | {"train_dir": os.path.abspath(train_dir)}
-        self._writer = RunWriter(train_dir, self.entry, self._complete, train_manager)
+        self._file = RunWriter(train_dir, self.run_id)
+        self._is_behind = False  # whether the entry has changes that the file lacks
+        weakref.finalize(train_manager, self._finish)
 
     def begin(self, train_manager: TrainManager) -> None:
         """Note that a run opens; write the entry at once, if the run is the first."""
-        self._is_open = True
         # The method of the manager that has opened the run: `train_epochs`, `eval`, ...
         call, calls = train_manager.entered_by or "run", self.entry["calls"]
         is_first = not calls
         calls[call] = calls.get(call, 0) + 1
         self._count(train_manager)
+        if call not in EVALUATIONS:
+            self._training = LEFT
         if is_first:
-            self.look(train_manager)
-            self._writer.write()
+            self._note_made(train_manager, None)
+            self._write()
             say_problems(self.entry)
         elif call not in EVALUATIONS:
             self.entry |= {"outcome": "running", "reason": None, "error": None, "ended": None}
-            self._writer.write(may_wait=call in IN_LOOPS)
+            self._write(may_wait=call in IN_LOOPS)
 
     def end(self, train_manager: TrainManager, error: BaseException | None) -> None:
         """Note how a run has ended."""
-        self._is_open = False
         call = train_manager.entered_by or "run"
         found = outcome(error, train_manager.stop_reason)
         if call not in EVALUATIONS:
@@ -169,49 +167,60 @@ class RecordedRuns:
         self.entry |= found | {"ended": now()}
         if call == "train_on_batch" and error is None:
             self.entry |= {"outcome": "running", "ended": None}  # one batch of many: the loop of the program continues
-        self._writer.write(may_wait=call in IN_LOOPS and error is None)
+        self._write(may_wait=call in IN_LOOPS and error is None)
 
-    def look(self, train_manager: TrainManager, phase_name: str | None = None) -> None:
+    def look(self, train_manager: TrainManager, phase_name: str | None) -> None:
         """Add new optimizers and schedulers to the entry; of a phase, only those that are not the training's own."""
-        entry, before = self.entry, self.entry["made"]
-        found: Made = collect_item("made", lambda: made_objects(train_manager), entry["problems"])
-        if phase_name is None:
-            self._first = found | self._first
-            new = unrecorded_objects(self._first, entry["parameters"])
-        else:
-            own = {path: tree for path, tree in found.items() if tree != self._first.get(path)}
-            new = {f"phase {phase_name}.{path}": tree for path, tree in own.items()}
-        entry["made"] = before | {path: tree for path, tree in new.items() if path not in before}
-        if entry["made"] != before and self._writer.is_open:
-            self._writer.write()
+        known = len(self.entry["made"])
+        self._note_made(train_manager, phase_name)
+        if len(self.entry["made"]) > known:
+            self._write()
 
     def goes_on_from(self, checkpoint: Path, step: int) -> None:
         """Note the checkpoint that was loaded."""
         self.entry["goes_on_from"] = {"checkpoint": checkpoint.name, "step": step, "run": run_of(checkpoint)}
-        self._writer.write()
+        self._write()
+
+    def _note_made(self, train_manager: TrainManager, phase_name: str | None) -> None:
+        found: Made = collect_item("made", lambda: made_objects(train_manager), self.entry["problems"])
+        if phase_name is None:
+            self._first = found | self._first
+            new = unrecorded_objects(self._first, self.entry["parameters"])
+        else:
+            own = {path: tree for path, tree in found.items() if tree != self._first.get(path)}
+            new = {f"phase {phase_name}.{path}": tree for path, tree in own.items()}
+        for path, tree in new.items():
+            self.entry["made"].setdefault(path, tree)  # as it was made, not as a hook has left it
 
     def _count(self, train_manager: TrainManager) -> None:
-        """Keep the counters; the number of examples may be on a GPU, and is read only when the entry is written."""
         tm = train_manager
-        self._counts = tm.epoch_num, tm.step_num, tm.update_num, tm._counts.samples_seen
+        # The number of examples may be a tensor on a GPU, which is read only as the entry is written.
+        samples = tm._counts.samples_seen
+        progress = {"epochs": tm.epoch_num, "steps": tm.step_num, "updates": tm.update_num, "samples": samples}
+        self.entry["progress"] = progress
 
-    def _complete(self, entry: dict[str, Any], is_last: bool) -> None:  # called before the entry is written
-        train_manager = self._manager()
-        if is_last and self._is_open and train_manager is not None:
-            self._count(train_manager)  # the program ends without close(), so no end of the run has counted
-        epochs, steps, updates, samples = self._counts
-        entry["progress"] = {"epochs": epochs, "steps": steps, "updates": updates, "samples": whole(samples)}
-        entry["metrics"] = last_metrics(self._history.epochs, self._history.evaluations)
+    def _write(self, *, may_wait: bool = False) -> None:
+        """Write the entry now; or later, if it was written within the last second and may wait."""
+        self._is_behind = may_wait and self._file.is_recent
+        if self._is_behind:
+            return
+        self.entry["progress"]["samples"] = whole(self.entry["progress"]["samples"])
+        self.entry["metrics"] = last_metrics(self._history.epochs, self._history.evaluations)
         if self._findings:
-            entry["findings"] = [finding.to_dict() for finding in self._findings]
-        if not self._knows_gpus and torch.cuda.is_initialized() and entry["environment"]:
-            entry["environment"]["devices"], self._knows_gpus = devices(), True  # first used after the run opened
-        # The TrainManager goes, or the process ends, and no run has
-        # said how: it was left open, or was one of train_on_batch.
-        if is_last and entry["outcome"] == "running":
-            left = {"outcome": "stopped", "reason": "the run was left"}
-            entry |= {"outcome": "completed"} if not self._is_open else left
-            entry["ended"] = now()
+            self.entry["findings"] = [finding.to_dict() for finding in self._findings]
+        self._file.write(self.entry)
+
+    def _finish(self) -> None:
+        """Write what is left, as the TrainManager is collected or the process ends."""
+        if self.entry["outcome"] == "running":  # a run was left open, or was one of train_on_batch
+            if (train_manager := self._manager()) is not None:
+                self._count(train_manager)
+            self.entry |= (self._training or LEFT) | {"ended": now()}
+        elif not self._is_behind:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the process ends: nobody can act on a warning
+            self._write()
 
 
 # ---- the entry -------------------------------------------------------------------------------------------------------

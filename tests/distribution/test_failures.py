@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -111,20 +110,16 @@ def test_a_store_that_is_gone_names_what_it_ends_with(watches: list[Watch], stor
 def test_the_host_of_the_store_waits_until_the_others_have_left(watches: list[Watch]) -> None:
     for watch in watches:
         watch.leave()
-    began = time.monotonic()
-    watches[0].wait_for_others(timeout=20)
 
-    assert time.monotonic() - began < 1
+    watches[0].wait_for_others(timeout=1000)  # longer than a test may take
 
 
 def test_the_host_of_the_store_does_not_wait_for_a_process_that_has_ended(watches: list[Watch]) -> None:
     watches[0].leave()
     watches[1].leave()
     watches[2]._ends.set()
-    began = time.monotonic()
-    watches[0].wait_for_others(timeout=20)
 
-    assert time.monotonic() - began < 5
+    watches[0].wait_for_others(timeout=1000)  # longer than a test may take
 
 
 def test_an_error_says_its_cure() -> None:

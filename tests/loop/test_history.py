@@ -58,7 +58,7 @@ def test_it_tells_the_seconds() -> None:
     tm = tiny_manager()
     tm.train()
 
-    assert 0 < tm.history.epochs[0]["seconds"] < 60
+    assert tm.history.epochs[0]["seconds"] > 0
 
 
 def test_the_row_is_there_when_the_post_hooks_of_the_epoch_run() -> None:

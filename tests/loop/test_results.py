@@ -110,7 +110,7 @@ def test_the_next_run_is_not_stopped() -> None:
 def test_it_tells_the_seconds() -> None:
     result = tiny_manager().train()
 
-    assert 0 < result.seconds < 60
+    assert result.seconds > 0
 
 
 def test_a_run_that_is_skipped_has_done_nothing() -> None:

@@ -504,7 +504,7 @@ def test_the_median_step_time_is_known_after_one_step() -> None:
     tm = tiny_manager()
     tm.train_steps(1)
 
-    assert 0 < tm.median_step_seconds < 60
+    assert tm.median_step_seconds > 0
 
 
 @pytest.mark.parametrize("hook", ["pre_train_backward", "around_train_model_forward"])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -76,9 +75,8 @@ def test_no_value_is_read() -> None:
     assert reads.count == 0
 
 
-def test_a_million_values_take_less_than_a_second() -> None:
-    values = torch.rand(1_000_000)
-    began = time.process_time()
-    histogram_of(values, 64)
+def test_the_values_are_counted_by_torch_and_not_as_a_list() -> None:
+    """A tensor on the meta device has no numbers, so that a list of them is an error."""
+    edges, counts = histogram_of(torch.empty(1_000_000, device="meta"), 64)
 
-    assert time.process_time() - began < 1.0  # 0.1 s; 5 s in lists
+    assert (edges.shape, counts.shape) == ((65,), (64,))

@@ -449,6 +449,17 @@ def note_place(error: Exception, path: Iterable[str]) -> None:
         error.add_note(f"at stage {' > '.join(path)}")
 
 
+def stage_of(error: Exception) -> str | None:
+    """Return the path of the stage in which an error was raised: a note has it, or the error itself; else None."""
+    notes = [str(note) for note in getattr(error, "__notes__", ()) if "at stage " in str(note)]
+    if notes:
+        return notes[0].partition("at stage ")[2].splitlines()[0]
+    inner = getattr(error, "exceptions", None)  # the errors of an ExceptionGroup
+    if inner:
+        return stage_of(inner[0])
+    return " > ".join(getattr(error, "stages", None) or ()) or None
+
+
 def _finish_schedules(hook: Hook) -> None:
     for schedule, _ in hook.schedules:
         schedule.finished()

@@ -152,8 +152,7 @@ def _add(digest: Any, value: Any, limit: int, level: int) -> None:
 def _pieces(array: Any, limit: int) -> list[Any]:
     """Return some rows of an array at even distances, with some numbers of each: nothing else of it is copied."""
     if array.ndim < 2:
-        step = max(1, -(-len(array) // limit)) if array.ndim else 1
-        return [array[::step], array[-1:]] if step > 1 else [array]
+        return [array[_evenly(len(array), limit)] if array.ndim else array]
     rows = [array[place].reshape(-1) for place in _evenly(len(array), min(ROWS, limit))]
     return [row[:: max(1, len(row) * len(rows) // limit)] for row in rows]
 
@@ -192,7 +191,5 @@ def _class_name(kind: type) -> str:
 
 
 def _array_facts(array: Any) -> dict[str, Any]:
-    """Return the shape, the kind of numbers, and where they are if not in the memory of the CPU."""
-    facts: dict[str, Any] = {"shape": list(array.shape), "dtype": str(array.dtype).removeprefix("torch.")}
-    device = getattr(array, "device", None)
-    return facts if device is None or str(device) == "cpu" else {**facts, "device": str(device)}
+    """Return the shape and the kind of numbers."""
+    return {"shape": list(array.shape), "dtype": str(array.dtype).removeprefix("torch.")}

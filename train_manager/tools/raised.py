@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-from train_manager.runs.record.run_file import stage_of
+from train_manager.core.stage import stage_of
 from train_manager.telling.errors import TrainManagerError
 from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import display_path

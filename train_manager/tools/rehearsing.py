@@ -14,6 +14,7 @@ from typing import Any, Final, final
 from torch import Tensor
 
 from train_manager.checkpoints.checkpoint import read_checkpoint
+from train_manager.core.stage import stage_of
 from train_manager.extensions.evaluation.metrics import Metrics
 from train_manager.extensions.logging.log import Log
 from train_manager.extensions.logging.progress_bar import ProgressBar
@@ -21,7 +22,6 @@ from train_manager.extensions.reproducibility.checkpoints import Checkpoints
 from train_manager.loop.eval_at import NEVER
 from train_manager.loop.ranks import require_whole_model
 from train_manager.manager import TrainManager
-from train_manager.runs.record.run_file import stage_of
 from train_manager.telling.findings import Coverage, Finding, Findings
 from train_manager.tools.few_batches import FewBatches
 from train_manager.tools.held_graphs import STEPS, GraphWatch, holder_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +43,8 @@ def with_root(strategy: str, number: float) -> None:
 def test_a_loss_that_is_nan_on_one_rank_is_explained_there_and_named_on_the_others(
     fork_server: ForkServer, tmp_path: Path, strategy: str
 ) -> None:
-    began = time.monotonic()
     first, second = ends_of(start_ranks(fork_server, 2, with_root, strategy, -1.0, folder=tmp_path), tmp_path)
 
-    assert time.monotonic() - began < 20
     assert isinstance(second.error, NonFiniteLoss)
     assert "the loss was nan in step 2, epoch 1: module '1' (Root) made it of finite numbers" in second.text
     assert isinstance(first.error, RankError)

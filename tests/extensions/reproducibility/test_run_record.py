@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from train_manager.extensions.reproducibility import run_record
 from train_manager.files.background import Background
 from train_manager.files.lock import WriterLock
 from train_manager.rebuilding.recorded_rows import expression
+from train_manager.runs.record import run_file as module_of_files
 from train_manager.runs.record.processes import is_gone, this_process
 from train_manager.runs.record.run_file import Entry, outcome_of, read_runs, run_file, write_entry
 from train_manager.telling.findings import Finding
@@ -310,6 +312,28 @@ def test_a_run_that_the_program_never_closes_records_what_was_trained(tmp_path: 
 
     assert entry["progress"] == {"epochs": 2, "steps": 7, "updates": 7, "samples": 84}
     assert list(entry["metrics"]) == ["loss", "valid/loss"]
+
+
+def test_a_loop_of_ones_own_renews_the_entry_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, seen = 1000.0, []
+    monkeypatch.setattr(module_of_files, "time", SimpleNamespace(monotonic=lambda: now))
+    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
+    for _ in range(32):
+        tm.train_on_batch((torch.rand(4, 2), torch.tensor([0, 1, 0, 1])))
+        seen.append(the_entry(tmp_path)["progress"]["steps"])
+        now += 0.125
+
+    assert sorted({*seen}) == [0, 8, 16, 24]
+
+
+def test_nothing_is_written_as_the_manager_is_collected_if_nothing_is_left(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
+    tm.train()
+    the_file(tmp_path).unlink()
+    del tm
+    gc.collect()
+
+    assert not [*tmp_path.iterdir()]
 
 
 def test_what_is_left_is_written_as_the_manager_is_collected(tmp_path: Path) -> None:

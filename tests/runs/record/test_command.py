@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from train_manager import InputError
-from train_manager.runs.record.command import command, run_again
+from train_manager.runs.record.command import run_again
 
 PRINTS = """
 import json, sys
@@ -128,10 +128,6 @@ def test_a_secret_is_hidden_and_then_the_command_is_not_run_again(program: Path)
     )
 
 
-def test_a_test_is_told_as_one() -> None:
-    assert command()["kind"] == "test"
-
-
 def test_a_package_and_a_folder_are_started_by_their_main_files(program: Path) -> None:
     (program / "pack" / "__main__.py").write_text(PRINTS)
     _, of_package, again = run([sys.executable, "-m", "pack"], program)
@@ -145,7 +141,6 @@ def test_a_package_and_a_folder_are_started_by_their_main_files(program: Path) -
     ("recorded", "what"),
     [
         ({"kind": "notebook", "arguments": ["python", "-m", "ipykernel"]}, "a notebook"),
-        ({"kind": "code", "arguments": ["python", "-c", "x", "--multiprocessing-fork"]}, "a process that the program"),
         ({}, "a program whose command was not recorded"),
     ],
 )

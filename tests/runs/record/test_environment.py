@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from train_manager.checkpoints import manifest
-from train_manager.runs.record.environment import environment, flags, threads, variables
+from train_manager.runs.record.environment import devices, environment, flags, threads, variables
 from train_manager.runs.record.packages import packages
 
 
@@ -39,6 +39,26 @@ def test_it_agrees_with_what_a_checkpoint_says() -> None:
     assert found["threads"]["torch"] == of_checkpoint["threads"]
     assert found["torch"]["version"] == of_checkpoint["versions"]["torch"]
     assert found["train_manager"] == of_checkpoint["versions"]["train_manager"]
+
+
+def test_gpus_that_cannot_be_asked_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an error of the GPU each question to CUDA raises."""
+
+    def refuse() -> int:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", refuse)
+
+    assert devices()["gpus"] == []
+
+
+def test_gpus_in_use_are_told_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"GPU {number}")
+
+    assert devices()["gpus"] == [{"name": "GPU 0"}, {"name": "GPU 1"}]
 
 
 def test_the_threads_are_those_of_now() -> None:
@@ -92,6 +112,17 @@ def test_a_flag_that_was_changed_is_a_difference(change: Any, undo: Any, told: t
 def test_autocast_around_the_run_is_a_flag() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert flags()["autocast_cpu"] == "bfloat16"
+
+
+def test_a_setting_that_torch_refuses_to_tell_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a program has set TF32 by both interfaces of torch."""
+
+    def refuse() -> str:
+        raise RuntimeError("you have used mix of the legacy and new APIs")
+
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
+
+    assert flags()["float32_matmul_precision"] is None
 
 
 def test_only_variables_that_are_known_to_matter_are_recorded() -> None:

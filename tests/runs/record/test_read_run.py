@@ -39,7 +39,7 @@ def has_epochs(train_dir: Path) -> bool:
 
 def test_the_history_of_a_training_that_was_killed_can_be_drawn(fork_server: ForkServer, tmp_path: Path) -> None:
     child = fork_server.start(train_forever, tmp_path)
-    child.wait_for("epoch 300")
+    child.wait_for("epoch 3")
     eventually(lambda: has_epochs(tmp_path))  # metrics are written twice a second
     child.signal(signal.SIGKILL)
     child.wait()
@@ -65,3 +65,10 @@ def test_code_that_was_not_recorded_is_told(tmp_path: Path) -> None:
 
 def test_a_folder_without_records_has_a_repr(tmp_path: Path) -> None:
     assert repr(read_run(tmp_path)) == f"RunFolder({str(tmp_path)!r}: 0 runs, 0 checkpoints)"
+
+
+def test_a_run_that_cannot_be_read_is_not_counted(tmp_path: Path) -> None:
+    tiny_manager(RunRecord(), train_dir=tmp_path).train()
+    (tmp_path / "run-aaaa.json").write_text("{")
+
+    assert repr(read_run(tmp_path)) == f"RunFolder({str(tmp_path)!r}: 1 run, 0 checkpoints)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import os
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from train_manager import CheckpointError, InputError
+from train_manager.runs.record import run_file
 from train_manager.runs.record.processes import is_gone, this_process
 from train_manager.runs.record.run_file import Entry, RunWriter, outcome_of, read_runs, write_entry
 from train_manager.telling.errors import TrainManagerError
@@ -226,82 +226,36 @@ def test_an_outcome_in_words(parts: dict[str, Any], words: str) -> None:
 # ---- how often it is written -----------------------------------------------------------------------------------------
 
 
-class Owner:
-    """What a TrainManager is here: something that is collected."""
+class Clock:
+    """A clock that is moved by hand."""
 
-
-class Case:
-    """An entry that counts its changes, under a clock that is moved by hand."""
-
-    def __init__(self, train_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("train_manager.runs.record.run_file.time", self)
-        self.train_dir, self.seconds, self.changes = train_dir, 1000.0, 0
-        self.entry = entry(outcome="completed")
-        self.owner: Owner | None = Owner()
-        self.writer = RunWriter(train_dir, self.entry, self.complete, self.owner)
+    def __init__(self) -> None:
+        self.seconds = 1000.0
 
     def monotonic(self) -> float:
         return self.seconds
 
-    def complete(self, entry: dict[str, Any], is_last: bool) -> None:
-        entry["progress"] = {"changes": self.changes, "is_last": is_last}
 
-    def change(self, *, may_wait: bool = True) -> None:
-        self.changes += 1
-        self.writer.write(may_wait=may_wait)
+def test_a_file_is_recent_for_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(run_file, "time", clock)
+    writer = RunWriter(tmp_path, "a")
+    seen = [writer.is_recent]
+    writer.write(entry())
+    for _ in range(2):
+        clock.seconds += 0.5
+        seen.append(writer.is_recent)
 
-    def written(self) -> Any:
-        return read_runs(self.train_dir)[0]["progress"]["changes"]
-
-
-@pytest.fixture
-def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
-    made = Case(tmp_path, monkeypatch)
-    made.writer.write()
-    return made
-
-
-def test_changes_that_may_wait_are_written_once_a_second(case: Case) -> None:
-    seen = []
-    for _ in range(40):
-        case.seconds += 0.125
-        case.change()
-        seen.append(case.written())
-
-    assert sorted({*seen}) == [0, 8, 16, 24, 32, 40]
-
-
-def test_a_change_that_may_not_wait_is_written_at_once(case: Case) -> None:
-    case.change()
-    case.change(may_wait=False)
-
-    assert case.written() == 2
-
-
-def test_what_is_left_is_written_as_the_owner_goes(case: Case) -> None:
-    case.change()
-    case.owner = None
-    gc.collect()
-
-    assert read_runs(case.train_dir)[0]["progress"] == {"changes": 1, "is_last": True}
-
-
-def test_nothing_is_written_as_the_owner_goes_if_nothing_is_left(case: Case) -> None:
-    case.change(may_wait=False)
-    (case.train_dir / "run-a.json").unlink()
-    case.owner = None
-    gc.collect()
-
-    assert os.listdir(case.train_dir) == []
+    assert seen == [False, True, False]
 
 
 def test_it_writes_where_it_began_also_if_the_program_goes_to_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    case = Case(Path("runs"), monkeypatch)
+    writer = RunWriter(Path("runs"), "a")
     monkeypatch.chdir("/")
-    case.writer.write()
+    writer.write(entry())
 
     assert (tmp_path / "runs" / "run-a.json").exists()
 

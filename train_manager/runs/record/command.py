@@ -28,7 +28,7 @@ def command() -> dict[str, Any]:
     main = sys.modules.get("__mp_main__") or sys.modules.get("__main__")
     module, file = _module_of(main), getattr(main, "__file__", None)
     file = None if file == "<stdin>" else file  # python -
-    arguments = _of_the_program(list(getattr(sys, "orig_argv", [sys.executable, *sys.argv])), module)
+    arguments = _of_the_program(sys.orig_argv, module)
     redacted = redacted_arguments(arguments)
     return {
         "kind": _kind(module, file),
@@ -63,8 +63,6 @@ def _kind(module: str | None, file: str | None) -> str:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:
         return "notebook" if hasattr(shell, "kernel") else "interactive"
-    if "_pytest" in sys.modules and "PYTEST_CURRENT_TEST" in os.environ:
-        return "test"
     if module is not None or file is not None:
         return "script" if module is None else "module"
     return "code" if sys.argv[:1] == ["-c"] else "interactive"
@@ -88,16 +86,14 @@ def run_again(entry: Mapping[str, Any]) -> list[str]:
     Run them in the recorded ``folder``, or in the same place of a copy.
 
     Raises:
-        InputError: the run was one of a notebook or of an interactive session, of a process that another one had
-            started, or it was given a secret, which is not recorded.
+        InputError: the run was one of a notebook or of an interactive session, or it was given a secret, which is not
+            recorded.
     """
     recorded = entry.get("command") or {}
     kind, arguments = recorded.get("kind"), list(recorded.get("arguments") or [])
     what, cure = _NOT_AGAIN.get(str(kind), ("", ""))
     if not arguments:
         what, cure = "a program whose command was not recorded", "run it yourself"
-    elif "--multiprocessing-fork" in arguments:
-        what, cure = "a process that the program had started", "run the program itself again"
     elif hidden := recorded.get("hidden"):
         what = f"a command whose argument {hidden[0]} looks like a secret, and was not recorded"
         cure = "let the program read it from an environment variable"

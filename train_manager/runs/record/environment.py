@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -94,20 +94,16 @@ def torch_build() -> dict[str, Any]:
     """Return how the installed torch was built, and which instructions of the CPU it uses."""
     import torch
 
-    build = torch.__config__.show()
-    return _readable(
-        {
-            "version": lambda: str(torch.__version__),
-            "git": lambda: torch.version.git_version,
-            "cuda": lambda: torch.version.cuda,
-            "hip": lambda: torch.version.hip,
-            "cudnn": lambda: torch.backends.cudnn.version() if torch.version.cuda else None,
-            "cpu_capability": torch.backends.cpu.get_cpu_capability,
-            "mkl": lambda: _search(r"Math Kernel Library Version (\S+)", build),
-            "onednn": lambda: _search(r"MKL-DNN (v\S+)", build),
-            "openmp": lambda: _search(r"OpenMP (\d+)", build),
-        }
-    )
+    return {
+        "version": str(torch.__version__),
+        "git": torch.version.git_version,
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": _read(torch.backends.cudnn.version) if torch.version.cuda else None,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "mkl": _search(r"Math Kernel Library Version (\S+)", torch.__config__.show()),
+        "onednn": _search(r"MKL-DNN (v\S+)", torch.__config__.show()),
+    }
 
 
 def devices() -> dict[str, Any]:
@@ -115,56 +111,47 @@ def devices() -> dict[str, Any]:
     found: dict[str, Any] = {"cpu": _cpu_model(), "cpus": os.cpu_count()}
     with contextlib.suppress(AttributeError, OSError):
         found["usable_cpus"] = len(os.sched_getaffinity(0))
-    found["gpus"] = _readable({"gpus": _gpus})["gpus"]
+    found["gpus"] = [{"name": name} for name in _read(_gpus) or ()]
     return found
 
 
-def threads() -> dict[str, Any]:
+def threads() -> dict[str, int]:
     """Return the numbers of threads, on which the last bits of results depend."""
     # A sum is split among the threads, and floats are rounded otherwise in another order of addition.
     import torch
 
-    info = torch.__config__.parallel_info()
-    openmp, mkl = _search(r"omp_get_max_threads\(\) : (\d+)", info), _search(r"mkl_get_max_threads\(\) : (\d+)", info)
-    return {
-        "torch": torch.get_num_threads(),
-        "torch_interop": torch.get_num_interop_threads(),
-        "openmp": None if openmp is None else int(openmp),
-        "mkl": None if mkl is None else int(mkl),
-    }
+    return {"torch": torch.get_num_threads(), "torch_interop": torch.get_num_interop_threads()}
 
 
 def flags() -> dict[str, Any]:
-    """Return the settings of torch and of Python on which the repeatability of results depends."""
+    """Return the settings of torch on which the repeatability of results depends.
+
+    A setting that torch refuses to tell is None, as that of TF32 after a program has used both of its interfaces.
+    """
     import torch
 
     cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
-    return _readable(
-        {
-            "deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
-            "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled,
-            "fill_uninitialized_memory": lambda: vars(torch.utils.deterministic)["fill_uninitialized_memory"],
-            "cudnn_enabled": lambda: cudnn.enabled,
-            "cudnn_deterministic": lambda: cudnn.deterministic,
-            "cudnn_benchmark": lambda: cudnn.benchmark,
-            "cudnn_allow_tf32": lambda: cudnn.allow_tf32,
-            "matmul_allow_tf32": lambda: cuda.matmul.allow_tf32,
-            "float32_matmul_precision": torch.get_float32_matmul_precision,
-            "flash_attention": cuda.flash_sdp_enabled,
-            "memory_efficient_attention": cuda.mem_efficient_sdp_enabled,
-            "mkldnn_enabled": lambda: torch.backends.mkldnn.enabled,
-            "default_dtype": lambda: str(torch.get_default_dtype()).removeprefix("torch."),
-            "default_device": lambda: str(torch.get_default_device()),
-            "autocast_cpu": lambda: _autocast("cpu"),
-            "autocast_cuda": lambda: _autocast("cuda"),
-            "flush_denormal": lambda: sys.float_info.min * float("0.5") == 0.0,  # a flag of the thread that asks
-            "hash_randomization": lambda: bool(sys.flags.hash_randomization),
-            "optimize": lambda: sys.flags.optimize,
-        }
-    )
+    readers: dict[str, Callable[[], Any]] = {
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
+        "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled,
+        "cudnn_enabled": lambda: cudnn.enabled,
+        "cudnn_deterministic": lambda: cudnn.deterministic,
+        "cudnn_benchmark": lambda: cudnn.benchmark,
+        "cudnn_allow_tf32": lambda: cudnn.allow_tf32,
+        "float32_matmul_precision": torch.get_float32_matmul_precision,
+        "flash_attention": cuda.flash_sdp_enabled,
+        "memory_efficient_attention": cuda.mem_efficient_sdp_enabled,
+        "mkldnn_enabled": lambda: torch.backends.mkldnn.enabled,
+        "default_dtype": lambda: str(torch.get_default_dtype()).removeprefix("torch."),
+        "default_device": lambda: str(torch.get_default_device()),
+        "autocast_cpu": lambda: _autocast("cpu"),
+        "autocast_cuda": lambda: _autocast("cuda"),
+        "flush_denormal": lambda: sys.float_info.min * float("0.5") == 0.0,  # a flag of the thread that asks
+    }
+    return {name: _read(reader) for name, reader in readers.items()}
 
 
-def seeds() -> dict[str, Any]:
+def seeds() -> dict[str, int]:
     """Return the seed of torch's generator of the CPU.
 
     Without a call of ``torch.manual_seed`` it is a random number of 53 bits, with which ``manual_seed`` repeats the
@@ -172,7 +159,7 @@ def seeds() -> dict[str, Any]:
     """
     import torch
 
-    return _readable({"torch": torch.initial_seed})
+    return {"torch": torch.initial_seed()}
 
 
 def variables(given: Mapping[str, str], patterns: Sequence[str] = ()) -> dict[str, str]:
@@ -200,15 +187,11 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 # ---- their details ---------------------------------------------------------------------------------------------------
 
 
-def _readable(readers: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-    """Call each function; one that fails, such as in a torch that lacks the setting, gives None."""
-    found = {}
-    for name, read in readers.items():
-        try:
-            found[name] = read()
-        except Exception:
-            found[name] = None
-    return found
+def _read(reader: Callable[[], Any]) -> Any:
+    try:
+        return reader()
+    except Exception:  # torch raises a RuntimeError where it cannot tell, also after an error of the GPU
+        return None
 
 
 def _autocast(device: str) -> str | None:
@@ -229,21 +212,12 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
-def _gpus() -> list[dict[str, Any]]:
+def _gpus() -> list[str | None]:
+    """Return the names of the GPUs: as CUDA has them if this process uses it, else as the driver has them."""
     import torch
 
     # Asking CUDA for a device would initialize it, which takes seconds and memory of a GPU that is not used.
     if torch.cuda.is_initialized():
-        properties = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
-        return [
-            {"name": one.name, "memory": one.total_memory, "capability": f"{one.major}.{one.minor}"}
-            for one in properties
-        ]
-    return list(_gpus_of_driver())
-
-
-def _gpus_of_driver() -> Iterator[dict[str, Any]]:
-    for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
-        with contextlib.suppress(OSError):
-            name = _search(r"(?m)^Model:\s*(.+)$", file.read_text(encoding="utf-8", errors="replace"))
-            yield {"name": name, "memory": None, "capability": None}
+        return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    return [_search(r"(?m)^Model:\s*(.+)$", file.read_text(encoding="utf-8", errors="replace")) for file in files]

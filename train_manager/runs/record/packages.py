@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import json
-import os
 import re
-import sys
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -18,15 +14,9 @@ def packages() -> tuple[dict[str, str], dict[str, str]]:
 
     The first on the search path counts, as for ``import``. Names are as the Python Packaging Authority normalizes them.
     """
-    return _packages(tuple(_with_times(sys.path)))
-
-
-# The cache holds until a folder of the search path changes its time, as it does when something is installed.
-@functools.lru_cache(maxsize=1)
-def _packages(search_path: tuple[tuple[str, float], ...]) -> tuple[dict[str, str], dict[str, str]]:
     versions: dict[str, str] = {}
     editable: dict[str, str] = {}
-    for found in importlib.metadata.distributions(path=[folder for folder, _ in search_path]):
+    for found in importlib.metadata.distributions():
         try:
             name, version = _name_and_version(found)
             folder = _editable_folder(found.read_text("direct_url.json"))
@@ -37,14 +27,6 @@ def _packages(search_path: tuple[tuple[str, float], ...]) -> tuple[dict[str, str
             if folder is not None:
                 editable[name] = folder
     return dict(sorted(versions.items())), editable
-
-
-def _with_times(folders: list[str]) -> Iterator[tuple[str, float]]:
-    for folder in folders:
-        try:
-            yield folder, os.stat(folder or ".").st_mtime
-        except OSError:
-            continue
 
 
 def _name_and_version(found: importlib.metadata.Distribution) -> tuple[str, str]:

@@ -12,8 +12,7 @@ from train_manager.reporting.tables import html_table
 from train_manager.reporting.values import plural
 from train_manager.runs.code.record import read_code_record
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.metric_schema import FILE
-from train_manager.runs.record.run_file import Entry, outcome_of, read_runs
+from train_manager.runs.record.run_file import Entry, outcome_of, read_runs, runs_and_problems
 from train_manager.runs.record.stored_curves import stored_curves
 from train_manager.telling.errors import InputError
 
@@ -70,7 +69,7 @@ class RunFolder:
         Raises:
             InputError: there are none.
         """
-        return MetricReader(self.path / FILE)
+        return MetricReader(self.path)
 
     @property
     def history(self) -> History:
@@ -112,11 +111,8 @@ class RunFolder:
         return html_table(head, self._rows(), caption=str(self.path))
 
     def _rows(self) -> list[list[str]]:
-        """Return a row of texts for each run; an empty list if none can be read."""
-        try:
-            entries = self.entries
-        except InputError:
-            return []
+        """Return a row of texts for each run that can be read."""
+        entries, _ = runs_and_problems(self.path)
         return [
             [
                 entry["id"],

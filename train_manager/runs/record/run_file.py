@@ -12,13 +12,13 @@ import os
 import re
 import time
 import warnings
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.core.outcome import Skip
+from train_manager.core.stage import stage_of
 from train_manager.files.atomic import replace_file
 from train_manager.files.json_text import json_of
 from train_manager.files.secrets import redacted
@@ -247,18 +247,6 @@ def _describe(error: Exception) -> dict[str, Any]:
     }
 
 
-def stage_of(error: Exception) -> str | None:
-    """Return the path of the stage in which an error was raised: the loop has noted it, or the error knows."""
-    # The loop adds a note with the path of the stage to an error of a hook; an error of the core has it as `stages`.
-    notes = [str(note) for note in getattr(error, "__notes__", ()) if "at stage " in str(note)]
-    if notes:
-        return notes[0].partition("at stage ")[2].splitlines()[0]
-    inner = getattr(error, "exceptions", None)  # the errors of an ExceptionGroup
-    if inner:
-        return stage_of(inner[0])
-    return " > ".join(getattr(error, "stages", None) or ()) or None
-
-
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -281,41 +269,34 @@ def write_entry(train_dir: Path | str, entry: Entry) -> None:
 
 @final
 class RunWriter:
-    """Writes an entry as it changes: now, or at most once a second, and what is left as its TrainManager goes.
+    """Replaces the file of a run of this process.
 
     A failure to write does not end a run: it is warned of once. A forked child, such as a worker of a loader, writes
     nothing: the run is its parent's.
 
     Args:
         train_dir: the folder.
-        entry: what is written; its owner changes it.
-        complete: adds the values that are read only for a write; its second argument is whether it is the last write.
-        owner: the TrainManager; a change that waits is written when it is collected, or as the process ends.
-
-    Attributes:
-        is_open: whether the entry was written for the first time.
+        run_id: of the run.
     """
 
-    def __init__(self, train_dir: Path, entry: Entry, complete: Callable[[Entry, bool], None], owner: Any) -> None:
+    def __init__(self, train_dir: Path, run_id: str) -> None:
         self.train_dir = train_dir.absolute()  # the program may call os.chdir later
-        self.entry = entry
-        self._complete = complete
-        self._written = -SECONDS  # when it was written last
-        self._is_changed = False  # whether a change waits to be written
-        self._has_failed = False
-        self.is_open = False
+        self.path = run_file(self.train_dir, run_id)
         self._pid = os.getpid()
-        weakref.finalize(owner, self._at_the_end)
+        self._written = -SECONDS  # when it was written last
+        self._has_failed = False
 
-    def write(self, *, may_wait: bool = False, is_last: bool = False) -> None:
-        """Write the entry now; or later, if a second has not passed since the last write and it may wait."""
-        self._is_changed = True
-        if os.getpid() != self._pid or (may_wait and time.monotonic() - self._written < SECONDS):
+    @property
+    def is_recent(self) -> bool:
+        """Whether the file was written within the last second."""
+        return time.monotonic() - self._written < SECONDS
+
+    def write(self, entry: Entry) -> None:
+        """Write the entry."""
+        if os.getpid() != self._pid:
             return
-        self._complete(self.entry, is_last)
-        self.is_open, self._is_changed = True, False
         try:
-            write_entry(self.train_dir, self.entry)
+            write_entry(self.train_dir, entry)
         except TrainManagerError as error:
             self._warn(first_line(error))
         except OSError as error:
@@ -324,13 +305,6 @@ class RunWriter:
 
     def _warn(self, why: str) -> None:
         if not self._has_failed:
-            path = run_file(self.train_dir, self.entry["id"])
-            what = f"the record of this run is not in {path}, or not up to date: {why}"
+            what = f"the record of this run is not in {self.path}, or not up to date: {why}"
             warnings.warn(what, RuntimeWarning, stacklevel=users_level())
         self._has_failed = True
-
-    def _at_the_end(self) -> None:
-        if self.is_open and (self._is_changed or self.entry["outcome"] == "running"):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the process ends: nobody can act on a warning
-                self.write(is_last=True)

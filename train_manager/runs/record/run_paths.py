@@ -87,24 +87,19 @@ def nearby(path: Path) -> str:
 
 
 def folders_with_runs(folder: Path) -> Iterator[Path]:
-    """Yield the folders below a folder, and itself, that have files of runs; links are not followed."""
-    waiting = [(folder, 0)]
-    while waiting:
-        path, depth = waiting.pop()
-        try:
-            with os.scandir(path) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
-        except OSError:
-            if depth == 0:
-                raise
-            continue
-        named = [Path(one.path) for one in entries if one.name.startswith("run") and one.is_file(follow_symlinks=False)]
-        if any(map(is_run_file, named)):
+    """Yield the folders below a folder, and itself, that have files of runs; links are not followed.
+
+    Raises:
+        OSError: the folder cannot be read; one below it is left out.
+    """
+    os.scandir(folder).close()  # raises the error of this folder, which `os.walk` would pass over
+    for place, below, files in os.walk(folder):
+        path = Path(place)
+        if any(is_run_file(path / name) for name in files if name.startswith("run")):
             yield path
-        if depth < DEEPEST:
-            inside = [entry for entry in entries if entry.name[0] != "." and entry.name not in NOT_RUNS]
-            below = [Path(entry.path) for entry in inside if entry.is_dir(follow_symlinks=False)]
-            waiting += [(one, depth + 1) for one in reversed(below)]
+        # `os.walk` descends into the folders that stay in this list.
+        is_deepest = len(path.relative_to(folder).parts) == DEEPEST
+        below[:] = [] if is_deepest else sorted(one for one in below if one[0] != "." and one not in NOT_RUNS)
 
 
 def chain_of(entry: Entry, entries: Sequence[Entry]) -> list[Entry]:
