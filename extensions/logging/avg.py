@@ -12,14 +12,15 @@ from torch import Tensor
 from train_manager.core.decorators import provides
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
-from train_manager.core.schedule import Schedule
+from train_manager.core.scope import Scope
 from train_manager.core.signature import with_parameters
 from train_manager.data.shares import is_stand_in
 from train_manager.loop.books import Book
 from train_manager.loop.ranks import ranks_of, sum_totals
-from train_manager.metrics.averages import in_32_bits, mean_of
-from train_manager.metrics.deferred import add_totals, numbers, on_host
+from train_manager.metrics.averages import add_means, in_32_bits, mean_of
+from train_manager.metrics.deferred import numbers, on_host
 from train_manager.rebuilding.recorded import recorded
+from train_manager.schedules import when
 from train_manager.telling.errors import InputError
 
 PERS: Final = {"train_step_epoch": "epoch", "train": "phase"}
@@ -28,11 +29,8 @@ PERS: Final = {"train_step_epoch": "epoch", "train": "phase"}
 SHARED: Final = ("train_step_epoch", "train", "eval_step_epoch", "eval", "phase", "run")
 """Stages that all processes that train together open alike, and seldom."""
 
-# The hooks ask for these fixtures with a default, because a loop other than a TrainManager does not define them.
+# The hooks ask for it with a default, because a loop other than a TrainManager does not define it.
 MANAGER: Final = Parameter("train_manager", Parameter.KEYWORD_ONLY, default=None)
-COUNTS: Final = [
-    Parameter(name, Parameter.KEYWORD_ONLY, default=0) for name in ("batches_done", "start_step", "step_num")
-]
 
 
 @recorded
@@ -79,14 +77,16 @@ class Avg(Extension):
             raise InputError(what, name="names", cure='name one: Avg("loss")')
         self.names = names
         self.weight = weight
-        self._totals = Book(Totals, per=PERS.get(over, "manager"), add=add_states)
+        self._totals = Book(Totals, per=PERS.get(over, "manager"), add=add_means)
         # The two hooks are made here, because the arguments name their stages and their fixtures. `seldom`: a fixture
         # that is not alive is left out of `values`, where a parameter would be an error.
         asked = [*names, *([] if weight is None else [weight])]
         hook = with_parameters([MANAGER], self._renew, seldom=asked)
-        setattr(self, f"post_{at}", _Inside(over)(provides(*map("avg_{}".format, names), stage=over)(hook)))
+        setattr(
+            self, f"post_{at}", when(partial(is_inside, over))(provides(*map("avg_{}".format, names), stage=over)(hook))
+        )
         # Without a mean from the start of `over`, a hook that asks for it in the first step would find no fixture.
-        begin = provides(*map("avg_{}".format, names))(with_parameters([MANAGER, *COUNTS], partial(self._begin, over)))
+        begin = provides(*map("avg_{}".format, names))(with_parameters([MANAGER], partial(self._begin, over)))
         setattr(self, f"pre_{over}", begin)
         if over in SHARED:
             finish = with_parameters([MANAGER], self._finish)
@@ -95,12 +95,11 @@ class Avg(Extension):
     # ---- the hook before `over`: see __init__ ----------------------------------------------------------------------
 
     def _begin(self, over: str, values: Mapping[str, Any]) -> Any:
-        train_manager, counts = values.get("train_manager"), [values.get(count.name, 0) for count in COUNTS]
-        batches_done, start_step, step_num = counts
-        # An epoch or a training call that resumes from a checkpoint keeps its mean.
-        continues = {"train_step_epoch": batches_done > 0, "train": start_step < step_num}
-        # A Book gives each epoch of a TrainManager a value of its own; for all other stages it is begun here.
-        if not continues.get(over, False) and not (over == "train_step_epoch" and train_manager is not None):
+        train_manager = values.get("train_manager")
+        # A Book gives each epoch of a TrainManager a value of its own, and a training call that resumes from a
+        # checkpoint keeps its mean. Of all other stages, each opening begins the mean anew.
+        is_resumed = over == "train" and train_manager is not None and train_manager.start_step < train_manager.step_num
+        if not (is_resumed or (over == "train_step_epoch" and train_manager is not None)):
             self._totals.begin(train_manager)
         return self._means(self._totals.of(train_manager))
 
@@ -139,8 +138,7 @@ class Avg(Extension):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
-        before = {"": state.get("totals", {})}  # the key of checkpoints of an earlier version
-        self._totals.load_state_dict(state.get("means", before))
+        self._totals.load_state_dict(state["means"])
 
 
 @final
@@ -161,14 +159,15 @@ class Totals(dict[str, tuple[Any, Any]]):
             cure = entries if isinstance(value, Mapping) else "name a fixture that is a number or a tensor"
             raise InputError(what, name=name, asked_by="Avg", cure=cure) from error
 
-    def state_dict(self) -> dict[str, list[Any]]:
+    def state_dict(self) -> dict[str, dict[str, Any]]:
         """Return the sums, and the weights as plain numbers."""
-        return {name: [on_host(total), *numbers([weight])] for name, (total, weight) in self.items()}
+        found = self.items()
+        return {name: {"sum": on_host(total), "weight": numbers([weight])[0]} for name, (total, weight) in found}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         self.clear()
-        self.update({name: (total, weight) for name, (total, weight) in state.items()})
+        self.update({name: (saved["sum"], saved["weight"]) for name, saved in state.items()})
 
 
 def part_of_step(fixtures: Fixtures) -> Any:
@@ -178,19 +177,6 @@ def part_of_step(fixtures: Fixtures) -> Any:
     return None if is_stand_in(size) else size / of
 
 
-def add_states(states: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Return the sum of what ``Totals.state_dict`` has returned in several processes."""
-    found: dict[str, Any] = {}
-    for state in states:
-        add_totals(found, {name: (total, weight) for name, (total, weight) in state.items()})
-    return {name: [*totals] for name, totals in found.items()}
-
-
-class _Inside(Schedule):
-    """Let a hook run only while a stage is open."""
-
-    def __init__(self, stage: str) -> None:
-        self.stage = stage
-
-    def should_run(self, fixtures: Fixtures) -> bool:
-        return self.stage in fixtures.path
+def is_inside(over: str, stage: Scope) -> bool:
+    """Return whether the stage ``over`` is open around another one."""
+    return over in stage.path

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,14 +13,22 @@ from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
 from train_manager.core.signature import with_parameters
 from train_manager.data.iteration import length_of
-from train_manager.loop.books import Book
 from train_manager.loop.own_losses import display_values
 from train_manager.manager import TrainManager
-from train_manager.metrics.monitor import Monitor, metric_name, metric_value, mode_of, monitor_of
+from train_manager.metrics.monitor import (
+    Monitor,
+    is_at_start,
+    is_best,
+    metric_name,
+    metric_value,
+    mode_of,
+    monitor_of,
+)
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.epoch_lines import EpochLines, Printed
+from train_manager.reporting.epoch_lines import EpochLines
+from train_manager.reporting.epoch_table import TRAINING, Row
 from train_manager.reporting.lines import write_line
-from train_manager.reporting.values import once, plural, texts_of
+from train_manager.reporting.values import plural, texts_of
 from train_manager.schedules import every as every_nth
 from train_manager.schedules import scheduled
 from train_manager.telling.errors import InputError
@@ -71,11 +78,11 @@ class Log(Extension):
     ``step 500, loss 4.3, lr 0.0006, 120 ms/batch``. A tensor is read only for a line that is printed, so other steps do
     not wait for the device. A fixture that is not alive in a step is left out of its line.
 
-    *Runs at:* the end of ``load_checkpoint``, the start and the end of ``train`` and ``train_step_epoch``, and the end
-    of ``eval``, ``phase`` and ``run``; with a number or a schedule also the end of ``train_step_batch``.
+    *Runs at:* the end of ``load_checkpoint``, the start and the end of ``phase``, ``train`` and ``train_step_epoch``,
+    and the end of ``eval`` and ``run``; with a number or a schedule also the end of ``train_step_batch``.
 
     *Asks for:* the fixtures that ``show`` names, at the end of ``train_step_batch``; ``checkpoint_loaded``,
-    ``step_num``, ``start_step``, ``epoch_num``, ``batch_num``, ``samples_seen``, ``train_result``, ``eval_results``,
+    ``step_num``, ``epoch_num``, ``batch_num``, ``samples_seen``, ``train_result``, ``eval_results``,
     ``standalone_eval`` and ``stage``.
 
     *Leaves behind:* lines of text.
@@ -127,9 +134,7 @@ class Log(Extension):
         metric = None if monitor is None else metric_name(monitor, "Log")
         own = Monitor(metric, mode_of(metric or "loss", mode, "Log"), "Log")
         self._monitor = None if monitor is mode is None else own
-        # A phase has lines of its own, with a best of its own. They share `Printed`: after the lines of a phase the
-        # header of the training is printed again.
-        self._lines = Book(partial(EpochLines, Printed()), per="phase")
+        self._lines = EpochLines()
         if not isinstance(every, str):
             # Only now there is a hook of every batch, so that lines of epochs cost nothing in a step. It names the
             # fixtures of `show`, which are known only here; `seldom`: a fixture that is not alive is left out.
@@ -143,44 +148,41 @@ class Log(Extension):
             done = plural(train_manager.epoch_num, "epoch")  # the name of the checkpoint has the step
             write_line(f"resumes from {display_path(checkpoint_loaded)} ({done} done)", self.file)
 
-    def pre_train(
-        self, epoch_num: int, step_num: int, start_step: int, train_manager: TrainManager | None = None
-    ) -> None:
+    def pre_train(self, epoch_num: int, step_num: int, train_manager: TrainManager) -> None:
         # The time between two training calls must not lower the rate of the first line.
         self._last = None
-        lines = self._lines.of(train_manager)
-        # A training call that resumes a training, from a checkpoint or within the first epoch, continues its table.
-        continues = start_step < step_num or lines.has_training_at(step_num)
-        if epoch_num == 0 and not continues:
-            lines.begin(step_num)
+        if is_at_start(epoch_num, step_num, train_manager.first_step):
+            self._begin_table()
 
     # ---- a line for each epoch -------------------------------------------------------------------------------------
 
-    def pre_train_step_epoch(self, train_manager: TrainManager | None = None) -> None:
-        self._lines.of(train_manager).print_pending(self.file)  # no evaluation has followed the epoch before
+    def pre_phase(self) -> None:
+        self._begin_table()
+
+    def pre_train_step_epoch(self) -> None:
+        self._lines.print_waiting(self.file)  # no evaluation has followed the epoch before
 
     def post_train_step_epoch(
         self, train_result: Mapping[str, float], step_num: int, train_manager: TrainManager
     ) -> None:
         rows = train_manager.history.epochs
         if self.by_epoch and rows and rows[-1]["step"] == step_num:  # an epoch without a batch has no row
-            row = rows[-1]
-            label = f"step {step_num}" if row.get("partial") else epoch_label(row["epoch"], train_manager)
             # Not printed yet: the line waits for the evaluation after the epoch, which stands in it too.
-            self._lines.of(train_manager).take_training(label, step_num, train_result, row["seconds"])
+            label, seconds = epoch_label(rows[-1], train_manager.epochs), rows[-1]["seconds"]
+            self._lines.take_training(Row(label, {TRAINING: train_result}, seconds))
 
     @always
     @priority(-100)  # before ProgressBar ends the bars, so that the line stands above them
-    def post_train(self, train_manager: TrainManager | None = None) -> None:
-        self._lines.of(train_manager).print_pending(self.file)
+    def post_train(self) -> None:
+        self._lines.print_waiting(self.file)
 
     @always
-    def post_phase(self, train_manager: TrainManager) -> None:
-        self._lines.of(train_manager).print_pending(self.file)  # the last epoch of a loop without train()
+    def post_phase(self) -> None:
+        self._begin_table()
 
     @always
-    def post_run(self, train_manager: TrainManager) -> None:
-        self._lines.of(train_manager).print_pending(self.file)
+    def post_run(self) -> None:
+        self._lines.print_waiting(self.file)  # the last epoch of a loop without train()
 
     def post_eval(
         self,
@@ -197,25 +199,33 @@ class Log(Extension):
             # Columns are those of eval_data: a hook may have evaluated other sets, which would need another table.
             own = {name: result for name, result in shown.items() if name in train_manager.eval_data}
             if own and not standalone_eval:
-                lines = self._lines.of(train_manager)
-                lines.print_evaluation(own, step_num, self.file, self._monitored(own, shown, train_manager))
+                label = evaluation_label(step_num, epoch_num, train_manager)
+                best = label != "start" and self._is_best(own, shown, train_manager)
+                self._lines.print_evaluation(label, own, self.file, is_best=best)
         elif shown:
-            sets = "; ".join(f"{name}: {', '.join(texts_of(name, of, between=' '))}" for name, of in shown.items())
+            sets = "; ".join(f"{name}: {', '.join(entries(texts_of(of)))}" for name, of in shown.items())
             is_left = train_manager._progress.partial is not None  # train_steps(n) has ended within the epoch
-            counts = self._select_counts(counts_of(step_num, epoch_num, is_in_epoch=is_left or is_in_epoch(stage)))
-            self._print([*counts, sets], step_num, samples_seen, with_rate=False)
+            counts = counts_of(step_num, epoch_num, is_in_epoch=is_left or is_in_epoch(stage))
+            self._print(counts, [sets], step_num, samples_seen, with_rate=False)
 
-    def _monitored(
+    def _begin_table(self) -> None:
+        """Begin a table of a training or a phase, below the last line of the one before."""
+        self._lines.print_waiting(self.file)
+        self._lines.begin()
+
+    def _is_best(
         self, own: Mapping[str, Mapping[str, float]], results: Mapping[str, Mapping[str, float]], tm: TrainManager
-    ) -> tuple[str, str, float | None]:
-        """Return the metric that decides which evaluation is the best, its mode, and its value."""
+    ) -> bool:
+        """Return whether no evaluation of the training, or of the phase, was as good as this one."""
         active = (one for name, one in tm.extensions.items() if name not in tm.paused_extensions)
         monitor = self._monitor or monitor_of(active) or Monitor(None, "min", "Log")
         if monitor.metric is None:
             first, result = next(iter(own.items()))
-            return f"{first}/loss", monitor.mode, result.get("loss")
-        value = metric_value(monitor.metric, results, tm.eval_data, monitor.asked_by, tm.optimizers)
-        return monitor.metric, monitor.mode, value
+            metric, value = f"{first}/loss", result.get("loss")
+        else:
+            metric = monitor.metric
+            value = metric_value(metric, results, tm.eval_data, monitor.asked_by, tm.optimizers)
+        return value is not None and is_best(value, metric, monitor.mode, evaluations_so_far(tm))
 
     # ---- a line for each batch -------------------------------------------------------------------------------------
 
@@ -226,37 +236,55 @@ class Log(Extension):
             counts["batch"] = batch_text(asked["batch_num"], asked["train_manager"])
         found = display_values(asked, asked["train_manager"].losses_by_optimizer)
         alive = {label: found[name] for label, name in self.show.items() if name in found}
-        shown = [text for label, value in alive.items() for text in texts_of(label, value, between=" ")]
-        self._print([*self._select_counts(counts), *once(shown, between=" ")], step_num, asked["samples_seen"])
+        self._print(counts, entries(texts_of(alive)), step_num, asked["samples_seen"])
 
-    def _select_counts(self, counts: Mapping[str, str]) -> Iterator[str]:
-        return (counts[name] for name in self.counts if name in counts)
-
-    def _print(self, parts: list[str], step_num: int, samples_seen: Any, *, with_rate: bool = True) -> None:
+    def _print(
+        self, counts: Mapping[str, str], rest: list[str], step_num: int, samples_seen: Any, *, with_rate: bool = True
+    ) -> None:
         # The clock is read after the texts were made: reading a tensor for them has waited for the device to finish.
         now, examples = time.perf_counter(), int(samples_seen)
+        parts = [*(counts[name] for name in self.counts if name in counts), *rest]
         if with_rate and self.rate is not None and self._last is not None:
             then, step_then, examples_then = self._last
             parts.append(rate_text(self.rate, now - then, step_num - step_then, examples - examples_then))
         self._last = now, step_num, examples
         write_line(", ".join(parts), self.file)
 
-    # ---- saved state -----------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the best evaluation so far, and where the lines of epochs are."""
-        return {**super().state_dict(), "lines": self._lines.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned; the next line of an epoch has a new header above it."""
-        super().load_state_dict(state)
-        self._lines.load_state_dict(state.get("lines", {"": state}))  # an earlier version has saved the one value
+def evaluation_label(step_num: int, epoch_num: int, train_manager: TrainManager) -> str:
+    """Return the place of an evaluation: the start, the epoch that ends there, or else the step."""
+    if is_at_start(epoch_num, step_num, train_manager.first_step):
+        return "start"
+    last = next(reversed(train_manager.history.epochs), {})
+    is_at_end = (last.get("step"), last.get("phase")) == (step_num, train_manager.fixtures["phase_name"])
+    return epoch_label(last, train_manager.epochs) if is_at_end else f"step {step_num}"
 
 
-def epoch_label(epoch: int, train_manager: TrainManager) -> str:
-    """Return the number of an epoch, and the number of all epochs unless ``train_epochs(n)`` goes beyond it."""
-    total = train_manager.epochs
-    return f"{epoch:>{len(str(total))}}/{total}" if epoch <= total > 1 else f"{epoch}"
+def epoch_label(epoch: Mapping[str, Any], total: int) -> str:
+    """Return the place of a row of the history: its epoch, with the number of all unless ``train_epochs(n)`` goes on.
+
+    >>> epoch_label({"epoch": 3, "step": 60}, 12), epoch_label({"epoch": 3, "step": 50, "partial": True}, 12)
+    (' 3/12', 'step 50')
+    """
+    if epoch.get("partial"):
+        return f"step {epoch['step']}"
+    number = epoch["epoch"]
+    return f"{number:>{len(str(total))}}/{total}" if number <= total > 1 else f"{number}"
+
+
+def evaluations_so_far(train_manager: TrainManager) -> Iterable[Mapping[str, Any]]:
+    """Return the rows of the history for the evaluations of the training, or of the phase that is open."""
+    phase, first_step, found = train_manager.fixtures["phase_name"], train_manager.first_step, {}
+    for row in train_manager.history.evaluations:
+        if row.get("phase") == phase and row["step"] >= first_step and "standalone" not in row:
+            # The last evaluation at a step: at the first, an earlier phase of the same name may have had one.
+            found[row["step"], row["set"]] = row
+    return found.values()
+
+
+def entries(texts: Mapping[str, str]) -> list[str]:
+    """Return the entries of a line: names with their texts."""
+    return [f"{name} {text}" for name, text in texts.items()]
 
 
 def display_path(checkpoint: Path | bool) -> str:

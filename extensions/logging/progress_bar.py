@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +22,7 @@ from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.above_bars import PrintedAbove
 from train_manager.reporting.lines import NotebookOutput, is_notebook
 from train_manager.reporting.pace import Pace
-from train_manager.reporting.values import once, texts_of
+from train_manager.reporting.values import texts_of
 
 LEAST_BAR = 10  # columns of a bar below which texts beside it are left out
 NOTEBOOK_COLUMNS = 90  # the width of a bar in a notebook, which has no terminal to ask
@@ -96,11 +97,13 @@ class ProgressBar(Extension):
         end = train_manager._progress.call.end_epoch
         if end is not None:  # train_steps(n) has no number of epochs
             # train_epochs(n) may train more epochs than the manager was made for.
-            self._open("train", "epochs", "epoch", total=max(end, train_manager.epochs), done=epoch_num)
+            total = max(end, train_manager.epochs)
+            self._open("train", desc="epochs", unit="epoch", total=total, initial=epoch_num)
 
     def pre_train_step_epoch(self, train_manager: TrainManager, epoch_num: int, batches_done: int) -> None:
         total = train_manager.steps_per_epoch or length_of(train_manager.train_data)
-        self._open("train_step_epoch", f"epoch {epoch_num + 1}", "batch", total, batches_done, train_manager)
+        place = {"desc": f"epoch {epoch_num + 1}", "total": total, "initial": batches_done}
+        self._open("train_step_epoch", train_manager=train_manager, **place)
 
     def _end_batch(self, shown: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
         bar = self._bars.get("train_step_epoch")
@@ -120,7 +123,7 @@ class ProgressBar(Extension):
 
     def pre_eval_step_epoch(self, train_manager: TrainManager, datasource_name: str) -> None:
         total = length_of(train_manager.eval_data.get(datasource_name, ()))
-        self._open("eval_step_epoch", f"eval {datasource_name:.30}", "batch", total=total)
+        self._open("eval_step_epoch", desc=f"eval {datasource_name:.30}", total=total)
 
     def pre_eval_step_batch(self) -> None:
         if "eval_step_epoch" in self._bars:
@@ -138,19 +141,9 @@ class ProgressBar(Extension):
 
     # ---- bars ------------------------------------------------------------------------------------------------------
 
-    def _open(
-        self,
-        stage: str,
-        text: str,
-        unit: str,
-        total: int | None,
-        done: int = 0,
-        train_manager: TrainManager | None = None,
-    ) -> None:
+    def _open(self, stage: str, **options: Any) -> None:
         file = self.file or sys.stderr
-        options: dict[str, Any] = {"desc": text, "unit": unit, "total": total, "initial": done}
-        options["train_manager"] = train_manager
-        options["interval"] = self.interval
+        options = {"unit": "batch", "interval": self.interval, **options}
         if is_notebook(self.file):
             self._bars[stage] = _NotebookBar(output=self._notebook, ncols=NOTEBOOK_COLUMNS, **options)
         elif file.isatty():
@@ -183,10 +176,9 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
         pace: Pace | None = None,
         **options: Any,
     ) -> None:
-        self._pace = pace  # limits the drawings of a forced bar; None in a terminal and a notebook
-        self._is_closed = False
+        self._pace = pace or Pace(most=math.inf)  # limits the drawings of a forced bar only
         self._was_drawn = False  # a bar that was never drawn must not appear as it closes
-        self._texts: dict[str, list[str]] = {}  # of each fixture, from the last drawing at which it was alive
+        self._texts: dict[str, str] = {}  # of each fixture, from the last drawing at which it was alive
         self._step_text = ""  # the median time of a step
         # mininterval and miniters let tqdm draw at every update, because `advance` decides when to update.
         super().__init__(**{"dynamic_ncols": True, **options}, mininterval=0, miniters=1)
@@ -197,29 +189,23 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
 
     def advance(self, shown: Mapping[str, Any]) -> None:
         """Move to the batch that has begun last, if it is time to draw again."""
-        if time.monotonic() - self._drawn_at >= self._interval and (self._pace is None or self._pace.allows()):
-            if self._train_manager is not None:
-                shown = display_values(shown, self._train_manager.losses_by_optimizer)
-            self._texts |= {name: texts_of(name, value) for name, value in shown.items()}
-            if self._train_manager is not None:
-                self._step_text = f"{1000 * self._train_manager.median_step_seconds:.3g} ms/step"
-            self.move_to_last()
-            self._drawn_at = time.monotonic()
+        if time.monotonic() - self._drawn_at < self._interval or not self._pace.allows():
+            return
+        if self._train_manager is not None:
+            self._texts |= texts_of(display_values(shown, self._train_manager.losses_by_optimizer))
+            self._step_text = f"{1000 * self._train_manager.median_step_seconds:.3g} ms/step"
+        self.move_to_last()
+        self._drawn_at = time.monotonic()
 
     def display(self, msg: str | None = None, pos: int | None = None) -> Any:
         """Draw the bar, and return whether it was drawn; tqdm gives ``pos`` as it closes the bar."""
         is_end = pos is not None and (self.leave or self._was_drawn)
-        if not (self._pace is None or is_end or self._pace.allows()):
+        if not (is_end or self._pace.allows()):
             return False
         self._was_drawn = True
-        if self._pace is not None and not is_end:
+        if not is_end:
             self._pace.drew()
         return bool(super().display(msg, pos))
-
-    def close(self) -> None:
-        """Draw the bar for the last time, or erase it."""
-        self._is_closed = True
-        super().close()
 
     def move_to_last(self) -> None:
         """Draw the bar with the batch that has begun last; a bar of epochs stays where it is."""
@@ -247,9 +233,9 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
 
     def _forms(self) -> Iterator[tuple[str, list[str]]]:
         """Yield the formats of the bar with the texts beside it, the shortest last."""
-        texts = once(text for of_one in self._texts.values() for text in of_one)
-        is_early = self._is_closed and self.total is not None and self.n < self.total
-        forms = UNSIZED_FORMS if self.total is None else CLOSED_FORMS if is_early else FORMS
+        texts = [f"{name}={text}" for name, text in self._texts.items()]
+        # tqdm disables a bar as it closes it, before the last drawing.
+        forms = UNSIZED_FORMS if self.total is None else CLOSED_FORMS if self.disable and self.n < self.total else FORMS
         yield forms[0], [*texts, self._step_text] if self._step_text else texts
         # First the formats get shorter, then texts are left out from the end.
         for form in forms[1:]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from train_manager import InputError
-from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, mode_of, require_set
+from train_manager.metrics.monitor import is_at_start, is_best, metric_name, metric_value, mode_of, require_set
 
 RESULTS = {"valid": {"loss": 0.5, "top5/accuracy": 0.9}, "valid/hard": {"loss": 0.7}}
 
@@ -94,3 +94,26 @@ def test_the_start_is_before_the_first_epoch_where_nothing_is_trained(
     counts: tuple[int, int, int], found: bool
 ) -> None:
     assert is_at_start(*counts) is found
+
+
+@pytest.mark.parametrize(
+    ("value", "mode", "before", "best"),
+    [
+        (0.5, "min", [], True),
+        (0.5, "min", [0.75, 0.625], True),
+        (0.5, "min", [0.75, 0.25], False),
+        (0.5, "min", [0.5], False),
+        (0.5, "max", [0.25], True),
+        (0.5, "max", [0.75], False),
+        (0.5, "min", [float("nan")], True),
+        (float("nan"), "min", [], False),
+    ],
+)
+def test_the_best_is_better_than_all_before_it(value: float, mode: str, before: list[float], best: bool) -> None:
+    rows = [{"epoch": 1, "step": 3, "set": "valid", "loss": loss} for loss in before]
+    assert is_best(value, "valid/loss", mode, rows) is best
+
+
+def test_the_best_is_of_its_own_set_and_metric() -> None:
+    rows = [{"set": "valid", "error": 0.25}, {"set": "test", "loss": 0.25}, {"set": "test", "valid/loss": 0.25}]
+    assert is_best(0.5, "valid/loss", "min", rows)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.host_reads import HostReads
 from train_manager.reporting.values import text_of, texts_of
 
 
@@ -31,8 +32,21 @@ def test_a_value_is_a_few_characters(value: Any, text: str) -> None:
 
 
 def test_a_dict_is_shown_entry_by_entry() -> None:
-    assert texts_of("losses", {"main": torch.tensor(0.5), "aux": 0.25}) == ["main=0.5", "aux=0.25"]
+    assert texts_of({"losses": {"main": torch.tensor(0.5), "aux": 0.25}}) == {"main": "0.5", "aux": "0.25"}
 
 
 def test_another_value_is_shown_with_its_name() -> None:
-    assert texts_of("loss", 0.5, between=" ") == ["loss 0.5"]
+    assert texts_of({"loss": 0.5}) == {"loss": "0.5"}
+
+
+def test_a_name_that_comes_twice_has_its_first_text_and_its_first_place() -> None:
+    texts = texts_of({"loss": 0.5, "metrics": {"accuracy": 0.25, "loss": 0.75}})
+    assert list(texts.items()) == [("loss", "0.5"), ("accuracy", "0.25")]
+
+
+def test_of_a_name_that_comes_twice_one_tensor_is_read() -> None:
+    reads = HostReads()
+    loss = torch.tensor(0.5)
+    with reads:
+        texts_of({"loss": loss, "metrics": {"loss": loss}})
+    assert reads.count == 1

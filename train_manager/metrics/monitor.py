@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from train_manager.metrics.history_rows import PART
 from train_manager.telling.errors import InputError, did_you_mean, near
@@ -135,6 +135,27 @@ def metric_value(
     if value is None:
         raise _missing_metric(metric, data_name, result, asked_by)
     return float(value)
+
+
+def is_best(value: float, metric: str, mode: str, earlier: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether an evaluation is better than all before it; nan never is.
+
+    >>> rows = [{"set": "valid", "loss": 0.5}, {"set": "test", "loss": 0.125}]
+    >>> is_best(0.25, "valid/loss", "min", rows), is_best(0.25, "test/loss", "min", rows)
+    (True, False)
+
+    Args:
+        value: the value of the metric in this evaluation.
+        metric: set and metric.
+        mode: "min" or "max".
+        earlier: the rows of the history for the evaluations before it.
+    """
+    patience = Patience(1, mode)
+    for row in earlier:
+        name = metric.removeprefix(f"{row['set']}/")
+        if name != metric and name in row:
+            patience.is_over(float(row[name]))
+    return not patience.is_over(value)
 
 
 def is_at_start(epoch_num: int, step_num: int, first_step: int) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, final
 
-MOST: Final = 1000  # drawings that are always allowed
+MOST: Final = 1000  # drawings
 THEN: Final = 3.0  # seconds between two drawings after these
 
 
@@ -23,16 +23,17 @@ class Pace:
 
     Args:
         clock: a function that returns the seconds since any fixed moment.
+        most: the drawings that are always allowed.
     """
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = monotonic, most: float = MOST) -> None:
+        self._clock, self._most = clock, most
         self._count = 0
         self._drawn_at = -math.inf
 
     def allows(self) -> bool:
         """Return whether it may be drawn now."""
-        return self._count < MOST or self._clock() - self._drawn_at >= THEN
+        return self._count < self._most or self._clock() - self._drawn_at >= THEN
 
     def drew(self) -> None:
         """Count a drawing."""

@@ -6,7 +6,7 @@ torch is not imported, so that commands that only read files are fast: a program
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -16,26 +16,20 @@ if TYPE_CHECKING:
 MOST_NUMBERS = 8  # numbers of a tuple that are shown one by one
 
 
-def texts_of(name: str, value: Any, between: str = "=") -> list[str]:
-    """Return the texts for one fixture: one for each entry of a dict, such as ``metrics`` and ``losses``.
+def texts_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts of fixtures by name, with one for each entry of a dict, such as ``metrics`` and ``losses``.
 
-    >>> texts_of("step_num", 3), texts_of("metrics", {"accuracy": .5, "error": .5}, between=" ")
-    (['step_num=3'], ['accuracy 0.5', 'error 0.5'])
+    A name that comes twice has its first text, since ``loss`` is an entry of ``metrics`` too.
+
+    >>> texts_of({"step_num": 3, "loss": 0.5, "metrics": {"loss": 0.5, "accuracy": 0.25}})
+    {'step_num': '3', 'loss': '0.5', 'accuracy': '0.25'}
     """
-    entries = value.items() if isinstance(value, Mapping) else [(name, value)]
-    return [f"{key}{between}{text_of(entry)}" for key, entry in entries]
-
-
-def once(texts: Iterable[str], between: str = "=") -> list[str]:
-    """Return the first text of each name, since ``loss`` is an entry of ``metrics`` too.
-
-    >>> once(["loss=0.5", "loss=0.5", "accuracy=0.9"])
-    ['loss=0.5', 'accuracy=0.9']
-    """
-    found: dict[str, str] = {}
-    for text in texts:
-        found.setdefault(text.partition(between)[0], text)
-    return list(found.values())
+    texts: dict[str, str] = {}
+    for name, value in values.items():
+        for key, entry in value.items() if isinstance(value, Mapping) else [(name, value)]:
+            if key not in texts:  # a tensor that is shown already is not read again
+                texts[key] = text_of(entry)
+    return texts
 
 
 def text_of(value: Any) -> str:

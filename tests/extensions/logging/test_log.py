@@ -160,6 +160,38 @@ def test_best_is_the_best_of_a_phase_or_of_what_is_around_it() -> None:
     ]
 
 
+def test_a_phase_that_is_entered_again_has_a_best_of_its_own() -> None:
+    log = Log(file=io.StringIO())
+    tm = tiny_manager(log, Losses(9, 4, 3, 8, 7, 6))
+    with tm.run():
+        for _ in range(2):
+            with tm.phase("head", epochs=2):
+                tm.train()
+    lines = log.file.getvalue().splitlines()  # type: ignore[union-attr]
+    assert [line.split()[0] for line in lines if line.endswith("best")] == ["1/2", "2/2", "1/2", "2/2"]
+
+
+def test_a_second_training_from_the_first_step_has_a_header_of_its_own() -> None:
+    log = Log(file=io.StringIO())
+    tm = tiny_manager(log, eval_data=None)
+    begun = tm.state_dict()
+    tm.train()
+    tm.load_state_dict(begun)
+    tm.train()
+    told = [line.split()[0] for line in log.file.getvalue().splitlines()]  # type: ignore[union-attr]
+    assert told == ["training", "epoch", "1", "training", "epoch", "1"]
+
+
+def test_an_epoch_that_was_printed_is_not_repeated_in_the_line_of_a_later_evaluation() -> None:
+    log = Log(file=io.StringIO())
+    tm = tiny_manager(log, eval_at=())
+    with tm.run():
+        tm.train()
+        tm.eval()
+    told = [line.split()[:2] for line in log.file.getvalue().splitlines()]  # type: ignore[union-attr]
+    assert [words for words in told if words[0] == "1"] == [["1", "0.7001"], ["1", "0.6867"]]
+
+
 def test_the_loss_of_the_training_is_the_mean_over_the_examples_of_the_epoch() -> None:
     log = Log(file=io.StringIO())
     tm = tiny_manager(log, eval_data=None)
@@ -268,12 +300,12 @@ def test_best_is_marked_by_the_metric_that_selects_the_kept_weights(
     assert [line.split("/")[0] for line in lines if line.endswith("best")] == best
 
 
-def test_best_of_a_training_that_resumes_with_another_monitor_begins_anew(tmp_path: Path) -> None:
-    epoch_lines(Scores((9, 0.0), (5, 0.2)), Checkpoints(), epochs=1, train_dir=tmp_path)
-    scores, checkpoints = Scores((6, 0.3), (4, 0.1)), Checkpoints(resume=True)
+def test_best_of_a_training_that_resumes_with_another_monitor_is_the_best_of_all_evaluations(tmp_path: Path) -> None:
+    epoch_lines(Scores((9, 0.0), (5, 0.4)), Checkpoints(), epochs=1, train_dir=tmp_path)
+    scores, checkpoints = Scores((6, 0.3), (7, 0.5)), Checkpoints(resume=True)
     lines = epoch_lines(scores, checkpoints, log=Log(monitor=F1), epochs=3, train_dir=tmp_path)
 
-    assert [line.split("/")[0] for line in lines if line.endswith("best")] == ["2"]
+    assert [line.split("/")[0] for line in lines if line.endswith("best")] == ["3"]
 
 
 def test_a_paused_extension_does_not_say_which_epoch_is_best() -> None:
