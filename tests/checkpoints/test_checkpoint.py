@@ -42,6 +42,17 @@ def test_a_checkpoint_is_a_folder_of_four_files_and_nothing_is_beside_it(tmp_pat
     assert os.listdir(tmp_path) == [NAME]
 
 
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_the_files_of_a_checkpoint_may_be_read_by_all_that_may_read_new_files(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        path = write_checkpoint(tmp_path, NAME, small_state(), {})
+    finally:
+        os.umask(before)
+
+    assert {file.stat().st_mode & 0o777 for file in path.iterdir()} == {0o666 & ~mask}
+
+
 def test_the_folder_of_checkpoints_is_made_if_it_is_missing(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path / "run" / "checkpoints", NAME, {}, {})
 
