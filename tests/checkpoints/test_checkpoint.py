@@ -160,8 +160,8 @@ def test_parts_and_facts_that_do_not_fit_are_refused(tmp_path: Path, state: Any,
     assert os.listdir(tmp_path) == []
 
 
-def test_what_a_dead_process_of_the_same_number_has_left_is_not_in_the_way(tmp_path: Path) -> None:
-    left = tmp_path / f".tmp-{NAME}-{os.getpid()}-0f3c5b"
+def test_what_a_dead_process_has_left_is_not_in_the_way(tmp_path: Path) -> None:
+    left = tmp_path / f".tmp-{NAME}-0f3c5b7a"
     left.mkdir()
     (left / "model.safetensors").write_bytes(b"half")
 

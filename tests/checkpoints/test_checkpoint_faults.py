@@ -44,7 +44,7 @@ def refusal(folder: Path, state: Any = None) -> str:
         write_checkpoint(folder, NAME, small_state(2) if state is None else state, {})
     verify(folder / "step-000000000001")
     assert os.listdir(folder) == ["step-000000000001"]
-    return re.sub(r"(\.tmp-step-\d+)-\d+-\w+", r"\1", str(info.value))
+    return re.sub(r"(\.tmp-step-\d+)-\w+", r"\1", str(info.value))
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, call: str, number: int, at: Callable[[int], bool]) -> None:
