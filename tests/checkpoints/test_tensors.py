@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tests.checkpoints.states import same
 from train_manager import CheckpointError
-from train_manager.checkpoints.tensors import DTYPES, LARGEST_HEADER, NOTE, content_of, read_tensors
+from train_manager.checkpoints.tensors import DTYPES, LARGEST_HEADER, NOTE, content_of, read_tensors, why_not
 
 SOME = Path("some.safetensors")
 
@@ -196,20 +196,17 @@ def test_what_another_process_can_change_is_written_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("tensor", "reason"),
     [
-        (torch.ones(2).to_sparse(), "x is a tensor of layout torch.sparse_coo"),
-        (torch.ones(2, device="meta"), "x is a tensor on the meta device, which has no values"),
-        (torch.empty(2, dtype=torch.bits8), "x is a tensor of torch.bits8"),
-        (torch.ones(2).to(torch.float8_e8m0fnu), "x is a tensor of torch.float8_e8m0fnu"),
-        (nn.UninitializedParameter(), "x is a UninitializedParameter, which is more than a tensor"),
-        (torch.ones(2).as_subclass(Measured), "x is a Measured, which is more than a tensor"),
+        (torch.ones(2).to_sparse(), "is a tensor of layout torch.sparse_coo"),
+        (torch.ones(2, device="meta"), "is a tensor on the meta device, which has no values"),
+        (torch.empty(2, dtype=torch.bits8), "is a tensor of torch.bits8"),
+        (torch.ones(2).to(torch.float8_e8m0fnu), "is a tensor of torch.float8_e8m0fnu"),
+        (nn.UninitializedParameter(), "is a UninitializedParameter, which is more than a tensor"),
+        (torch.ones(2).as_subclass(Measured), "is a Measured, which is more than a tensor"),
     ],
     ids=["sparse", "meta", "narrow", "written but not read", "lazy", "subclass"],
 )
 def test_a_tensor_that_the_format_cannot_hold_is_refused(tensor: Tensor, reason: str) -> None:
-    with pytest.raises(CheckpointError) as info:
-        content_of({"x": tensor})
-
-    assert str(info.value) == reason
+    assert why_not(tensor) == reason
 
 
 def test_the_name_that_the_format_keeps_is_refused() -> None:

@@ -94,18 +94,15 @@ def content_of(tensors: Mapping[str, Tensor], *, shares: bool = True) -> list[me
     torch.Size([2, 3])
 
     Args:
-        tensors: strided ones, of any device. Those on the CPU are not copied, except views and memory that other
-            processes can write to.
+        tensors: those for which ``why_not`` has no reason. Those on the CPU are not copied, except views and memory
+            that other processes can write to.
         shares: tensors of the same memory are in the file once; then other programs find only one of their names.
 
     Raises:
-        CheckpointError: a tensor cannot be stored, such as a sparse one.
+        CheckpointError: the format cannot hold the name of a tensor, or all names.
     """
-    for name, tensor in tensors.items():
-        if reason := why_not(tensor):
-            raise CheckpointError(f"{name} {reason}", name=name)
-        if name == "__metadata__":
-            raise CheckpointError("a tensor cannot be called '__metadata__', which the format keeps", name=name)
+    if (name := "__metadata__") in tensors:
+        raise CheckpointError(f"a tensor cannot be called {name!r}, which the format keeps", name=name)
     twins = _twins_of(tensors) if shares else {}
     # The largest numbers first, so that each tensor begins at a multiple of the size of its numbers.
     names = sorted(tensors.keys() - twins.keys(), key=lambda name: (-tensors[name].element_size(), name))
