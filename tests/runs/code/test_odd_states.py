@@ -146,7 +146,7 @@ def test_a_repository_without_a_commit_keeps_all_files(tmp_path: Path) -> None:
 
     entry = recorded(root)
 
-    assert (entry["commit"], entry["branch"], entry["diff"]) == (None, "main", None)
+    assert (entry["commit"], entry["branch"]) == (None, "main")
     assert {file["path"] for file in entry["files"]} == {".gitignore", "train.py", "lib/net.py", "forced.log"}
     assert tree(put_back(root)) == {name: told for name, told in tree(root).items() if name != "a.log"}
 
