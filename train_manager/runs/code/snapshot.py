@@ -38,55 +38,57 @@ class Snapshot:
 
     def keep(self, names: Iterable[str]) -> None:
         """Put files into the git folder, small ones first, so that data does not push code out."""
-        names = sorted({*names}, key=lambda path: (self._size(path), os.fsencode(path)))
-        chosen = [path for path in names if path not in self.tree.gone and self._may_keep(path)]
+        found = {path: self._look(path) for path in sorted({*names}, key=os.fsencode)}
+        there = sorted(((file.st_size, path, file) for path, file in found.items() if file), key=lambda one: one[0])
+        chosen = [path for _, path, file in there if self._may_keep(path, file)]
         # Each is entered anew, without times: git would trust those of a file that a conversion has changed.
         self._reset(path for path in chosen if path in self.tree.committed)
-        self.git.run("update-index", "--force-remove", "-z", "--stdin", feed=joined(self.tree.gone))
+        self._remove(path for path, file in found.items() if file is None)  # a folder may be in its place
         self.git.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", feed=joined(chosen))
-        index = _ENTRY.findall(self.git.run("ls-files", "-s", "-z"))
+        self._note_changes()
+
+    def _note_changes(self) -> None:
+        """Note what git has read that differs from the commit, and take out again what holds a secret."""
+        index, committed = _ENTRY.findall(self.git.run("ls-files", "-s", "-z")), self.tree.committed
         files = {os.fsdecode(name): (mode.decode(), blob.decode()) for mode, blob, name in index}
-        for path in self.tree.committed.keys() - files.keys():
-            note(self.entry, path, "deleted", *self.tree.committed[path][:2], 0)
-        changed = [path for path, file in files.items() if self.tree.committed.get(path, ABSENT)[:2] != file]
+        for path in committed.keys() - files.keys():
+            note(self.entry, path, "deleted", *committed[path][:2], 0)
+        changed = [path for path, file in files.items() if committed.get(path, ABSENT)[:2] != file]
         secret = []
         for path, content in zip(changed, _contents(self.git, [files[path][1] for path in changed]), strict=True):
             if why := reason_to_leave_out(path, content):
                 leave_out(self.entry, path, why)
                 secret.append(path)
             else:
-                status = "modified" if path in self.tree.committed else "added"
+                status = "modified" if path in committed else "added"
                 note(self.entry, path, status, *files[path], len(content))
         self._reset(secret)
         self._forget({files[path][1] for path in secret} - {file["blob"] for file in self.entry["files"]})
-        for found in (self.entry["files"], self.entry["left_out"]):
-            found.sort(key=lambda one: os.fsencode(one["path"]))
+        for noted in (self.entry["files"], self.entry["left_out"]):
+            noted.sort(key=lambda one: os.fsencode(one["path"]))
 
-    def _size(self, path: str) -> int:
+    def _look(self, path: str) -> os.stat_result | None:
+        """Return what the file system says of a file or a link; None if it is gone, or a folder is in its place."""
+        if path in self.tree.gone:
+            return None
         try:
-            return os.lstat(self.git.folder / path).st_size
-        except OSError:
-            return 0
-
-    def _may_keep(self, path: str) -> bool:
-        """Return whether git may read a file, or take out the entry of a file that is gone."""
-        place = self.git.folder / path
-        try:
-            found = os.lstat(place)
+            found = os.lstat(self.git.folder / path)
         except (FileNotFoundError, NotADirectoryError):
-            return path in self.tree.committed
-        if stat.S_ISDIR(found.st_mode):
-            return path in self.tree.committed
-        why = self._reason_against(path) or self.limits.reason_against(found.st_size, self.kept)
-        if not stat.S_ISLNK(found.st_mode):
-            if not stat.S_ISREG(found.st_mode):  # a pipe would not end
+            return None
+        return None if stat.S_ISDIR(found.st_mode) else found
+
+    def _may_keep(self, path: str, file: os.stat_result) -> bool:
+        """Return whether git may read a file, and note why not."""
+        why = self._reason_against(path) or self.limits.reason_against(file.st_size, self.kept)
+        if not stat.S_ISLNK(file.st_mode):
+            if not stat.S_ISREG(file.st_mode):  # a pipe would not end
                 why = "it is a pipe, a socket or a device"
-            elif not os.access(place, os.R_OK):
+            elif not os.access(self.git.folder / path, os.R_OK):
                 why = "it cannot be read"
         if why:
             leave_out(self.entry, path, why)
         else:
-            self.kept += found.st_size
+            self.kept += file.st_size
         return why is None
 
     def _reason_against(self, path: str) -> str | None:
@@ -96,9 +98,14 @@ class Snapshot:
 
     def _reset(self, names: Iterable[str]) -> None:
         """Enter files into the index as the commit has them, without times; a file that it does not have is removed."""
-        found = ((*self.tree.committed.get(path, ABSENT)[:2], path) for path in names)
-        feed = b"".join(f"{mode} {blob}\t".encode() + os.fsencode(path) + b"\0" for mode, blob, path in found)
+        names = [*names]
+        known = ((self.tree.committed[path], path) for path in names if path in self.tree.committed)
+        feed = b"".join(f"{file.mode} {file.blob}\t".encode() + os.fsencode(path) + b"\0" for file, path in known)
         self.git.run("update-index", "-z", "--index-info", feed=feed)
+        self._remove(path for path in names if path not in self.tree.committed)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        self.git.run("update-index", "--force-remove", "-z", "--stdin", feed=joined(names))
 
     def _forget(self, blobs: Iterable[str]) -> None:
         """Delete contents that were not to be kept, so that they are not packed into the store."""

@@ -36,7 +36,7 @@ class Committed(NamedTuple):
     size: int | None  # None if a partial clone lacks the blob
 
 
-ABSENT: Final = Committed("0", "0" * 40, 0)  # of a file that the commit does not have, as `git update-index` reads it
+ABSENT: Final = Committed("", "", 0)  # of a file that the commit does not have
 
 
 @final
