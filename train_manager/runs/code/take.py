@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -134,29 +135,32 @@ class _Taking:
     def _keep(self, repository: Repository | None, ran: Sequence[str]) -> WorkingTree:
         """Put the files of the last entry into the store; if git cannot, copy the files that ran."""
         entry, name = self.entries[-1], name_of(self.run_id, len(self.entries) - 1)
-        tree = WorkingTree()
-        try:
-            git_module(self.limits.seconds)  # before anything is made: without git there is no store
-            store, settings = store_of(self.train_dir, entry["format"]), dict(_SETTINGS)
-            make_store(store, entry["format"])
+        with self._noting_reasons(entry["inside"]):  # the entry still has the commit
+            return self._store(entry, name, repository, ran)
+        entry.update(tree=None, files=[], left_out=[])
+        self._copy(entry, name, ran)
+        return WorkingTree()
+
+    def _store(
+        self, entry: dict[str, Any], name: str, repository: Repository | None, ran: Sequence[str]
+    ) -> WorkingTree:
+        git_module(self.limits.seconds)  # before anything is made: without git there is no store
+        store, settings = store_of(self.train_dir, entry["format"]), dict(_SETTINGS)
+        make_store(store, entry["format"])
+        if repository is not None:
+            settings |= {key: repository.settings.get(key, usual) for key, usual in _OF_THE_USER.items()}
+        with git_folder(Path(entry["path"]), entry["format"], settings, self.limits.seconds) as git:
+            reads, tree, names = git, WorkingTree(), iter(ran)
             if repository is not None:
-                settings |= {key: repository.settings.get(key, usual) for key, usual in _OF_THE_USER.items()}
-            with git_folder(Path(entry["path"]), entry["format"], settings, self.limits.seconds) as git:
-                reads = git if repository is None else git.reading(repository.objects)
-                names: Iterable[str] = ran
-                if repository is not None:
-                    tree = look_at(repository, reads, self.limits.file)
-                    names = [*tree.changed, *self._new_files(entry, tree, ran)]
-                snapshot = Snapshot(git, tree, entry, self.limits, self._kept())
-                snapshot.keep(names)
-                entry["tree"] = pack_into_store(git, store, name)
-                with contextlib.suppress(GitTrouble):  # the tree is there, and nothing is restored from the text
-                    if text := snapshot.differences(reads):
-                        replace_file(self.train_dir / CODE / f"{name}.diff", text)
-        except (GitTrouble, OSError) as trouble:  # the entry still has the commit
-            self.reasons.append(f"{entry['inside']}: {in_words(trouble)}" if entry["inside"] else in_words(trouble))
-            entry.update(tree=None, files=[], left_out=[])
-            self._copy(entry, name, ran)
+                reads = git.reading(repository.objects)
+                tree = look_at(repository, reads, self.limits.file)
+                names = chain(tree.changed, self._new_files(entry, tree, ran))
+            snapshot = Snapshot(git, tree, entry, self.limits, self._kept())
+            snapshot.keep(names)
+            entry["tree"] = pack_into_store(git, store, name)
+            with contextlib.suppress(GitTrouble):  # the tree is there, and nothing is restored from the text
+                if text := snapshot.differences(reads):
+                    replace_file(self.train_dir / CODE / f"{name}.diff", text)
         return tree
 
     def _kept(self) -> int:
