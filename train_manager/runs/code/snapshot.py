@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -35,6 +35,7 @@ class Snapshot:
     entry: dict[str, Any]  # of the record; gets what is kept and what is not
     limits: Limits
     kept: int  # bytes so far, of all repositories of the record
+    known: Mapping[str, int]  # the sizes of what the store has, which was searched for secrets as it was stored
 
     def keep(self, names: Iterable[str]) -> None:
         """Put files into the git folder, small ones first, so that data does not push code out."""
@@ -54,14 +55,18 @@ class Snapshot:
         for path in committed.keys() - files.keys():
             note(self.entry, path, "deleted", *committed[path][:2], 0)
         changed = [path for path, file in files.items() if committed.get(path, ABSENT)[:2] != file]
+        read = [blob for blob in dict.fromkeys(files[path][1] for path in changed) if blob not in self.known]
+        contents = dict(zip(read, _contents(self.git, read), strict=True))
         secret = []
-        for path, content in zip(changed, _contents(self.git, [files[path][1] for path in changed]), strict=True):
-            if why := reason_to_leave_out(path, content):
+        for path in changed:
+            mode, blob = files[path]
+            why = reason_to_leave_out(path, contents[blob]) if blob in contents else None
+            if why is not None:
                 leave_out(self.entry, path, why)
                 secret.append(path)
             else:
-                status = "modified" if path in committed else "added"
-                note(self.entry, path, status, *files[path], len(content))
+                size = len(contents[blob]) if blob in contents else self.known[blob]
+                note(self.entry, path, "modified" if path in committed else "added", mode, blob, size)
         self._reset(secret)
         self._forget({files[path][1] for path in secret} - {file["blob"] for file in self.entry["files"]})
         for noted in (self.entry["files"], self.entry["left_out"]):

@@ -28,13 +28,13 @@ def store_of(train_dir: Path, object_format: str = "sha1") -> Path:
     return train_dir / CODE / ("git" if object_format == "sha1" else f"git-{object_format}")
 
 
-def blob_of(content: bytes) -> str:
+def blob_of(content: bytes, object_format: str = "sha1") -> str:
     """Return the hash that git gives a content.
 
     >>> blob_of(b"")
     'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
     """
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+    return hashlib.new(object_format, b"blob %d\0" % len(content) + content).hexdigest()
 
 
 def make_store(store: Path, object_format: str) -> None:
@@ -60,6 +60,14 @@ def require_own_objects(store: Path) -> None:
     inside = (os.path.join(place, name) for place, folders, files in os.walk(store) for name in (*folders, *files))
     if link := next((path for path in (os.fspath(store), *inside) if os.path.islink(path)), None):
         raise GitTrouble(f"{store} has a link, {link}")
+
+
+def sizes_in_store(git: Git, store: Path) -> dict[str, int]:
+    """Return the sizes of all objects of a store, by their names."""
+    stored = git.given(GIT_OBJECT_DIRECTORY=os.fspath(store / "objects"))
+    every = ("--batch-all-objects", "--unordered", "--batch-check=%(objectname) %(objectsize)")
+    found = stored.run("cat-file", *every).decode().split()
+    return dict(zip(found[::2], map(int, found[1::2]), strict=True))
 
 
 def pack_into_store(git: Git, store: Path, name: str) -> str:

@@ -27,7 +27,7 @@ from train_manager.runs.code.record import (
     write_code_record,
 )
 from train_manager.runs.code.snapshot import Snapshot
-from train_manager.runs.code.store import CODE, blob_of, make_store, pack_into_store, store_of
+from train_manager.runs.code.store import CODE, blob_of, make_store, pack_into_store, sizes_in_store, store_of
 from train_manager.runs.code.working_tree import WorkingTree, look_at
 from train_manager.telling.errors import InputError
 
@@ -149,13 +149,14 @@ class _Taking:
         make_store(store, entry["format"])
         if repository is not None:
             settings |= {key: repository.settings.get(key, usual) for key, usual in _OF_THE_USER.items()}
-        with git_folder(Path(entry["path"]), entry["format"], settings, self.limits.seconds) as git:
-            reads, tree, names = git, WorkingTree(), iter(ran)
+        with git_folder(Path(entry["path"]), entry["format"], settings, self.limits.seconds) as own:
+            git = reads = own.reading(store / "objects")
+            tree, names = WorkingTree(), iter(ran)
             if repository is not None:
-                reads = git.reading(repository.objects)
+                reads = own.reading(store / "objects", repository.objects)
                 tree = look_at(repository, reads, self.limits.file)
                 names = chain(tree.changed, self._new_files(entry, tree, ran))
-            snapshot = Snapshot(git, tree, entry, self.limits, self._kept())
+            snapshot = Snapshot(git, tree, entry, self.limits, self._kept(), sizes_in_store(own, store))
             snapshot.keep(names)
             entry["tree"] = pack_into_store(git, store, name)
             with contextlib.suppress(GitTrouble):  # the tree is there, and nothing is restored from the text

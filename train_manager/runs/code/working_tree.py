@@ -17,7 +17,8 @@ from typing import Final, NamedTuple, final
 
 from train_manager.runs.code.facts import Repository
 from train_manager.runs.code.git import Git
-from train_manager.runs.code.git_folder import is_linked
+from train_manager.runs.code.git_folder import is_linked, read_small
+from train_manager.runs.code.store import blob_of
 
 _SUBMODULE: Final = "160000"
 # A line of `git ls-tree -r -z -l`: mode, kind, blob, size (no number if a partial clone lacks the blob), and name.
@@ -140,8 +141,12 @@ def _find_converted(
     """
     for path, file in committed.items():
         with contextlib.suppress(OSError):
-            size = os.lstat(os.path.join(root, path)).st_size
-            if size != file.size or (path in attributes and size <= most_bytes):
+            size = os.lstat(root / path).st_size
+            is_other = size != file.size
+            if not is_other and path in attributes and size <= most_bytes:
+                object_format = "sha1" if len(file.blob) == 40 else "sha256"
+                is_other = blob_of(read_small(root / path, size + 1), object_format) != file.blob
+            if is_other:
                 yield path
 
 
