@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,9 +17,9 @@ from train_manager.runs.code.facts import NO_REPOSITORY
 from train_manager.runs.code.left_out import Limits, too_large_in_words
 from train_manager.runs.code.modules import code_folder, loaded_files, source_folders
 from train_manager.runs.code.notebook import cells_that_ran
-from train_manager.runs.code.take import renew_cells, take_code_record
+from train_manager.runs.code.record import write_code_record
+from train_manager.runs.code.take import in_words, take_code_record
 from train_manager.runs.record.packages import packages
-from train_manager.telling.errors import InputError
 from train_manager.telling.source_locations import users_place
 from train_manager.validation import require_number
 
@@ -96,9 +97,9 @@ class CodeRecord(Extension):
         self.folder = folder
         self.seconds = require_number(seconds, "seconds", above=0)
         self._run_id = ""  # of the TrainManager whose code was recorded, or is being recorded
+        self._record: dict[str, Any] | None = None  # as it was written; None if it could not be
         self._background = Background(self._take)
         self._troubles: list[str] = []  # collected by the thread, warned of as the run ends
-        self._cells: list[str] | None = None  # the notebook cells in the record; None without a record
 
     def pre_run(self, train_manager: TrainManager, train_dir: Path) -> None:
         if self._run_id == train_manager.run_id:
@@ -106,55 +107,49 @@ class CodeRecord(Extension):
             # that of the first run, though files may have been edited since.
             return
         others = source_folders(self.others, packages()[1] if self.others else {}, asked_by="CodeRecord")
-        self._run_id, self._cells = train_manager.run_id, None
+        self._run_id, self._record = train_manager.run_id, None
         folder = code_folder() if self.folder is None else Path(self.folder).expanduser().absolute()
-        # Cells and the user's line are looked up here, since the thread has another stack.
-        arguments = folder, train_dir.absolute(), train_manager.run_id, others, cells_that_ran(), users_place()
+        take = partial(
+            take_code_record,
+            folder,
+            train_dir.absolute(),
+            train_manager.run_id,
+            limits=Limits(file=int(self.max_file_mb * 1e6), total=int(self.max_total_mb * 1e6), seconds=self.seconds),
+            others=others,
+            # Cells and the user's line are looked up here, since the thread has another stack.
+            cells=cells_that_ran(),
+            tell=partial(self._warn_now, asked_at=users_place()),
+        )
         if self.in_background:
-            self._background.submit(*arguments)
+            self._background.submit(take, folder)
         else:
-            self._take(*arguments)
+            self._take(take, folder)
 
     @always
-    def post_run(self, train_manager: TrainManager, train_dir: Path) -> None:
+    def post_run(self, train_dir: Path) -> None:
         self._background.join()
-        self._renew_cells(train_dir, train_manager.run_id)
+        cells = cells_that_ran()
+        if cells and self._record is not None:  # further cells may have run since the record was taken
+            try:
+                write_code_record(self._record, train_dir, cells)
+            except Exception as error:
+                self._troubles.append(f"{_NOT_IN_FULL}: {in_words(error)}")
         troubles, self._troubles = self._troubles, []
         for trouble in troubles:
             _warn_once(trouble, users_place())
 
-    def _take(
-        self,
-        folder: Path,
-        train_dir: Path,
-        run_id: str,
-        others: Mapping[str, Path],
-        cells: list[str],
-        asked_at: tuple[str, int],
-    ) -> None:
-        limits = Limits(file=int(self.max_file_mb * 1e6), total=int(self.max_total_mb * 1e6), seconds=self.seconds)
+    def _take(self, take: Callable[..., dict[str, Any]], folder: Path) -> None:
         try:
-            record = take_code_record(
-                folder,
-                train_dir,
-                run_id,
-                limits=limits,
-                others=others,
-                cells=cells,
-                loaded=loaded_files(folder),
-                tell=lambda text: self._warn_now(text, asked_at),
-            )
+            record = take(loaded=loaded_files(folder))
         except Exception as error:  # a failure of the record must not end the run
-            self._troubles.append(f"{_NOT_IN_FULL}: {_in_words(error)}")
-        else:
-            self._cells = cells
-            if record["reason"] is not None and not _is_whole(record):
-                self._troubles.append(f"{_NOT_IN_FULL}: {record['reason']}")
-            for one in record["repositories"]:
-                text, key = too_large_in_words(one["left_out"]), f"sizes in {one['path']}"
-                if text is not None and key not in _warned:
-                    _warned.add(key)
-                    self._troubles.append(f"{_NOT_IN_FULL}: {text}; {_CURE}")
+            self._troubles.append(f"{_NOT_IN_FULL}: {in_words(error)}")
+            return
+        self._record = record
+        if record["reason"] is not None and not _is_whole(record):
+            self._troubles.append(f"{_NOT_IN_FULL}: {record['reason']}")
+        for one in record["repositories"]:
+            if text := too_large_in_words(one["left_out"]):
+                self._troubles.append(f"{_NOT_IN_FULL}: {text}; {_CURE}")
 
     def _warn_now(self, text: str, asked_at: tuple[str, int]) -> None:
         try:
@@ -162,18 +157,6 @@ class CodeRecord(Extension):
         except Warning:  # where warnings are errors, this one would end the thread without a record: post_run gives it
             _warned.remove(text)
             self._troubles.append(text)
-
-    def _renew_cells(self, train_dir: Path, run_id: str) -> None:
-        """Add the notebook cells that ran since the record was taken."""
-        cells = cells_that_ran()
-        if self._cells is None or cells == self._cells:
-            return
-        try:
-            renew_cells(train_dir, run_id, cells)
-        except Exception as error:
-            self._troubles.append(f"{_NOT_IN_FULL}: {_in_words(error)}")
-        else:
-            self._cells = cells
 
 
 def _is_whole(record: Mapping[str, Any]) -> bool:
@@ -186,11 +169,3 @@ def _warn_once(text: str, asked_at: tuple[str, int]) -> None:
     if text not in _warned:
         _warned.add(text)
         warnings.warn_explicit(text, UserWarning, *asked_at)
-
-
-def _in_words(error: Exception) -> str:
-    if isinstance(error, InputError):
-        return error.what
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {os.fspath(error.filename)!r}" if error.filename else error.strerror
-    return f"{type(error).__name__}: {error}"

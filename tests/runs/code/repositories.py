@@ -91,7 +91,6 @@ def an_entry(**changes: Any) -> dict[str, Any]:
         "tree": None,
         "files": [],
         "left_out": [],
-        "diff": None,
     }
     return {**usual, **more, "shallow": False, "pushed": None, "submodules": {}, **changes}
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.runs.code.repositories import RUN, git, repository, tree, write
+from train_manager.runs.code.left_out import Limits
 from train_manager.runs.code.restore import restore_code
 from train_manager.runs.code.take import take_code_record
 
@@ -99,6 +100,15 @@ def test_files_that_no_conversion_has_changed_are_not_kept(tmp_path: Path) -> No
     root = checked_out(tmp_path / "lab", b"* text=auto\n*.bin filter=x\n", b"a\nb\n", ("filter.x.clean", ROTATE))
 
     assert files_of(root) == []
+
+
+def test_files_that_no_conversion_has_changed_do_not_count_towards_the_limit(tmp_path: Path) -> None:
+    root = checked_out(tmp_path / "lab", b"* filter=x\n", b"a" * 900)
+    write(root, {"new.py": b"b" * 950})
+
+    (entry,) = take_code_record(root, tmp_path / "runs", RUN, limits=Limits(total=1000))["repositories"]
+
+    assert ([file["path"] for file in entry["files"]], entry["left_out"]) == (["new.py"], [])
 
 
 def test_no_filter_runs(tmp_path: Path) -> None:

@@ -65,14 +65,6 @@ def test_settings_that_cannot_be_read_are_a_reason(tmp_path: Path) -> None:
     assert str(caught.value) == "git could not read the repository: bad config line 1 in file .git/config"
 
 
-@pytest.mark.parametrize(("value", "is_on"), [("true", True), ("0", False), ("Off", False), ("yes", True)])
-def test_settings_of_yes_and_no_are_read_as_git_reads_them(tmp_path: Path, value: str, is_on: bool) -> None:
-    root = repository(tmp_path / "lab", {"a": b"a"})
-    git(root, "config", "core.fileMode", value)
-
-    assert find_repository(root).flag("core.filemode", default=not is_on) is is_on
-
-
 def test_a_folder_that_is_not_there_is_a_reason(tmp_path: Path) -> None:
     with pytest.raises(GitTrouble, match="cannot change to"):
         find_repository(tmp_path / "nowhere")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.runs.code.repositories import git, repository
-from train_manager.runs.code.git_folder import NAME, git_folder, quote, read_small, reading
+from train_manager.runs.code.git import quote
+from train_manager.runs.code.git_folder import NAME, git_folder, read_small
 
 
 def test_nothing_is_left_of_it() -> None:
@@ -34,7 +35,7 @@ def test_objects_elsewhere_are_read_whatever_the_name_of_their_folder(tmp_path: 
     commit = git(root, "rev-parse", "HEAD").decode().strip()
 
     with git_folder() as own:
-        assert own.run("cat-file", "-t", commit, changes=reading(root / ".git/objects")) == b"commit\n"
+        assert own.reading(root / ".git/objects").run("cat-file", "-t", commit) == b"commit\n"
 
 
 def test_a_relative_folder_is_that_of_this_process_and_not_of_git(
@@ -45,7 +46,7 @@ def test_a_relative_folder_is_that_of_this_process_and_not_of_git(
     monkeypatch.chdir(tmp_path)
 
     with git_folder() as own:
-        assert own.run("cat-file", "-t", commit, changes=reading(Path("lab/.git/objects"))) == b"commit\n"
+        assert own.reading(Path("lab/.git/objects")).run("cat-file", "-t", commit) == b"commit\n"
 
 
 def test_a_text_is_quoted_as_git_reads_it() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.runs.code.repositories import RUN, contents_of, git, kept_in, repository, tree, write
-from train_manager.runs.code import snapshot
+from train_manager.runs.code.git import Git
 from train_manager.runs.code.left_out import Limits, reason_against_name
 from train_manager.runs.code.restore import restore_code
 from train_manager.runs.code.take import take_code_record
@@ -236,15 +236,15 @@ def test_a_file_that_changes_while_it_is_recorded_is_kept_as_it_was_read(
 ) -> None:
     root = repository(tmp_path / "lab", {"train.py": b"1\n"})
     write(root, {"train.py": b"2\n"})
-    times = iter(range(3, 9))
-    original = snapshot.read_now
+    run = Git.run
 
-    def read_and_change(*arguments: Any) -> Any:
-        found = original(*arguments)
-        write(root, {"train.py": f"{next(times)}\n".encode()})
-        return found
+    def run_and_change(self: Git, *arguments: str, **more: Any) -> bytes:
+        output = run(self, *arguments, **more)
+        if "--add" in arguments:  # git has read the file
+            write(root, {"train.py": KEY})
+        return output
 
-    monkeypatch.setattr(snapshot, "read_now", read_and_change)
+    monkeypatch.setattr(Git, "run", run_and_change)
 
     assert describe_files(root) == {"train.py": ("stored", None)}
     restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
@@ -276,13 +276,15 @@ def test_a_mode_that_the_file_system_does_not_keep_is_no_difference_after_a_rest
 def test_a_file_that_is_deleted_while_it_is_recorded_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = repository(tmp_path / "lab", {"data.bin": b"1"})
     write(root, {"data.bin": b"2" * 3000, "new.bin": b"3" * 3000})
-    read = snapshot.read_now
+    run = Git.run
 
-    def read_late(path: str, *arguments: Any) -> tuple[str, bytes]:
-        Path(path).unlink()
-        return read(path, *arguments)
+    def delete_and_run(self: Git, *arguments: str, **more: Any) -> bytes:
+        if "--add" in arguments:  # git has listed the files and not read them
+            for path in root.glob("*.bin"):
+                path.unlink()
+        return run(self, *arguments, **more)
 
-    monkeypatch.setattr(snapshot, "read_now", read_late)
+    monkeypatch.setattr(Git, "run", delete_and_run)
 
     assert describe_files(root) == {"data.bin": ("deleted", None)}
 
@@ -363,10 +365,9 @@ def test_what_the_text_of_differences_does_not_show_is_named_above_it(tmp_path: 
     describe_files(root, Limits(total=1 << 40))
 
     lines = differences(root).decode().splitlines()
-    assert lines[0] == "# long010.txt is not shown: the differences would be too long"
-    assert lines[100:102] == [
+    assert lines[:2] == [
         "# old key.py is not shown: in the commit, it holds what looks like a key of AWS (line 1)",
-        "# 2 more files are not shown: the differences would be too long",
+        "# 102 more files are not shown: the differences would be too long",
     ]
     assert [line for line in lines if line.startswith("diff")] == [
         *(f"diff --git a/long{number:03}.txt b/long{number:03}.txt" for number in range(10)),

@@ -146,7 +146,7 @@ def test_a_repository_without_a_commit_keeps_all_files(tmp_path: Path) -> None:
 
     entry = recorded(root)
 
-    assert (entry["commit"], entry["branch"], entry["diff"]) == (None, "main", None)
+    assert (entry["commit"], entry["branch"]) == (None, "main")
     assert {file["path"] for file in entry["files"]} == {".gitignore", "train.py", "lib/net.py", "forced.log"}
     assert tree(put_back(root)) == {name: told for name, told in tree(root).items() if name != "a.log"}
 
@@ -272,6 +272,25 @@ def test_a_sha256_repository_is_recorded_and_put_back(tmp_path: Path) -> None:
     entry = recorded(root)
 
     assert len(entry["commit"]) == 64
+    assert tree(put_back(root)) == tree(root)
+
+
+def test_a_secret_in_a_new_file_of_a_sha256_repository_is_left_out(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", FILES, "--object-format=sha256")
+    write(root, {"key.py": b"key = 'AKIAIOSFODNN7ABCDEFG'\n", "new.py": b"new\n"})
+
+    assert {path: how for path, (how, _) in kept_in(recorded(root)).items()} == {
+        "key.py": "left out",
+        "new.py": "stored",
+    }
+
+
+def test_a_folder_in_the_place_of_a_file_is_put_back(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {**FILES, "d": b"a file that is longer than the one in the folder"})
+    (root / "d").unlink()
+    write(root, {"d/x": b"x"})
+
+    assert kept_in(recorded(root)) == {"d": ("deleted", None), "d/x": ("stored", None)}
     assert tree(put_back(root)) == tree(root)
 
 

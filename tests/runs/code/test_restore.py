@@ -16,7 +16,7 @@ from tests.runs.code.repositories import RUN, git, kept_in, repository, tree, wr
 from tests.runs.code.test_submodules import with_submodule
 from train_manager.runs.code.differences import code_differences
 from train_manager.runs.code.restore import restore_code
-from train_manager.runs.code.snapshot import blob_of
+from train_manager.runs.code.store import blob_of
 from train_manager.runs.code.take import take_code_record
 from train_manager.telling.errors import CheckpointError, InputError
 

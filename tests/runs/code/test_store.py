@@ -73,7 +73,9 @@ def test_git_finds_the_store_sound_and_collects_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")
-@pytest.mark.parametrize("moment", ["snapshot.pack_into_store", "store.replace_file", "take.replace_file"])
+@pytest.mark.parametrize(
+    "moment", ["take.pack_into_store", "store.replace_file", "take.replace_file", "record.replace_file"]
+)
 def test_a_process_that_is_killed_leaves_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

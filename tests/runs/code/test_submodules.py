@@ -133,6 +133,19 @@ def test_the_repository_of_another_package_is_recorded_by_its_name(tmp_path: Pat
     assert tree(restored.packages["shapes"]) == tree(package)
 
 
+def test_a_repository_inside_of_another_package_is_put_back_in_it(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"print(1)\n"})
+    repository(root / "vendor", {"lib.py": b"of the code\n"})
+    package = repository(tmp_path / "shapes", {"shapes.py": b"1\n"})
+    repository(package / "vendor", {"lib.py": b"of the package\n"})
+
+    record = take_code_record(root, tmp_path / "runs", RUN, others={"shapes": package})
+
+    assert [entry["inside"] for entry in record["repositories"]] == [None, "vendor", "shapes", "shapes/vendor"]
+    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+    assert (tree(restored.root), tree(restored.packages["shapes"])) == (tree(root), tree(package))
+
+
 def test_the_git_folder_of_a_submodule_does_not_change(tmp_path: Path) -> None:
     root = with_submodule(tmp_path)
     write(root, {"vendor/lib/lib.py": b"LIB\n"})

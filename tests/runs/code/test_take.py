@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.runs.code.repositories import RUN, git, repository
 from train_manager.runs.code.restore import restore_code
-from train_manager.runs.code.snapshot import blob_of
+from train_manager.runs.code.store import blob_of
 from train_manager.runs.code.take import take_code_record
 
 

@@ -7,10 +7,11 @@ Its files in reading order; each imports only those above it:
     git             git, run so that it asks nothing, changes nothing and ends in time
     facts           what a repository says of itself
     git_folder      a git folder of our own over the files of others
-    left_out        folders that runs write, what is too large, names that lead out
     store           the git folder of a train_dir, which keeps each content once
-    snapshot        the files of a repository as a tree in the store
-    record          the record of a run, read
+    left_out        folders that runs write, what is too large, names that lead out
+    record          the form of a record: its parts, written and read
+    working_tree    which files of a repository may differ from its commit
+    snapshot        the files of a folder, as git has read them
     take            the code of a run, recorded
     restore         the code of a run, put back
     differences     where the code of two runs differs

@@ -9,23 +9,24 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.runs.code.facts import find_repository
-from train_manager.runs.code.git import Git, GitTrouble, sizes_of
-from train_manager.runs.code.git_folder import git_folder, reading
+from train_manager.runs.code.git import Git, GitTrouble
+from train_manager.runs.code.git_folder import git_folder
 from train_manager.runs.code.left_out import OF_A_TRAINING
 from train_manager.runs.code.record import notebook_file
-from train_manager.runs.code.snapshot import LINK
 from train_manager.runs.code.store import require_own_objects, store_of
 
 MOST_BYTES: Final = 4_000_000  # larger files are not compared by lines
 MOST_FILES: Final = 500  # whose lines are compared
 MOST_SHOWN: Final = 1000  # lines of one side of a change
 NOTEBOOK: Final = "cells of the notebook"
+LINK: Final = "120000"  # a mode of git
+ABSENT_MODE: Final = "000000"
 _OPTIONS: Final = ("--no-ext-diff", "--no-textconv", "--no-renames", "--no-color", "--no-prefix", "-U0")
 # A line of `git diff-tree --raw -z`: both modes, both blobs, the kind of the difference and the name.
 _DIFFERENCE: Final = re.compile(rb":(\d+) (\d+) ([0-9a-f]+) ([0-9a-f]+) \w\0([^\0]*)\0")
@@ -116,117 +117,100 @@ def code_differences(first: tuple[Path, Record], second: tuple[Path, Record]) ->
 
 
 @final
+@dataclass
 class _Pair:
-    """A repository as it was in two runs.
+    """A repository as it was in two runs."""
 
-    Args:
-        train_dirs: of the runs.
-        entries: of the repository, in their records.
-    """
-
-    def __init__(self, train_dirs: tuple[Path, Path], entries: tuple[Record, Record]) -> None:
-        self._entries = entries
-        self._stores = [
-            store_of(*pair) for pair in zip(train_dirs, (entry["format"] for entry in entries), strict=True)
-        ]
-        self._sides = [{file["path"]: file for file in entry["files"]} for entry in entries]
-        self._left_out = [
-            {file["path"]: file for file in entry["left_out"] if file["why"] != OF_A_TRAINING} for entry in entries
-        ]
-        self.problems: list[str] = []
+    train_dirs: tuple[Path, Path]
+    entries: tuple[Record, Record]  # of the repository, in the records
+    problems: list[str] = field(default_factory=list)  # what could not be compared
 
     def files(self) -> Iterator[FileDifference]:
         """Yield each file that differs, and note what could not be compared."""
-        trees = [entry["tree"] for entry in self._entries]
+        one, other = self.entries
         found: dict[str, FileDifference] = {}
-        if None in trees or self._entries[0]["format"] != self._entries[1]["format"]:
-            # Of two copies on one commit the records already say that they are not whole.
-            if trees != [None, None] or self._entries[0]["commit"] != self._entries[1]["commit"]:
-                self.problems.append(
-                    "git has not stored the files of both runs alike, so only changed files are compared"
-                )
-            found = dict(self._by_names())
-        else:
+        if one["tree"] and other["tree"] and one["format"] == other["format"]:
             try:
-                for store in self._stores:
-                    require_own_objects(store)
-                with git_folder(object_format=self._entries[0]["format"]) as git:
-                    found = self._by_trees(git, *trees)
+                found = self._by_trees(one["tree"], other["tree"])
             except GitTrouble as trouble:
                 self.problems.append(f"the files are not compared: {trouble.what}")
-        for path in {*self._left_out[0], *self._left_out[1]}:
+        else:
+            # Of two copies on one commit the records already say that they are not whole.
+            if one["tree"] or other["tree"] or one["commit"] != other["commit"]:
+                what = "git has not stored the files of both runs alike, so only changed files are compared"
+                self.problems.append(what)
+            found = dict(self._by_names())
+        for path in self._left_out():
             found.pop(path, None)
-        found |= self._of_left_out()
         yield from (found[path] for path in sorted(found))
 
-    def _by_names(self) -> Iterator[tuple[str, FileDifference]]:
-        for path in {*self._sides[0], *self._sides[1]}:
-            one, other = (side.get(path, {}) for side in self._sides)
-            if (one.get("mode"), one.get("blob")) != (other.get("mode"), other.get("blob")):
-                is_in_both = bool(one) and bool(other)
-                yield path, FileDifference(path, "changed" if is_in_both else f"only in the {_order(bool(one))} run")
+    def _left_out(self) -> Iterator[str]:
+        """Yield the files that a record does not have, and note them if their sizes or times differ."""
+        one, other = ({file["path"]: file for file in entry["left_out"]} for entry in self.entries)
+        for path, file in sorted({**one, **other}.items()):
+            if file["why"] != OF_A_TRAINING:
+                yield path
+                if one.get(path) != other.get(path):
+                    self.problems.append(f"{path} is not compared, as its content was left out: {file['why']}")
 
-    def _by_trees(self, git: Git, one: str, other: str) -> dict[str, FileDifference]:
-        reads = reading(*(store / "objects" for store in self._stores), *self._repositories())
-        output = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", one, other, changes=reads)
-        listed = [
-            (os.fsdecode(name), (old.decode(), new.decode()), (before.decode(), after.decode()))
-            for old, new, before, after, name in _DIFFERENCE.findall(output)
-        ]
-        sizes = sizes_of(git, [blob for _, _, blobs in listed for blob in blobs], reads)
-        found: dict[str, FileDifference] = {}
-        by_line: list[str] = []
-        for path, modes, blobs in listed:
-            present = [mode != "000000" for mode in modes]
-            links = [mode == LINK for mode in modes]
-            known = [sizes.get(blob) for blob in blobs]
-            if not all(present):
-                what = f"only in the {_order(present[0])} run"
-            elif links[0] != links[1]:
-                what = f"a link in the {_order(links[0])} run, a file in the {_order(links[1])}"
-            elif blobs[0] == blobs[1]:
-                what = f"mode {modes[0]} and {modes[1]}"
-            elif None in known:
-                what = f"changed; {self._where(known.index(None))}"
-            elif max(size or 0 for size in known) > MOST_BYTES or len(by_line) >= MOST_FILES:
-                what = "changed; it is too large to be compared line by line"
-            else:
-                what = " and ".join(f"{size:,}" for size in known)  # of a binary file
-                by_line.append(path)
-            found[path] = FileDifference(path, what)
-        if by_line:
-            text = git.run("diff", *_OPTIONS, one, other, "--", *by_line, changes=reads)
-            # The order of the files is that of the list.
-            for path, changes in zip(by_line, _changes(text), strict=True):
-                what = "changed" if changes is not None else f"binary, of {found[path].what} bytes"
-                found[path] = FileDifference(path, what, changes or ())
-        return found
+    def _by_names(self) -> Iterator[tuple[str, FileDifference]]:
+        one, other = ({file["path"]: (file["mode"], file["blob"]) for file in entry["files"]} for entry in self.entries)
+        for path in {*one, *other}:
+            if one.get(path) != other.get(path):
+                what = "changed" if path in one and path in other else f"only in the {_order(path in one)} run"
+                yield path, FileDifference(path, what)
+
+    def _by_trees(self, *trees: str) -> dict[str, FileDifference]:
+        stores = [store_of(*pair) for pair in zip(self.train_dirs, self._each("format"), strict=True)]
+        for store in stores:
+            require_own_objects(store)
+        with git_folder(object_format=self.entries[0]["format"]) as own:
+            git = own.reading(*(store / "objects" for store in stores), *self._repositories())
+            output = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", *trees)
+            listed = [(os.fsdecode(name), *map(bytes.decode, found)) for *found, name in _DIFFERENCE.findall(output)]
+            sizes = _sizes(git, [blob for *_, before, after in listed for blob in (before, after)])
+            found = {
+                path: self._in_words((old, new), (before, after), sizes) for path, old, new, before, after in listed
+            }
+            # The lines of files of which nothing else is told; the order of the patch is that of the list.
+            by_line = [path for path, what in found.items() if what.startswith("binary")][:MOST_FILES]
+            patch = git.run("diff", *_OPTIONS, *trees, "--", *by_line) if by_line else b""
+        changes = dict(zip(by_line, _changes(patch), strict=True))
+        texts = {path: ("changed", lines) for path, lines in changes.items() if lines is not None}
+        return {path: FileDifference(path, *texts.get(path, (what,))) for path, what in found.items()}
+
+    def _in_words(self, modes: tuple[str, str], blobs: tuple[str, str], sizes: Mapping[str, int]) -> str:
+        """Return how a file differs, as far as its lines do not say it."""
+        if ABSENT_MODE in modes:
+            return f"only in the {_order(modes[1] == ABSENT_MODE)} run"
+        if modes[0] != modes[1] and LINK in modes:
+            return f"a link in the {_order(modes[0] == LINK)} run, a file in the {_order(modes[1] == LINK)}"
+        if blobs[0] == blobs[1]:
+            return f"mode {modes[0]} and {modes[1]}"
+        missing = [entry for entry, blob in zip(self.entries, blobs, strict=True) if blob not in sizes]
+        if missing:
+            commit, path = missing[0]["commit"], missing[0]["path"]
+            where = f"commit {commit:.7} of {path}" if commit else "the record"
+            return f"changed; its content was in {where}, which is not there any more"
+        if max(sizes[blob] for blob in blobs) > MOST_BYTES:
+            return "changed; it is too large to be compared line by line"
+        return f"binary, of {sizes[blobs[0]]:,} and {sizes[blobs[1]]:,} bytes"
+
+    def _each(self, key: str) -> Iterator[Any]:
+        return (entry[key] for entry in self.entries)
 
     def _repositories(self) -> Iterator[Path]:
         # Either run's folder may still have the commits of both: runs of one repository share its objects.
-        for path in dict.fromkeys(entry["path"] for entry in self._entries if entry["commit"]):
+        for path in dict.fromkeys(entry["path"] for entry in self.entries if entry["commit"]):
             with contextlib.suppress(GitTrouble, OSError):
                 yield find_repository(Path(path)).objects
 
-    def _where(self, side: int) -> str:
-        """Say where the content of a file was that is not there any more."""
-        commit, path = self._entries[side]["commit"], self._entries[side]["path"]
-        if commit is None:
-            return "its content is missing in the record"
-        return f"its content was in commit {commit:.7} of {path}, which is not there any more"
 
-    def _of_left_out(self) -> Iterator[tuple[str, FileDifference]]:
-        """Yield the files that a record does not have; of a file that both lack, the size and its time tell."""
-        for path in {*self._left_out[0], *self._left_out[1]}:
-            one, other = (side.get(path) for side in self._left_out)
-            if one is None or other is None:
-                lacks = (other if one is None else one) or {}
-                yield path, FileDifference(path, f"changed; its content was left out: {lacks['why']}")
-            elif one["size"] != other["size"]:
-                what = f"of {one['size']:,} and {other['size']:,} bytes; its content was left out: {one['why']}"
-                yield path, FileDifference(path, what)
-            elif one["time"] != other["time"]:
-                self.problems.append(f"{path} is not compared, as its content was left out: {one['why']}")
+def _sizes(git: Git, blobs: Iterable[str]) -> dict[str, int]:
+    """Return the sizes of blobs, without the blobs that are missing."""
+    output = git.run("cat-file", "--batch-check", feed="".join(f"{blob}\n" for blob in blobs).encode())
+    lines = map(str.split, output.decode().splitlines())
+    return {name: int(size[0]) for name, _, *size in lines if size}
 
 
 def _of_notebooks(first: tuple[Path, Record], second: tuple[Path, Record]) -> Iterator[FileDifference]:
@@ -238,8 +222,7 @@ def _of_notebooks(first: tuple[Path, Record], second: tuple[Path, Record]) -> It
         return
     with git_folder() as git:
         text = git.run("diff", "--no-index", *_OPTIONS, *(os.path.abspath(file) for file in files if file), fine=(0, 1))
-    for changes in _changes(text):
-        yield FileDifference(NOTEBOOK, "changed", changes or ())
+    yield from (FileDifference(NOTEBOOK, "changed", changes or ()) for changes in _changes(text))
 
 
 def _changes(text: bytes) -> Iterator[tuple[Change, ...] | None]:

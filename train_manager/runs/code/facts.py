@@ -33,7 +33,7 @@ _STATES: Final = {
 class Repository:
     """A repository and its working tree, as it is now."""
 
-    root: Path  # the folder of the working tree
+    git: Git  # in the folder of the working tree
     git_folder: Path  # holds the index and HEAD of this working tree
     common_folder: Path  # holds the objects; differs from git_folder in a tree that `git worktree` has made
     object_format: str  # sha1 or sha256
@@ -42,6 +42,11 @@ class Repository:
     branch: str | None  # None if HEAD is detached
     # The value of each setting that counts, by its name: lower-case except for a subsection, as in remote.Origin.url.
     settings: Mapping[str, str]
+
+    @property
+    def root(self) -> Path:
+        """The folder of the working tree."""
+        return self.git.folder
 
     @property
     def objects(self) -> Path:
@@ -65,10 +70,17 @@ class Repository:
         }
         return dict(sorted(found.items()))
 
-    def flag(self, name: str, default: bool) -> bool:
-        """Return a setting that is yes or no."""
-        value = self.settings.get(name, str(default)).lower()
-        return value in ("", "true", "yes", "on", "1") if value not in ("false", "no", "off", "0") else False
+    def is_pushed(self) -> bool | None:
+        """Return whether a remote has the commit, as of the last fetch or push; None if that is not known.
+
+        A repository without remotes, or without a commit, has nothing to compare with.
+        """
+        if self.commit is None or not self.remotes:
+            return None
+        try:
+            return not self.git.run("rev-list", "--max-count=1", self.commit, "--not", "--remotes").strip()
+        except GitTrouble:
+            return None
 
 
 def find_repository(folder: Path, seconds: float = 10.0) -> Repository:
@@ -79,32 +91,22 @@ def find_repository(folder: Path, seconds: float = 10.0) -> Repository:
     """
     git = Git(folder, seconds=seconds)
     answers = _answers(git)
-    git_folder, root = _path(folder, answers["git folder"]), _path(folder, answers["root"])
+    root, git_folder, common_folder = (
+        Path(os.path.normpath(folder.absolute() / answers[name])) for name in ("root", "git folder", "common folder")
+    )
     _require_own_files(git, root, git_folder)
+    # Exit code 1: HEAD is detached.
+    branch = os.fsdecode(git.run("symbolic-ref", "-q", "HEAD", fine=(0, 1))).removesuffix("\n")
     return Repository(
-        root=root,
+        git=Git(root, seconds=seconds),
         git_folder=git_folder,
-        common_folder=_path(folder, answers["common folder"]),
+        common_folder=common_folder,
         object_format=answers["object format"],
         is_shallow=answers["shallow"] == "true",
         commit=answers.get("commit"),
-        branch=_branch(git),
+        branch=redacted(branch.removeprefix("refs/heads/")) or None,
         settings=_settings(git),
     )
-
-
-def is_on_a_remote(repository: Repository, seconds: float = 10.0) -> bool | None:
-    """Return whether a remote has the commit, as of the last fetch or push; None if that is not known.
-
-    A repository without remotes, or without a commit, has nothing to compare with.
-    """
-    if repository.commit is None or not repository.remotes:
-        return None
-    git = Git(repository.root, seconds=seconds)
-    try:
-        return not git.run("rev-list", "--max-count=1", repository.commit, "--not", "--remotes").strip()
-    except GitTrouble:
-        return None
 
 
 def without_credentials(address: str) -> str:
@@ -116,19 +118,15 @@ def without_credentials(address: str) -> str:
     'git@example.com:data.git'
     """
     start, separator, rest = address.partition("://")
-    if separator:
-        is_ssh = start.endswith("ssh")
-        # A password may hold @ and / itself: only the last @ is certain to be its end.
-        user, at, place = rest.rpartition("@")
-        # The user of an ssh address is a part of the place, as in ssh://git@example.com; of other addresses it may be a
-        # token.
-        kept = user + at if is_ssh and re.fullmatch(r"[\w.-]+", user) else ""
-        address = f"{start}://{kept}{re.split(r'[?#;]', place)[0]}"
-    elif short := re.fullmatch(r"/*[^/@]*:[^/]*@(.*)", address, re.DOTALL):  # name:password@host:path
-        address = short[1]
-    elif re.match(r"[^/@]*@[^/:]*:", address):  # name@host:path
-        address = address.partition("?")[0]
-    return redacted(address)
+    start, rest = (start + separator, rest) if separator else ("", address)
+    # A password may hold @ and / itself: only the last @ is certain to be its end.
+    user, at, place = rest.rpartition("@")
+    if not start and (not at or "/" in user.removeprefix("//")):  # a path
+        return redacted(address)
+    # The user of an ssh address is a part of the place, as in git@example.com; of other addresses it may be a token.
+    is_ssh = not start or start.endswith("ssh://")
+    kept = user + at if is_ssh and re.fullmatch(r"[\w.-]+", user) else ""
+    return redacted(f"{start}{kept}{re.split(r'[?#;]', place)[0]}")
 
 
 def _require_own_files(git: Git, root: Path, git_folder: Path) -> None:
@@ -183,21 +181,11 @@ def _why(complaint: bytes) -> str:
     return f"git could not read the repository: {shown}"
 
 
-def _branch(git: Git) -> str | None:
-    # Exit code 1: HEAD is detached.
-    name = os.fsdecode(git.run("symbolic-ref", "-q", "HEAD", fine=(0, 1))).removesuffix("\n")
-    return redacted(name.removeprefix("refs/heads/")) or None
-
-
 def _settings(git: Git) -> dict[str, str]:
     found = {}
     for entry in git.run("config", "-z", "--list").split(b"\0")[:-1]:
-        name, _, value = os.fsdecode(entry).partition("\n")
+        name, is_set, value = os.fsdecode(entry).partition("\n")
         # Of several values the last one counts; of the addresses of a remote, git fetches from the first one.
         if name not in found or not name.endswith(".url"):
-            found[name] = value
+            found[name] = value if is_set else "true"  # a name without a value
     return found
-
-
-def _path(folder: Path, answer: str) -> Path:
-    return Path(os.path.normpath(folder.absolute() / answer))

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final, final
 
@@ -39,7 +40,6 @@ _ENVIRONMENT: Final = {
     "GIT_PAGER": "cat",
     "GIT_EDITOR": "true",
 }
-_NO_CONFIGURATION: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 _starting: Final = threading.RLock()
 """Held while GitPython is imported and while a process is made.
 
@@ -55,44 +55,44 @@ class GitTrouble(InputError):
 
 
 @final
+@dataclass(frozen=True)
 class Git:
-    """Git in a folder.
+    """Git in a folder."""
 
-    Args:
-        folder: where git starts to look for the repository.
-        git_folder: of our own, for these files; None lets git look for the repository and its settings.
-        seconds: after this time a command is ended, with all processes that it has started.
-    """
+    folder: Path  # where git starts to look for the repository
+    git_folder: Path | None = None  # of our own, for these files; None lets git look for the repository
+    seconds: float = 10.0  # after this time a command is ended, with all processes that it has started
+    variables: Mapping[str, str] = field(default_factory=dict)  # further ones of the environment
 
-    def __init__(self, folder: Path, *, git_folder: Path | None = None, seconds: float = 10.0) -> None:
-        self.folder, self.git_folder, self.seconds = folder, git_folder, seconds
-        self._environment = dict(_ENVIRONMENT)
-        if git_folder is not None:
-            places = {"GIT_DIR": os.fspath(git_folder), "GIT_WORK_TREE": os.fspath(folder)}
-            self._environment |= {**_NO_CONFIGURATION, **places}
+    def given(self, **variables: str) -> Git:
+        """Return git in the same folder, with further variables."""
+        return replace(self, variables={**self.variables, **variables})
 
-    def run(
-        self, *arguments: str, feed: bytes | None = None, fine: Collection[int] = (0,), changes: Mapping[str, str] = {}
-    ) -> bytes:
+    def reading(self, *objects: Path) -> Git:
+        """Return git that reads further folders of objects, and never writes into them."""
+        # Git takes these names apart at colons, unless they stand in quotes.
+        return self.given(GIT_ALTERNATE_OBJECT_DIRECTORIES=":".join(quote(os.path.abspath(path)) for path in objects))
+
+    def run(self, *arguments: str, feed: bytes | None = None, fine: Collection[int] = (0,)) -> bytes:
         """Return the output of a command.
 
         Args:
             arguments: the command and its arguments.
-            feed: what it reads; without it, it finds the end of a file.
+            feed: its input; without it, the command finds the end of a file. With nothing in it, as a list of no names,
+                there is nothing to do, and git is not started.
             fine: exit codes that do not mean an error.
-            changes: variables for this command alone.
 
         Raises:
             GitTrouble: git is not there, ended with another code, or did not answer in time.
         """
-        status, output, complaint = self.answer(*arguments, feed=feed, changes=changes)
+        if feed == b"":
+            return b""
+        status, output, complaint = self.answer(*arguments, feed=feed)
         if status not in fine:
             raise GitTrouble(f"git {arguments[0]} failed: {first_line(complaint) or f'exit code {status}'}")
         return output
 
-    def answer(
-        self, *arguments: str, feed: bytes | None = None, changes: Mapping[str, str] = {}
-    ) -> tuple[int, bytes, bytes]:
+    def answer(self, *arguments: str, feed: bytes | None = None) -> tuple[int, bytes, bytes]:
         """Return the exit code of a command, its output and its error output.
 
         Raises:
@@ -102,7 +102,7 @@ class Git:
         with tempfile.TemporaryFile() as given:
             given.write(feed or b"")
             given.seek(0)
-            handle = self._start(arguments, given, {**self._environment, **changes})
+            handle = self._start(arguments, given)
             process = handle.proc  # GitPython ends the process as soon as `handle` is deleted: keep both names
             try:
                 output, complaint = process.communicate(timeout=self.seconds)
@@ -112,8 +112,9 @@ class Git:
                 _end(process)
         return process.returncode, output, complaint
 
-    def _start(self, arguments: Sequence[str], given: IO[bytes], environment: Mapping[str, str]) -> Any:
+    def _start(self, arguments: Sequence[str], given: IO[bytes]) -> Any:
         git = git_module(self.seconds)
+        environment = {**_ENVIRONMENT, **self._own_places(), **self.variables}
         program = os.fspath(git.cmd.Git.GIT_PYTHON_GIT_EXECUTABLE or "git")
         command = [*_without_variables(environment), program, *_OPTIONS, "-C", os.fspath(self.folder), *arguments]
         try:
@@ -130,61 +131,43 @@ class Git:
         except git.exc.GitCommandNotFound:
             raise GitTrouble("git is not installed") from None
 
+    def _own_places(self) -> dict[str, str]:
+        if self.git_folder is None:
+            return {}
+        places = {"GIT_DIR": os.fspath(self.git_folder), "GIT_WORK_TREE": os.fspath(self.folder)}
+        return {**places, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+
 
 def git_module(seconds: float = 10.0) -> Any:
-    """Return the module of GitPython, which starts ``git version`` as it is imported.
+    """Return the module of GitPython.
 
     Raises:
         GitTrouble: GitPython or git is not there, or git does not answer in time.
     """
-    # GitPython runs `git version` as it is imported, without a time limit.
-    if "git" not in sys.modules:
-        _require_an_answer(seconds)
     with _starting:
         try:
+            if "git" not in sys.modules:
+                # GitPython asks for the version as it is imported, and would wait for the answer without a limit.
+                program = os.environ.get("GIT_PYTHON_GIT_EXECUTABLE") or "git"
+                nothing = subprocess.DEVNULL  # not a pipe: what a killed git has started would hold it open
+                subprocess.run(
+                    [program, "version"], stdin=nothing, stdout=nothing, stderr=nothing, timeout=seconds, check=False
+                )
             import git
             import git.cmd
         except ImportError:
             raise GitTrouble("GitPython is not installed: pip install GitPython") from None
+        except OSError:
+            raise GitTrouble("git is not installed") from None
+        except subprocess.TimeoutExpired:
+            raise GitTrouble(f"git did not answer within {seconds:g} s") from None
     return git
 
 
-def _require_an_answer(seconds: float) -> None:
-    """Ask for the version with a time limit, before GitPython asks without one."""
-    program = os.environ.get("GIT_PYTHON_GIT_EXECUTABLE") or "git"
-    try:
-        with _starting:
-            subprocess.run(
-                [program, "version"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # not a pipe: what a killed git has started would hold it open
-                stderr=subprocess.DEVNULL,
-                timeout=seconds,
-                check=False,
-            )
-    except OSError:
-        raise GitTrouble("git is not installed") from None
-    except subprocess.TimeoutExpired:
-        raise GitTrouble(f"git did not answer within {seconds:g} s") from None
-
-
-def sizes_of(git: Git, blobs: Iterable[str], reads: Mapping[str, str] = {}) -> dict[str, int]:
-    """Return the sizes of blobs, without the blobs that are missing."""
-    output = git.run("cat-file", "--batch-check", feed="".join(f"{blob}\n" for blob in blobs).encode(), changes=reads)
-    lines = map(str.split, output.decode().splitlines())
-    return {name: int(size[0]) for name, _, *size in lines if size}
-
-
-def contents_of(git: Git, blobs: Iterable[str], reads: Mapping[str, str] = {}) -> dict[str, bytes]:
-    """Return the contents of blobs, none of which may be missing."""
-    blobs, found, start = [*blobs], {}, 0
-    # One process for all blobs. Each answer is a line "<blob> blob <size>", the content and a newline.
-    output = git.run("cat-file", "--batch", feed="".join(f"{blob}\n" for blob in blobs).encode(), changes=reads)
-    for blob in blobs:
-        end = output.index(b"\n", start) + 1
-        size = int(output[start:end].split()[2])
-        found[blob], start = output[end : end + size], end + size + 1
-    return found
+def quote(text: str) -> str:
+    """Return a text as git's own files want it: in quotes, in one line."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'
 
 
 def first_line(complaint: bytes) -> str:

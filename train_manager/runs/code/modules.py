@@ -101,27 +101,17 @@ def source_folders(
     """
     found = {}
     for other in others:
-        folder = _folder(other, editable)
-        if folder is None:
-            raise InputError(
-                f"others has {os.fspath(other)!r:.60}, which is neither a folder nor an installed package",
-                name="others",
-                asked_by=asked_by,
-                cure=_CURE,
-            )
-        found[os.fspath(other)] = folder
+        name, path = os.fspath(other), Path(other).expanduser()
+        folder = None
+        if isinstance(other, str) and os.sep not in other:
+            # A name is looked up as a package first, then as a folder in the working folder.
+            noted = editable.get(re.sub(r"[-_.]+", "-", other).lower())
+            folder = Path(noted) if noted and os.path.isdir(noted) else _module_folder(other)
+        if folder is None and not path.is_dir():
+            what = f"others has {name!r:.60}, which is neither a folder nor an installed package"
+            raise InputError(what, name="others", asked_by=asked_by, cure=_CURE)
+        found[name] = folder or path.absolute()
     return found
-
-
-def _folder(other: str | os.PathLike[str], editable: Mapping[str, str]) -> Path | None:
-    path = Path(other).expanduser()
-    if isinstance(other, str) and os.sep not in other:
-        # A name is looked up as a package first, then as a folder in the working folder.
-        noted = editable.get(re.sub(r"[-_.]+", "-", other).lower())
-        found = Path(noted) if noted and os.path.isdir(noted) else _module_folder(other)
-        if found is not None:
-            return found
-    return path.absolute() if path.is_dir() else None
 
 
 def _module_folder(name: str) -> Path | None:
@@ -130,6 +120,6 @@ def _module_folder(name: str) -> Path | None:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):
         return None
-    places = [] if spec is None else [*(spec.submodule_search_locations or []), *([spec.origin] if spec.origin else [])]
+    places = [] if spec is None else [*(spec.submodule_search_locations or []), *filter(None, [spec.origin])]
     folders = (Path(place) if os.path.isdir(place) else Path(place).parent for place in places if os.path.exists(place))
     return next((folder.resolve() for folder in folders), None)

@@ -6,6 +6,7 @@ IPython is never imported here: without it in sys.modules there are no cells.
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -81,29 +82,16 @@ def _as_python(cell: str) -> str:
 
 def _as_script(text: str) -> str | None:
     """Return a cell as code of a script: as it is, if it awaits nothing; None if it is not Python."""
-    # Without invalid escapes: `ast.parse` would warn of them again, and warnings cannot be silenced for one thread.
+    # Without invalid escapes: the compiler would warn of them again, and warnings cannot be silenced for one thread.
     plain = _ESCAPE.sub(" ", text)
     try:
-        awaits = _awaits(ast.parse(plain))
+        code = compile(plain, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     except (SyntaxError, ValueError):
         return None
-    if not awaits:
+    if not code.co_flags & inspect.CO_COROUTINE:
         return text
-    # Raw triple quotes keep the cell readable; `repr` is for a cell that has both kinds of them.
-    quotes = next((quotes for quotes in ("'''", '"""') if quotes not in text), None)
-    return f"_run_cell(r{quotes}\n{text}\n{quotes})" if quotes else f"_run_cell({text!r})"
-
-
-def _awaits(tree: ast.AST) -> bool:
-    """Return whether something waits at the top level."""
-    if isinstance(tree, ast.Await | ast.AsyncFor | ast.AsyncWith):
-        return True
-    # An await inside of a function, a lambda or a generator runs when that is called or iterated.
-    if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.GeneratorExp):
-        return False
-    if isinstance(tree, ast.comprehension) and tree.is_async:
-        return True
-    return any(map(_awaits, ast.iter_child_nodes(tree)))
+    # Raw triple quotes keep the cell readable; `repr` is for a cell that has them itself.
+    return f"_run_cell({text!r})" if "'''" in text else f"_run_cell(r'''\n{text}\n''')"
 
 
 def _without_magics(lines: list[str]) -> Iterator[str]:

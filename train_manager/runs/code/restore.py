@@ -11,21 +11,22 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, NoReturn, final
 
 from train_manager.runs.code.facts import Repository, find_repository
-from train_manager.runs.code.git import Git, GitTrouble, first_line
-from train_manager.runs.code.git_folder import git_folder, is_linked, make_git_folder, quote, read_small, reading
+from train_manager.runs.code.git import Git, GitTrouble, first_line, quote
+from train_manager.runs.code.git_folder import is_linked, make_git_folder, read_small
 from train_manager.runs.code.left_out import OF_A_TRAINING, reason_against_name
-from train_manager.runs.code.record import copy_of, read_code_record
-from train_manager.runs.code.snapshot import PROGRAM, blob_of
-from train_manager.runs.code.store import CODE, require_own_objects, store_of
+from train_manager.runs.code.record import copy_of, name_of, read_code_record
+from train_manager.runs.code.store import CODE, blob_of, require_own_objects, store_of
+from train_manager.runs.code.working_tree import joined, names_in
 from train_manager.telling.errors import CheckpointError, InputError
 
 _SECONDS: Final = 600.0  # a checkout of a large commit takes its time
-_PACKAGES: Final = "packages"
+_ANOTHER: Final = "name another clone as `repository`, or take out the changed files: changed_only=True"
 
 
 @final
@@ -70,9 +71,8 @@ def restore_code(
         raise InputError(f"{path} is not there: the run has not recorded its code", name=run_id)
     entries = record["repositories"]
     if not entries:
-        raise InputError(
-            f"the code of run {run_id} was not recorded: {record.get('reason')}", name=run_id, asked_by="restore_code"
-        )
+        what = f"the code of run {run_id} was not recorded: {record.get('reason')}"
+        raise InputError(what, name=run_id, asked_by="restore_code")
     if into.exists() and any(into.iterdir()):
         raise InputError(f"{into} is not empty", name="into", asked_by="restore_code", cure="name a new folder")
     # The first entry is the repository with the code; submodules and packages follow.
@@ -81,40 +81,38 @@ def restore_code(
     if record.get("reason") is not None and entries[0]["commit"] is not None:
         restored.problems.append(f"not all code was recorded: {record['reason']}")
     for number, entry in enumerate(entries):
-        source = Path(entry["path"])
-        if repository is not None and "package" not in entry:
-            source = repository / (entry["inside"] or "")
         place = _place(entry, into, restored)
         # The outer repository, restored before, may have a link where the submodule belongs.
         if is_linked(into, os.fspath(place.relative_to(into))):
             restored.problems.append(f"{entry['inside']} is not put back: a link is in its place")
             continue
-        copy = copy_of(train_dir, f"{run_id}-{number}" if number else run_id)
-        _Restoring(entry, train_dir, copy, place, source, restored.problems).restore(changed_only)
+        source = Path(entry["path"])
+        if repository is not None and "package" not in entry:
+            source = repository / (entry["inside"] or "")
+        store = store_of(train_dir, entry["format"])
+        copy = copy_of(train_dir, name_of(run_id, number))
+        _Restoring(entry, store, copy, place, source, restored.problems).restore(changed_only)
     return restored
 
 
 def _place(entry: dict[str, Any], into: Path, restored: Restored) -> Path:
     """Return where a repository is put: a submodule into the tree, a package beside it."""
-    inside: str | None = entry["inside"]
-    package: str | None = entry.get("package")
-    if inside is None or inside == package:
-        inside = ""
-    elif reason := reason_against_name(inside):
+    inside, package = entry["inside"] or "", entry.get("package")
+    if package is not None:
+        inside = inside.removeprefix(package).lstrip("/")
+    if inside and (reason := reason_against_name(inside)):
         raise InputError(f"{inside!r} cannot be put back: {reason}", asked_by="restore_code")
     if package is None:
         return restored.root / inside
-    if package not in restored.packages:
-        name = Path(entry["path"]).name
-        restored.packages[package] = into / f"{_PACKAGES}-{len(restored.packages) + 1}" / name
-    return restored.packages[package] / inside
+    beside = into / f"packages-{len(restored.packages) + 1}" / Path(entry["path"]).name
+    return restored.packages.setdefault(package, beside) / inside
 
 
 @final
 @dataclass
 class _Restoring:
     entry: dict[str, Any]  # of one repository, in the record
-    train_dir: Path
+    store: Path
     copy: Path  # the files that ran, if git could not store them
     root: Path  # the new working tree
     source: Path  # the repository that has the commit
@@ -123,12 +121,19 @@ class _Restoring:
     def restore(self, changed_only: bool) -> None:
         """Make the working tree, as far as that is possible."""
         self.root.mkdir(parents=True, exist_ok=True)
-        has_commit = self.entry["commit"] is not None and not changed_only
-        repository = self._repository() if has_commit else None
-        self._check_out(repository, changed_only)
-        if repository is not None:
-            self._stand_on_the_commit(repository)
-        if self.entry["tree"] is None:
+        commit, tree = self.entry["commit"], self.entry["tree"]
+        repository = self._repository() if commit is not None and not changed_only else None
+        if tree is not None or repository is not None:
+            folder = self.root / ".git"
+            make_git_folder(folder, self.entry["format"])
+            try:
+                self._check_out(Git(self.root, folder, _SECONDS), repository, changed_only)
+                if repository is not None:
+                    self._stand_on_the_commit(Git(self.root, folder, _SECONDS), repository)
+            finally:
+                if repository is None:
+                    shutil.rmtree(folder)
+        if tree is None:
             self._put_copies()
         for file in self.entry["left_out"]:
             if file["why"] != OF_A_TRAINING:  # left out on purpose, and not worth a line
@@ -139,83 +144,70 @@ class _Restoring:
         found, trouble = None, None
         try:
             found = find_repository(source)
-            Git(source).run("cat-file", "-e", f"{commit}^{{commit}}")
+            found.git.run("cat-file", "-e", f"{commit}^{{commit}}")
         except (GitTrouble, OSError) as error:
             trouble = error
         is_there = found is not None and os.path.realpath(found.root) == os.path.realpath(source)
         if inside is not None and "package" not in self.entry and not is_there:  # git has found the outer one
             outer = source.parents[inside.count("/")]
             what = f"the submodule {inside} of the record is not checked out in {outer}"
-            cure = f"check it out: git -C {shlex.quote(str(outer))} submodule update --init --recursive"
-            raise InputError(what, name="repository", asked_by="restore_code", cure=cure)
+            self._refuse(what, f"check it out: git -C {shlex.quote(str(outer))} submodule update --init --recursive")
         if found is None or trouble is not None:
-            what = f"the commit {commit} of the record is not in {self.source}"
             cure = "name a clone that has it as `repository`, or take out the changed files: changed_only=True"
-            raise InputError(what, name="repository", asked_by="restore_code", cure=cure) from trouble
+            self._refuse(f"the commit {commit} of the record is not in {self.source}", cure)
         return found
 
-    def _check_out(self, repository: Repository | None, changed_only: bool) -> None:
+    def _refuse(self, what: str, cure: str) -> NoReturn:
+        raise InputError(what, name="repository", asked_by="restore_code", cure=cure)
+
+    def _check_out(self, git: Git, repository: Repository | None, changed_only: bool) -> None:
         """Write the files of the tree, and take away again each one whose content is not that of the tree."""
-        tree, store = self.entry["tree"], store_of(self.train_dir, self.entry["format"])
+        tree, objects = self.entry["tree"], [] if repository is None else [repository.objects]
+        try:
+            if tree is not None:
+                require_own_objects(self.store)
+        except GitTrouble as trouble:
+            raise CheckpointError(f"{trouble.what}, and nothing is read there", name=str(self.store)) from None
+        git = git.reading(self.store / "objects", *objects)
+        status, _, complaint = git.answer("read-tree", tree or self.entry["commit"])
+        if status != 0:
+            what = f"the tree {tree} of the record is damaged, or not in {self.store}: {first_line(complaint)}"
+            raise CheckpointError(what, name=str(self.store))
         changed = {file["path"] for file in self.entry["files"] if file["status"] != "deleted"}
-        if tree is None and repository is None:
-            return
-        with git_folder(self.root, object_format=self.entry["format"], seconds=_SECONDS) as git:
-            reads = self._reads(store, repository)
-            status, _, complaint = git.answer("read-tree", tree or self.entry["commit"], changes=reads)
-            if status != 0:
-                what = f"the tree {tree} of the record is damaged, or not in {store}: {first_line(complaint)}"
-                raise CheckpointError(what, name=str(store))
-            if changed_only:
-                feed = b"".join(os.fsencode(name) + b"\0" for name in changed)
-                git.answer("checkout-index", "--quiet", "-z", "--stdin", feed=feed, changes=reads)
-            else:
-                git.answer("checkout-index", "--quiet", "--all", changes=reads)
-            # The index has no times: git compares every file with the tree by what it holds.
-            wrong = {os.fsdecode(name) for name in git.run("ls-files", "-m", "-z", changes=reads).split(b"\0")[:-1]}
+        names = joined(changed if changed_only else names_in(git.run("ls-files", "-z")))
+        git.answer("checkout-index", "--quiet", "-z", "--stdin", feed=names)  # what fails is missing below
+        # The index has no times: git compares every file with the tree by what it holds.
+        wrong = {*names_in(git.run("ls-files", "-m", "-z"))}
         if changed_only:
             wrong &= changed
         for path in sorted(wrong):
             with contextlib.suppress(OSError):
                 (self.root / path).unlink()
         if missing := sorted(wrong - changed if tree else wrong):
-            self._raise_missing(repository, missing)
+            self._refuse_missing(repository, missing)
         self.problems += [
             f"{path} is not put back: its content in the record is damaged, or not there" for path in sorted(wrong)
         ]
 
-    def _reads(self, store: Path, repository: Repository | None) -> dict[str, str]:
-        try:
-            if self.entry["tree"] is not None:
-                require_own_objects(store)
-        except GitTrouble as trouble:
-            raise CheckpointError(f"{trouble.what}, and nothing is read there", name=str(store)) from None
-        return reading(store / "objects", *([repository.objects] if repository else []))
-
-    def _raise_missing(self, repository: Repository | None, missing: list[str]) -> None:
-        commit = self.entry["commit"]
-        settings = repository.settings if repository else {}
-        partial = [name for name in settings if re.fullmatch(r"remote\..+\.promisor", name, re.DOTALL)]
-        if not partial:
-            what = f"{self.source} lacks files of the commit {commit}, or they are damaged: {', '.join(missing[:3])}"
-            cure = "name another clone as `repository`, or take out the changed files: changed_only=True"
-            raise InputError(what, name="repository", asked_by="restore_code", cure=cure)
-        remote = partial[0].removeprefix("remote.").removesuffix(".promisor")
+    def _refuse_missing(self, repository: Repository | None, missing: list[str]) -> NoReturn:
+        commit, settings = self.entry["commit"], repository.settings if repository else {}
+        remotes = [found[1] for name in settings if (found := re.fullmatch(r"remote\.(.+)\.promisor", name, re.DOTALL))]
+        if not remotes:
+            names = ", ".join(missing[:3])
+            self._refuse(f"{self.source} lacks files of the commit {commit}, or they are damaged: {names}", _ANOTHER)
         what = f"{self.source} is a partial clone, and lacks files of the commit {commit}"
-        cure = f"fetch them: git -C {shlex.quote(str(self.source))} fetch --refetch --no-filter {remote}"
-        raise InputError(what, name="repository", asked_by="restore_code", cure=cure)
+        fetch = f"git -C {shlex.quote(str(self.source))} fetch --refetch --no-filter {remotes[0]}"
+        self._refuse(what, f"fetch them: {fetch}")
 
-    def _stand_on_the_commit(self, repository: Repository) -> None:
+    def _stand_on_the_commit(self, git: Git, repository: Repository) -> None:
         """Make the folder a repository on the recorded commit and branch, with the recorded remotes."""
         folder, commit, branch = self.root / ".git", self.entry["commit"], self.entry["branch"]
-        make_git_folder(folder, object_format=self.entry["format"])
         alternates = f"{quote(os.fspath(repository.objects))}\n"
         (folder / "objects" / "info" / "alternates").write_bytes(os.fsencode(alternates))
         # A shallow clone lacks the parents of some commits; without this list git would take it for damaged.
         if repository.is_shallow:
             (folder / "shallow").write_bytes(read_small(repository.common_folder / "shallow"))
         (folder / "HEAD").write_text(f"{commit}\n")
-        git = Git(self.root, git_folder=folder, seconds=_SECONDS)
         git.run("read-tree", commit)
         with contextlib.suppress(GitTrouble):
             if branch:
@@ -240,4 +232,3 @@ class _Restoring:
             place.unlink(missing_ok=True)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
-            place.chmod(0o755 if file["mode"] == PROGRAM else 0o644)

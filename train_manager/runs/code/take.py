@@ -1,28 +1,44 @@
-"""Record the code of a run: the commit, and a tree of the files as they are."""
+"""Record the code of a run: each repository with its commit, and a tree of the files as they are."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime
-import json
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.files.atomic import replace_file
 from train_manager.files.secrets import reason_to_leave_out
-from train_manager.runs.code.facts import Repository, find_repository, is_on_a_remote
-from train_manager.runs.code.git import GitTrouble
+from train_manager.runs.code.facts import Repository, find_repository
+from train_manager.runs.code.git import GitTrouble, git_module
+from train_manager.runs.code.git_folder import git_folder
 from train_manager.runs.code.left_out import OF_A_TRAINING, Limits, outputs_of_trainings
-from train_manager.runs.code.notebook import as_script
-from train_manager.runs.code.record import SCHEMA, VERSION, copy_of
-from train_manager.runs.code.snapshot import LeftOut, Snapshot, blob_of, leave_out, note, read_now, snapshot
-from train_manager.runs.code.store import CODE, store_of
+from train_manager.runs.code.record import (
+    SCHEMA,
+    VERSION,
+    copy_of,
+    leave_out,
+    name_of,
+    new_entry,
+    note,
+    write_code_record,
+)
+from train_manager.runs.code.snapshot import Snapshot
+from train_manager.runs.code.store import CODE, blob_of, make_store, pack_into_store, sizes_in_store, store_of
+from train_manager.runs.code.working_tree import WorkingTree, look_at
+from train_manager.telling.errors import InputError
 
 USUAL: Final = Limits()
+_SETTINGS: Final = {
+    "core.fsync": "none,pack,pack-metadata",  # what is not packed yet lies in a temporary folder
+    "core.looseCompression": "1",
+    "core.bigFileThreshold": "100g",  # a larger file would be packed at once, and so not be packed into the store
+}
+# With a wrong value of these git would find a difference in every file.
+_OF_THE_USER: Final = {"core.filemode": "true", "core.ignorecase": "false", "core.precomposeunicode": "false"}
 
 
 def take_code_record(
@@ -58,21 +74,12 @@ def take_code_record(
         loaded: files that ran; they are kept where the repository does not have them.
         tell: gets the warning that no remote has the commit.
     """
-    started = time.perf_counter()
-    taken = datetime.datetime.now(datetime.UTC).isoformat()
     taking = _Taking(folder.absolute(), train_dir.absolute(), run_id, loaded, limits, tell)
     taking.take(others)
-    record = {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "run": run_id,
-        "taken": taken,
-        "seconds": round(time.perf_counter() - started, 3),
-        "reason": "; ".join(taking.reasons) or None,
-        "repositories": taking.entries,
-        "notebook": notebook_of(train_dir, run_id, cells),
-    }
-    replace_file(train_dir / CODE / f"{run_id}.json", json.dumps(record, indent=1).encode())
+    reason = "; ".join(dict.fromkeys(taking.reasons)) or None
+    record = {"schema": SCHEMA, "version": VERSION, "run": run_id, "reason": reason}
+    record |= {"repositories": taking.entries, "notebook": None}
+    write_code_record(record, train_dir, cells)
     return record
 
 
@@ -90,154 +97,112 @@ class _Taking:
 
     def take(self, others: Mapping[str, Path]) -> None:
         """Record the repository of the code, and the repositories of other packages."""
-        try:
-            self._record(find_repository(self.folder, self.limits.seconds), None, self.loaded)
-        except (GitTrouble, OSError) as trouble:
-            self.reasons.append(_describe(trouble))
-            if ran := _below(self.folder, self.loaded):
-                self.entries.append(_entry(os.fspath(self.folder), None, None))
-                self._keep(self.entries[-1], None, ran)
+        with self._noting_reasons():
+            self._record(find_repository(self.folder, self.limits.seconds))
+        if not self.entries and (ran := _below(self.folder, self.loaded)):
+            self.entries.append(new_entry(self.folder))
+            self._keep(None, ran)
         for name, path in others.items():
-            try:
+            with self._noting_reasons(name):
                 found = find_repository(path.absolute(), self.limits.seconds)
                 if os.path.realpath(found.root) not in {os.path.realpath(entry["path"]) for entry in self.entries}:
                     self._record(found, name, package=name)
-            except (GitTrouble, OSError) as trouble:
-                self.reasons.append(f"{name}: {_describe(trouble)}")
 
-    @property
-    def _name(self) -> str:
-        """The name of the files of the last entry: its number makes it unique."""
-        number = len(self.entries) - 1
-        return f"{self.run_id}-{number}" if number else self.run_id
+    @contextlib.contextmanager
+    def _noting_reasons(self, of: str | None = None) -> Iterator[None]:
+        try:
+            yield
+        except (GitTrouble, OSError) as trouble:
+            self.reasons.append(f"{of}: {in_words(trouble)}" if of else in_words(trouble))
 
-    @property
-    def _kept(self) -> int:
-        """The bytes so far, of all repositories."""
-        return sum(file["size"] for entry in self.entries for file in entry["files"])
-
-    def _record(
-        self, repository: Repository, inside: str | None, loaded: Sequence[Path] = (), *, package: str | None = None
-    ) -> None:
-        """Record a repository and the repositories inside of it."""
-        entry = _entry(os.fspath(repository.root), inside, repository)
+    def _record(self, repository: Repository, inside: str | None = None, *, package: str | None = None) -> None:
+        """Record a repository and the repositories inside of it: submodules, and others that its commit lacks."""
+        entry = new_entry(repository.root, inside, repository)
         if package is not None:
             entry["package"] = package
         # Before its submodules, which append their entries after it: the first entry is the repository of the code.
         self.entries.append(entry)
-        entry["pushed"] = is_on_a_remote(repository, self.limits.seconds)
         if entry["pushed"] is False:
             what = f"no remote of {repository.root} has its commit {repository.commit:.10}"
             self.tell(f"{what}, without which nobody else can run this again: push it")
-        files = self._keep(entry, repository, _below(repository.root, loaded))
-        if files is not None:
-            self.reasons += files.complaints
-            entry["submodules"] = files.submodules
-            self._record_inner(repository, files, inside if package is None else None, package)
-
-    def _keep(self, entry: dict[str, Any], repository: Repository | None, ran: Sequence[str]) -> Snapshot | None:
-        """Put the files of an entry into the store; None if git cannot, and the files that ran are copied.
-
-        Args:
-            entry: the last one.
-            repository: None if the files are not in a repository.
-            ran: the files that ran.
-        """
-        store = store_of(self.train_dir, entry["format"])
-        try:
-            with snapshot(entry, store, repository, self.limits, self._kept) as files:
-                names = ran
-                if repository is not None:
-                    files.look()
-                    names = [*files.names, *self._new_files(files, ran)]
-                files.keep(names)
-                entry["tree"] = files.write_tree(self._name)
-                with contextlib.suppress(GitTrouble):  # the tree is there, and nothing is restored from the text
-                    self._write_differences(entry, files)
-        except (GitTrouble, OSError) as trouble:  # the entry still has the commit
-            if repository is not None:
-                inside = entry["inside"]
-                self.reasons.append(f"{inside}: {_describe(trouble)}" if inside else _describe(trouble))
-            self._copy(entry, ran)
-            return None
-        return files
-
-    def _new_files(self, files: Snapshot, loaded: Sequence[str]) -> Iterator[str]:
-        """Yield the new files to keep: the files that ran, also if git ignores them, and others within the limits."""
-        # A file of a submodule or a nested repository belongs to the record of that repository.
-        inner = tuple(f"{path}/" for path in [*files.submodules, *files.nested])
-        ran = {name for name in loaded if not name.startswith(inner)}
-        outputs = outputs_of_trainings(files.root, {*files.new, *ran}, self.train_dir, self.folder)
-        for folder in sorted({*outputs.values()}):
-            leave_out(files.entry, f"{folder}/", OF_A_TRAINING)
-        ran -= outputs.keys()
-        yield from ran
-        new = [name for name in files.new if name not in outputs and name not in ran]
-        if _below(files.root, [Path(os.path.expanduser("~"))]):
-            beside = f"{next(iter(_below(files.root, [self.folder])), '.')}/"
-            if any(not name.startswith(beside) for name in new):
-                leave_out(files.entry, "./", "of the new files in a home folder only those beside the code are kept")
-            new = [name for name in new if name.startswith(beside)]
-        if len(new) > self.limits.names:
-            leave_out(files.entry, "./", f"{len(new)} new files are too many to keep")
-            return
-        yield from new
-
-    def _write_differences(self, entry: dict[str, Any], files: Snapshot) -> None:
-        if text := files.differences():
-            entry["diff"] = f"{CODE}/{self._name}.diff"
-            replace_file(self.train_dir / entry["diff"], text)
-
-    def _record_inner(self, outer: Repository, files: Snapshot, inside: str | None, package: str | None) -> None:
-        """Record the repositories inside of another: its submodules, and others that its commit does not know."""
-        for path in sorted({*files.submodules, *files.nested}):
-            try:
-                found = _repository_in(outer, path, self.limits.seconds)
-            except GitTrouble as trouble:
-                self.reasons.append(f"{path}: {trouble.what}")
-            else:
-                if found is not None:
+        tree = self._keep(repository, _below(repository.root, self.loaded))
+        entry["submodules"] = tree.submodules
+        for path in sorted({*tree.submodules, *tree.nested}):
+            with self._noting_reasons(path):
+                if (found := _repository_in(repository, path)) is not None:
                     self._record(found, f"{inside}/{path}" if inside else path, package=package)
 
-    def _copy(self, entry: dict[str, Any], ran: Sequence[str]) -> None:
-        """Copy the files that ran, because git cannot store them."""
+    def _keep(self, repository: Repository | None, ran: Sequence[str]) -> WorkingTree:
+        """Put the files of the last entry into the store; if git cannot, copy the files that ran."""
+        entry, name = self.entries[-1], name_of(self.run_id, len(self.entries) - 1)
+        with self._noting_reasons(entry["inside"]):  # the entry still has the commit
+            return self._store(entry, name, repository, ran)
         entry.update(tree=None, files=[], left_out=[])
-        for name in ran:
+        self._copy(entry, name, ran)
+        return WorkingTree()
+
+    def _store(
+        self, entry: dict[str, Any], name: str, repository: Repository | None, ran: Sequence[str]
+    ) -> WorkingTree:
+        git_module(self.limits.seconds)  # before anything is made: without git there is no store
+        store, settings = store_of(self.train_dir, entry["format"]), dict(_SETTINGS)
+        make_store(store, entry["format"])
+        if repository is not None:
+            settings |= {key: repository.settings.get(key, usual) for key, usual in _OF_THE_USER.items()}
+        with git_folder(Path(entry["path"]), entry["format"], settings, self.limits.seconds) as own:
+            git = reads = own.reading(store / "objects")
+            tree, names = WorkingTree(), iter(ran)
+            if repository is not None:
+                reads = own.reading(store / "objects", repository.objects)
+                tree = look_at(repository, reads, self.limits.file)
+                names = chain(tree.changed, self._new_files(entry, tree, ran))
+            snapshot = Snapshot(git, tree, entry, self.limits, self._kept(), sizes_in_store(own, store))
+            snapshot.keep(names)
+            entry["tree"] = pack_into_store(git, store, name)
+            with contextlib.suppress(GitTrouble):  # the tree is there, and nothing is restored from the text
+                if text := snapshot.differences(reads):
+                    replace_file(self.train_dir / CODE / f"{name}.diff", text)
+        return tree
+
+    def _kept(self) -> int:
+        """Return the bytes so far, of all repositories."""
+        return sum(file["size"] for entry in self.entries for file in entry["files"])
+
+    def _new_files(self, entry: dict[str, Any], tree: WorkingTree, ran: Iterable[str]) -> Iterator[str]:
+        """Yield the new files to keep: the files that ran, also if git ignores them, and others within the limits."""
+        # A file of a submodule or a nested repository belongs to the record of that repository.
+        inner, root = tuple(f"{path}/" for path in (*tree.submodules, *tree.nested)), Path(entry["path"])
+        ran = {name for name in ran if not name.startswith(inner)}
+        outputs = outputs_of_trainings(root, {*tree.new, *ran}, self.train_dir, self.folder)
+        for folder in sorted({*outputs.values()}):
+            leave_out(entry, f"{folder}/", OF_A_TRAINING)
+        yield from ran - outputs.keys()
+        new = tree.new - outputs.keys() - ran
+        if _below(root, [Path(os.path.expanduser("~"))]):
+            beside = f"{next(iter(_below(root, [self.folder])), '.')}/"
+            if any(not name.startswith(beside) for name in new):
+                leave_out(entry, "./", "of the new files in a home folder only those beside the code are kept")
+            new = frozenset(name for name in new if name.startswith(beside))
+        if len(new) > self.limits.names:
+            leave_out(entry, "./", f"{len(new)} new files are too many to keep")
+        else:
+            yield from new
+
+    def _copy(self, entry: dict[str, Any], name: str, ran: Sequence[str]) -> None:
+        """Copy the files that ran, because git cannot store them."""
+        for path in ran:
             with contextlib.suppress(OSError):
-                try:
-                    mode, content = read_now(
-                        os.path.realpath(os.path.join(entry["path"], name)), self.limits, self._kept
-                    )
-                    if why := reason_to_leave_out(name, content):
-                        raise LeftOut(why)
-                except LeftOut as reason:
-                    leave_out(entry, name, str(reason))
+                content = Path(entry["path"], path).read_bytes()
+                why = self.limits.reason_against(len(content), self._kept()) or reason_to_leave_out(path, content)
+                if why is not None:
+                    leave_out(entry, path, why)
                     continue
-                replace_file(copy_of(self.train_dir, self._name) / name, content)
-                note(entry, name, "added", mode, blob_of(content), len(content))
+                replace_file(copy_of(self.train_dir, name) / path, content)
+                note(entry, path, "added", "100644", blob_of(content), len(content))
 
 
-def _entry(path: str, inside: str | None, repository: Repository | None) -> dict[str, Any]:
-    return {
-        "path": path,
-        "inside": inside,
-        "commit": repository.commit if repository else None,
-        "branch": repository.branch if repository else None,
-        "remotes": repository.remotes if repository else {},
-        "state": repository.state if repository else [],
-        "shallow": repository.is_shallow if repository else False,
-        "pushed": None,
-        "format": repository.object_format if repository else "sha1",
-        "tree": None,
-        "files": [],
-        "left_out": [],
-        "diff": None,
-        "submodules": {},  # the commit of each in the commit of this repository, by its path
-    }
-
-
-def _repository_in(outer: Repository, path: str, seconds: float) -> Repository | None:
-    """Return the repository in a folder; None if it is not checked out.
+def _repository_in(outer: Repository, path: str) -> Repository | None:
+    """Return the repository in a folder; None if it is a submodule that is not checked out.
 
     Raises:
         GitTrouble: it cannot be recorded.
@@ -246,7 +211,7 @@ def _repository_in(outer: Repository, path: str, seconds: float) -> Repository |
     # In a folder without a .git of its own, git would find the outer repository.
     if folder.is_symlink() or not os.path.lexists(folder / ".git"):
         return None
-    found = find_repository(folder, seconds)
+    found = find_repository(folder, outer.git.seconds)
     if not os.path.samefile(found.root, folder):
         raise GitTrouble("its files are elsewhere")
     if found.common_folder == outer.common_folder:
@@ -260,22 +225,14 @@ def _below(root: Path, paths: Iterable[Path]) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in real if path.is_relative_to(folder)]
 
 
-def notebook_of(train_dir: Path, run_id: str, cells: Sequence[str]) -> dict[str, Any] | None:
-    """Write the cells of a notebook beside the record, and return their entry for the record."""
-    if not cells:
-        return None
-    name = f"{CODE}/{run_id}.py"
-    replace_file(train_dir / name, as_script(cells).encode("utf-8", "surrogateescape"))
-    return {"cells": len(cells), "file": name}
+def in_words(error: Exception) -> str:
+    """Return an error in a line.
 
-
-def renew_cells(train_dir: Path, run_id: str, cells: Sequence[str]) -> None:
-    """Replace the cells of a record, because the run continues in a later cell with new code."""
-    path = train_dir / CODE / f"{run_id}.json"
-    record = json.loads(path.read_bytes())
-    record["notebook"] = notebook_of(train_dir, run_id, cells)
-    replace_file(path, json.dumps(record, indent=1).encode())
-
-
-def _describe(trouble: Exception) -> str:
-    return trouble.what if isinstance(trouble, GitTrouble) else f"{type(trouble).__name__}: {trouble}"
+    >>> in_words(FileExistsError(17, "File exists", "runs"))
+    "File exists: 'runs'"
+    """
+    if isinstance(error, InputError):
+        return error.what
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {os.fspath(error.filename)!r}" if error.filename else error.strerror
+    return f"{type(error).__name__}: {error}"
