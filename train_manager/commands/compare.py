@@ -26,10 +26,9 @@ def add_to(commands: Any) -> None:
 
 def compare(options: argparse.Namespace) -> int:
     """Print how runs compare, or write it as a page."""
-    from train_manager.commands.terminal import print_lines, terminal_width
+    from train_manager.reporting.terminal import print_lines, terminal_width
     from train_manager.runs.comparing.compare_runs import compare_runs
-    from train_manager.runs.comparing.comparison_lines import comparison_lines
-    from train_manager.runs.showing.report_page import write_report
+    from train_manager.runs.showing.page import write_report
     from train_manager.telling.errors import InputError
 
     # Refused before the comparison, which may take seconds.
@@ -38,7 +37,7 @@ def compare(options: argparse.Namespace) -> int:
             f"{options.html} is a folder", name="html", cure=f"name a file: --html {options.html / 'runs.html'}"
         )
     compared = compare_runs(options.runs)
-    print_lines(comparison_lines(compared, terminal_width(), shows_all=options.all))
+    print_lines(compared.lines(terminal_width(), shows_all=options.all))
     if options.html is not None:
         write_report(options.runs, options.html)
         print(f"\nwritten to {options.html}")

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
+
+from train_manager.runs.comparing.measured import Measured
 
 Knots = list[tuple[float, float]]
 """Steps and values, between which a straight line leads."""
 
 MOST: Final = 600  # knots of an axis
+
+
+def clock(measured: Measured) -> dict[str, Knots]:
+    """Return the other axes of a run: epochs, examples and seconds at steps."""
+    epochs, last = measured.epochs, measured.last
+    knots = {
+        "epoch": epoch_knots(epochs, last) if epochs else [],
+        "examples": example_knots(measured.sizes, last),
+        "time": second_knots(measured.times, measured.pauses),
+    }
+    known = {name: [knot for knot in found if all(map(math.isfinite, knot))] for name, found in knots.items()}
+    return {
+        name: [(_digits(x), _digits(y)) for x, y in fewer(found)] for name, found in known.items() if len(found) > 1
+    }
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.9g}")
 
 
 def epoch_knots(rows: Sequence[Mapping[str, Any]], last: float) -> Knots:

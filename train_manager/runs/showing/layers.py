@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, takewhile
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from train_manager.reporting.histograms_svg import only_value
-from train_manager.runs.record.metric_blobs import StoredArray
-from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.record.metric_stretches import small_steps
-from train_manager.runs.showing.shown_curves import Curve, Plot, short
-from train_manager.runs.showing.stored_metrics import Histogram, StoredMetrics
+from train_manager.runs.showing.curves import DrawnCurve, Plot, has_band, short, whole
+from train_manager.runs.store.curves import MOST, NONE_SMALL, Curve, Rows, SmallBatches, curve_of
+from train_manager.runs.store.rows import StoredArray
+from train_manager.runs.store.schema import Series
 
 LARGEST, COUNTS = "_largest", "_counts"
 """Ends of names of arrays that complete another array: the largest value of a window, the numbers counted by a norm."""
@@ -21,76 +23,77 @@ CELLS: Final = 120_000  # cells of all heat maps of a run
 MOST_COLUMNS: Final = 300
 MIDDLE: Final = (0.05, 0.5, 0.95)  # the quantiles of a histogram that a curve shows
 
+Arrays = Mapping[Series, Sequence[StoredArray]]
+Histograms = Mapping[Series, Sequence[tuple[int, list[float], list[int]]]]
+Values = NDArray[np.float64]
+"""For each step a value for each layer."""
+
 
 class Layers(NamedTuple):
     """Vectors of one series, with a value for each layer."""
 
     name: str  # of the series, with its phase
     labels: Sequence[str]  # names of the layers
-    steps: Sequence[float]
-    means: Sequence[Sequence[float]]  # for each step a value for each layer
-    low: Sequence[Sequence[float]] = ()  # likewise the lowest values; empty if they are not known
-    high: Sequence[Sequence[float]] = ()  # likewise the highest values
+    steps: NDArray[np.int64]
+    values: Values
+    low: Values | None = None  # likewise the lowest values; None if they are not known
+    high: Values | None = None  # likewise the highest values
     counts: Sequence[float] = ()  # how many numbers the norm of each layer sums up; empty if the values are not norms
     is_size: bool = False  # whether 0 means an empty layer, so that a log scale is possible in spite of it
+    small: SmallBatches = NONE_SMALL  # steps that are joined to the step before
+
+    def curve(self, number: int, values: Values, most: int = MOST) -> Curve:
+        """Return the curve of a layer."""
+        return curve_of(Rows(self.steps, self.steps.astype(float), values[:, number]), self.small, most)
 
 
-def shown_layers(number: int, metrics: StoredMetrics, of: str = "") -> tuple[list[Plot], list[dict[str, Any]]]:
+def shown_layers(
+    number: int, arrays: Arrays, histograms: Histograms, small: SmallBatches = NONE_SMALL, of: str = ""
+) -> tuple[list[Plot], list[dict[str, Any]]]:
     """Return the plots of vectors with few layers, and the heat maps of the others.
 
     Args:
         number: of the run.
-        metrics: of the run.
+        arrays: of the run.
+        histograms: of the run.
+        small: batches that are joined to the batch before.
         of: an end of their names, such as " of run-1".
     """
-    whole = (*_vectors(metrics), *_distributions(metrics.histograms))
+    whole = (*_vectors(arrays, small), *_distributions(histograms))
     found = [layers._replace(name=layers.name + of) for layers in whole]
     many = [layers for layers in found if len(layers.labels) > LINES]
-    cells = sum(len(layers.labels) for layers in many) or 1
-    columns = max(40, min(MOST_COLUMNS, CELLS // cells))
-    return [_plot(number, one) for one in found if one not in many], [_map(number, one, columns) for one in many]
+    columns = max(40, min(MOST_COLUMNS, CELLS // (sum(len(layers.labels) for layers in many) or 1)))
+    plots = [_plot(number, layers) for layers in found if len(layers.labels) <= LINES]
+    return plots, [_map(number, layers, columns) for layers in many]
 
 
-def _vectors(metrics: StoredMetrics) -> Iterator[Layers]:
-    vectors = {series: rows for series, rows in metrics.arrays.items() if len(rows[0].shape) == 1}
+def _vectors(arrays: Arrays, small: SmallBatches) -> Iterator[Layers]:
+    vectors = {series: rows for series, rows in arrays.items() if len(rows[0].shape) == 1}
     names = {(series.phase, series.name) for series in vectors}
     for series, unsorted in vectors.items():
-        rows = sorted(unsorted, key=lambda row: row.step)  # a hook may give steps in any order
         base = series.name.removesuffix(LARGEST).removesuffix(COUNTS)
         if base != series.name and (series.phase, base) in names:
             continue
-        largest = vectors.get(series._replace(name=series.name + LARGEST), [])
-        counts = vectors.get(series._replace(name=series.name + COUNTS), [])
+        rows = sorted(unsorted, key=lambda row: row.step)  # a hook may give steps in any order
         alike = [row for row in rows if row.shape == rows[-1].shape]  # a run that resumes may have other layers
-        kept = _without_small_batches(alike, metrics)
+        largest, counts = (vectors.get(series._replace(name=series.name + end), []) for end in (LARGEST, COUNTS))
         highest = {row.step: row.values for row in largest if row.shape == rows[-1].shape}
-        means = [row.values for row in kept]
-        high = [highest.get(row.step, row.values) for row in kept] if highest else []
-        of = counts[-1].values if counts and counts[-1].shape == rows[-1].shape else ()
-        steps = [row.step for row in kept]
-        yield Layers(_name(series), _labels(alike[-1]), steps, means, means if high else [], high, of, bool(of))
+        values = np.array([row.values for row in alike], float)
+        high = np.array([highest.get(row.step, row.values) for row in alike], float) if highest else None
+        yield Layers(
+            _name(series),
+            alike[-1].labels or [str(number) for number in range(values.shape[1])],
+            np.array([row.step for row in alike]),
+            values,
+            values if highest else None,
+            high,
+            counts[-1].values if counts and counts[-1].shape == rows[-1].shape else (),
+            bool(counts and counts[-1].shape == rows[-1].shape),
+            small,
+        )
 
 
-def _labels(row: StoredArray) -> list[str]:
-    return [*row.labels] or [str(number) for number in range(len(row.values))]
-
-
-def _without_small_batches(rows: Sequence[StoredArray], metrics: StoredMetrics) -> list[StoredArray]:
-    """Return rows in which the small last batch of an epoch is joined to the batch before it, by its examples."""
-    small, kept = small_steps(metrics.sizes), list[StoredArray]()
-    for row in rows:
-        if row.step in small and kept and kept[-1].step == row.step - 1:
-            share, before = small[row.step] / (1 + small[row.step]), kept[-1]
-            pairs = zip(before.values, row.values, strict=True)
-            # nan differs from itself: of two values, the one that is a number counts.
-            joined = [a if b != b else b if a != a else a + share * (b - a) for a, b in pairs]
-            kept[-1] = before._replace(values=type(row.values)("f", joined))
-        else:
-            kept.append(row)
-    return kept
-
-
-def _distributions(histograms: Mapping[Series, Sequence[Histogram]]) -> Iterator[Layers]:
+def _distributions(histograms: Histograms) -> Iterator[Layers]:
     """Yield the medians of histograms with the 5 % and 95 % quantiles, grouped by the beginning of their names."""
     groups: dict[str, dict[str, Mapping[int, list[float]]]] = {}
     for series, rows in histograms.items():
@@ -99,12 +102,12 @@ def _distributions(histograms: Mapping[Series, Sequence[Histogram]]) -> Iterator
     for name, of in groups.items():
         steps = sorted({step for rows in of.values() for step in rows})
         nothing = [math.nan] * len(MIDDLE)
-        low, middle, high = ([[rows.get(step, nothing)[n] for rows in of.values()] for step in steps] for n in range(3))
+        found = np.array([[rows.get(step, nothing) for rows in of.values()] for step in steps])
+        low, middle, high = np.moveaxis(found, -1, 0)
         if len(of) <= LINES:
-            yield Layers(f"{name}: median, 5 % and 95 %", [*of], steps, middle, low, high)
+            yield Layers(f"{name}: median, 5 % and 95 %", [*of], np.array(steps), middle, low, high)
         else:
-            width = [[b - a for a, b in zip(*ends, strict=True)] for ends in zip(low, high, strict=True)]
-            yield Layers(f"{name}: width of the middle 90 %", [*of], steps, width, is_size=True)
+            yield Layers(f"{name}: width of the middle 90 %", [*of], np.array(steps), high - low, is_size=True)
 
 
 def quantiles(edges: Sequence[float], counts: Sequence[int]) -> list[float]:
@@ -133,25 +136,27 @@ def quantiles(edges: Sequence[float], counts: Sequence[int]) -> list[float]:
 def _plot(number: int, layers: Layers) -> Plot:
     plot = Plot(layers.name, True, section="layers")
     for n, label in enumerate(short_labels(layers.labels)):
-        mean, low, high = ([*short(row[n] for row in rows)] for rows in (layers.means, layers.low, layers.high))
-        curve = Curve(number, label, "layer", "noisy", layers.steps, mean, low, high)
-        curve.root = _root(layers.counts[n]) if layers.counts else None
-        curve.depth = n / max(1, len(layers.labels) - 1)
-        plot.curves.append(curve)
+        curve = layers.curve(n, layers.values)
+        low = curve.low if layers.low is None else layers.curve(n, layers.low).low
+        high = curve.high if layers.high is None else layers.curve(n, layers.high).high
+        shown = DrawnCurve(number, label, "layer", "noisy", whole(curve.steps), short(curve.mean))
+        if layers.low is not None or has_band(curve):
+            shown.low, shown.high = short(low), short(high)
+        shown.root = _root(layers.counts[n]) if layers.counts else None
+        shown.depth = n / max(1, len(layers.labels) - 1)
+        plot.curves.append(shown)
     return plot
 
 
 def _map(number: int, layers: Layers, most: int) -> dict[str, Any]:
-    width = -(-len(layers.steps) // most)
-    parts = [slice(start, start + width) for start in range(0, len(layers.steps), width or 1)]
-    values = [[_mean([row[n] for row in layers.means[part]]) for part in parts] for n in range(len(layers.labels))]
+    curves = [layers.curve(n, layers.values, most) for n in range(len(layers.labels))]
     return {
         "section": "layers",
         "run": number,
         "name": layers.name,
         "labels": short_labels(layers.labels),
-        "x": [layers.steps[part][-1] for part in parts],
-        "values": [short(row, 3) for row in values],
+        "x": whole(curves[0].steps),
+        "values": [short(curve.mean, 3) for curve in curves],
         "roots": [_root(count) for count in layers.counts],
         "is_size": layers.is_size,
     }
@@ -159,11 +164,6 @@ def _map(number: int, layers: Layers, most: int) -> dict[str, Any]:
 
 def _root(count: float) -> float:
     return float(f"{math.sqrt(count):.6g}") if 0 < count < math.inf else 1.0
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if value == value]
-    return sum(known) / len(known) if known else math.nan
 
 
 def short_labels(labels: Sequence[str]) -> list[str]:

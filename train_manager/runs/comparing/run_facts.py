@@ -1,0 +1,196 @@
+"""What the records of a run tell of it, in sections of rows that are compared with those of other runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Final, TypeVar, final
+
+from train_manager.rebuilding.recorded_rows import Rows, value_rows
+from train_manager.reporting.values import number_text, plural
+from train_manager.runs.code.facts import NO_REPOSITORY
+from train_manager.runs.code.record import changed_files, read_code_record
+from train_manager.runs.comparing.comparison import NO_GIT, PARTIAL, ComparedRun
+from train_manager.runs.comparing.measured import Measured, best_of, is_setting
+from train_manager.runs.record.environment import chosen_seed
+from train_manager.runs.record.made_objects import parameter_rows_of
+from train_manager.runs.record.run_file import first_line, outcome_of
+from train_manager.runs.record.run_paths import FoundRun
+from train_manager.runs.record.run_summary import MALFORMED
+from train_manager.runs.store.schema import BATCH_SIZE
+from train_manager.telling.errors import TrainManagerError
+from train_manager.telling.findings import Finding, Findings
+
+T = TypeVar("T")
+Entry = Mapping[str, Any]
+DIGITS: Final = 8  # digits of a hash that are shown
+COMMAND: Final = ("kind", "script", "module", "arguments", "interpreter", "folder")
+
+
+@final
+class RunFacts:
+    """A run, each of whose files is read once. What cannot be read is a note, and the rest is compared.
+
+    Args:
+        run: the run.
+        label: what tells it from the others.
+        measured: its metrics; by default they are read from its folder.
+
+    Attributes:
+        notes: what could not be read.
+    """
+
+    def __init__(self, run: FoundRun, label: str, measured: Measured | None = None) -> None:
+        self.run, self.label = run, label
+        self.entry: Entry = run.entry
+        self.measured = measured or Measured(run.train_dir, run.id)
+        self.notes: list[str] = []
+
+    @cached_property
+    def code(self) -> Entry | None:
+        """The code record; None if the code was not recorded, or if the record is damaged."""
+        return self.read(lambda: read_code_record(self.run.train_dir, self.run.id), None)
+
+    def rows(self, section: str) -> Rows:
+        """Return the rows of a section; none if its record is damaged."""
+        return self.read(lambda: SECTIONS[section](self), {})
+
+    def read(self, what: Callable[[], T], otherwise: T) -> T:
+        """Return what was read; ``otherwise``, with a note, if it is damaged."""
+        try:
+            return what()
+        except (TrainManagerError, OSError) as error:
+            note = f"{self.label}: {first_line(error)}"
+        except MALFORMED as error:
+            note = f"{self.label}: a record in {self.run.train_dir} is damaged: {type(error).__name__}: {error}"
+        # Several reads of one run may fail at the same fault, which is noted once.
+        if note not in self.notes:
+            self.notes.append(note)
+        return otherwise
+
+    def described(self) -> ComparedRun:
+        """Return the run in a line."""
+        bare = ComparedRun(self.label, str(self.run.train_dir), self.run.id)
+        return self.read(lambda: _described(self), bare)
+
+    def findings(self) -> Findings:
+        """Return what checks have found."""
+        return self.read(lambda: Findings(map(Finding.from_dict, self.entry.get("findings") or ())), Findings())
+
+    def why_code_is_partial(self) -> str | None:
+        """Return why the code was not recorded in full; None if it was."""
+        record = self.code or {}
+        reason = record.get("reason")
+        if reason == NO_REPOSITORY:
+            files = [file for item in record.get("repositories") or () for file in item.get("files") or ()]
+            kept = "only the files that ran were recorded" if files else "the code was not recorded"
+            return f"{NO_GIT}: {kept}"
+        return reason and f"{PARTIAL}: {reason}"
+
+
+def _described(facts: RunFacts) -> ComparedRun:
+    run, entry = facts.run, facts.entry
+    began = datetime.fromisoformat(entry["began"]).astimezone().strftime("%Y-%m-%d %H:%M")
+    return ComparedRun(facts.label, str(run.train_dir), run.id, began, outcome_of(entry), _done(facts))
+
+
+def _done(facts: RunFacts) -> str:
+    """Return how far a run came: "3 epochs, 120 steps", as far as its entry has these numbers."""
+    progress = facts.entry.get("progress") or {}
+    # The file of a killed run is as old as its last renewal; metrics.sqlite is seconds old.
+    if not facts.entry.get("ended"):
+        last = facts.read(lambda: facts.measured.last_step, 0)
+        if last > (progress.get("steps") or 0):
+            return f"{plural(last, 'step')} in its metrics"
+    done = [plural(progress[name], name.removesuffix("s")) for name in ("epochs", "steps") if name in progress]
+    return ", ".join(done) or "no step recorded"
+
+
+# ---- the sections ----------------------------------------------------------------------------------------------------
+
+
+def code_rows(facts: RunFacts) -> Rows:
+    """Return commit, branch and the number of changed files."""
+    rows: Rows = {}
+    record = facts.code or {}
+    for item in record.get("repositories") or ():
+        # The rows of a submodule or a package begin with its name.
+        before = f"{item['inside']} " if item.get("inside") else ""
+        rows[f"{before}commit"] = f"{item['commit']:.10}" if item.get("commit") else "none"
+        rows[f"{before}branch"] = item.get("branch") or "none (detached)"
+        rows[f"{before}changed files"] = str(len([*changed_files(item)]))
+        if item.get("state"):
+            rows[f"{before}state"] = " ".join(map(str, item["state"]))
+    if notebook := record.get("notebook"):
+        rows["cells that ran"] = str(notebook.get("cells"))
+    return rows
+
+
+def environment_rows(entry: Entry) -> Rows:
+    """Return the command, Python, packages, devices, threads, flags and variables."""
+    command = entry.get("command") or {}
+    if command.get("kind") == "notebook":  # its arguments name a connection file, which is another for each kernel
+        command = {name: value for name, value in command.items() if name not in ("module", "arguments")}
+    if "interpreter" in command:
+        # `python` and `python3` of a folder are one interpreter, which is therefore known by its folder.
+        command = {**command, "interpreter": os.path.dirname(os.path.normpath(command["interpreter"]))}
+    rows = value_rows({name: command[name] for name in COMMAND if command.get(name)}, "command") if command else {}
+    environment = dict(entry.get("environment") or {})
+    if seeds := environment.pop("seeds", None):
+        rows["seed of torch"] = str(chosen_seed(seeds)).lower()
+    return {**rows, **value_rows(environment)}
+
+
+def data_rows(entry: Entry) -> Rows:
+    """Return the fingerprints of the data, the seed, and the run that the run resumes from."""
+    rows = fingerprint_rows(entry.get("data") or {})
+    # A seed that was given is shown among the parameters.
+    if "seed" not in ((entry.get("parameters") or {}).get("arguments") or {}):
+        rows["seed"] = str(entry.get("seed")).lower()
+    if before := entry.get("goes_on_from"):
+        rows["resumes from"] = f"{before.get('run')!s:.8} at {before.get('step')}"
+    return rows
+
+
+def fingerprint_rows(data: Mapping[str, Any]) -> Rows:
+    """Return the fingerprints of data, with the beginnings of their hashes."""
+    rows = value_rows(dict(data)) if data else {}
+    return {name: text[:DIGITS] if name.endswith("sha256") else text for name, text in rows.items()}
+
+
+def metric_rows(facts: RunFacts) -> Rows:
+    """Return the last metrics, and the best ones."""
+    measured = facts.read(lambda: facts.measured.metrics, {})
+    recorded = (facts.entry.get("metrics") or {}).items()
+    last = {name: float(value) for name, value in recorded if isinstance(value, int | float)}
+    last |= {name: float(curve.mean[-1]) for name, curve in measured.items()}
+    rows: Rows = {}
+    for name, value in last.items():
+        if is_setting(name):
+            # The largest batch size: the last batch of an epoch may be smaller.
+            whole = is_setting(name, BATCH_SIZE) and name in measured
+            rows[name] = f"{measured[name].mean.max() if whole else value:g}"
+            continue
+        rows[name] = number_text(value)
+        if name in measured and (best := best_of(name, measured[name])):
+            rows[f"{name}, best"] = f"{number_text(best[1])} at {best[0]:g}"
+    return rows
+
+
+OF_ENTRIES: Final[Mapping[str, Callable[[Entry], Rows]]] = {
+    "parameters": parameter_rows_of,
+    "environment": environment_rows,
+    "data": data_rows,
+}
+"""The sections that the file of a run alone tells of it."""
+
+SECTIONS: Final[Mapping[str, Callable[[RunFacts], Rows]]] = {
+    "parameters": lambda facts: parameter_rows_of(facts.entry),
+    "code": code_rows,
+    "environment": lambda facts: environment_rows(facts.entry),
+    "data": lambda facts: data_rows(facts.entry),
+    "metrics": metric_rows,
+}
+"""What is compared, and what reads it of a run."""

@@ -1,0 +1,205 @@
+"""Long series as curves of at most 1,500 points: the mean of each stretch of steps, its lowest and its highest value."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from itertools import groupby, pairwise
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from train_manager.runs.store.reader import MetricReader, counting, history_of, newest_part, wanted_of
+from train_manager.runs.store.rows import metrics_in
+from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, EPOCHS, EVALUATIONS, RANKS, Series
+from train_manager.validation import require_count
+
+Numbers: TypeAlias = NDArray[np.float64]
+MOST: Final = 1500  # points of a curve: more than a plot has pixels
+PIECE: Final = 5000  # rows that are fetched at once, so that memory holds one series, and not the file
+SMALL: Final = 0.5  # share of the largest batch; a smaller batch is joined to the one before, or it would be a spike
+SETTINGS: Final = (BATCH_SIZE, RANKS)
+"""Series of batches that have a row where the value changes: a mean would be a value that no batch had."""
+
+
+class Curve(NamedTuple):
+    """A series in a few points; a series that has no more values than that has each of them.
+
+    The last batch of an epoch may have far fewer examples than the others. It is joined to the batch before: the mean
+    weights them by their examples, the lowest and the highest value leave the last batch out.
+
+    Attributes:
+        steps: the middle of each stretch.
+        mean, low, high: of the values in the stretch; nan is left out, and a stretch without numbers is nan.
+        times: the mean, in seconds since 1970.
+    """
+
+    steps: Numbers
+    mean: Numbers
+    low: Numbers
+    high: Numbers
+    times: Numbers
+
+
+class Rows(NamedTuple):
+    """The rows of a series, in the order of their steps."""
+
+    steps: NDArray[np.int64]
+    times: Numbers
+    values: Numbers
+
+
+class SmallBatches(NamedTuple):
+    """Batches with less than half as many examples as the largest one: their steps, and their shares of it."""
+
+    steps: Numbers
+    shares: Numbers
+
+    def with_those_of(self, sizes: Rows) -> SmallBatches:
+        """Return these and those of another series of sizes, such as of another phase."""
+        others = small_batches(sizes.steps, sizes.values)
+        steps, first = np.unique(np.append(self.steps, others.steps), return_index=True)
+        return SmallBatches(steps, np.append(self.shares, others.shares)[first])
+
+
+NONE_SMALL: Final = SmallBatches(np.empty(0), np.empty(0))
+
+
+def curves_of(
+    reader: MetricReader,
+    run: str | None = None,
+    most: int = MOST,
+    name: str | None = None,
+    stage: str | None = None,
+) -> dict[Series, Curve]:
+    """Return the curve of each series that counts.
+
+    A spike of one step is the highest value of its stretch. Of several evaluations at a step, the last one is taken.
+
+    >>> import tempfile
+    >>> from train_manager.extensions import MetricStore
+    >>> from train_manager.testing import tiny_manager
+    >>> folder = tempfile.mkdtemp()
+    >>> result = tiny_manager(MetricStore(), epochs=2, train_dir=folder).train()
+    >>> [curve] = curves_of(MetricReader(folder), name="loss", stage="train_step_epoch").values()
+    >>> curve.steps.tolist(), curve.mean.round(3).tolist()
+    ([3.0, 6.0], [0.7, 0.676])
+
+    Args:
+        reader: of the metrics.
+        run: the run_id of a run; None for what counts now.
+        most: points of a curve.
+        name: of the series; None for all.
+        stage: where they were measured; None for all.
+
+    Raises:
+        InputError: ``most`` is not a number of at least 1, or the metrics cannot be read.
+    """
+    require_count(most, "most", at_least=1)
+    small, found = NONE_SMALL, dict[Series, Curve]()
+    with reader.reading() as connection:
+        part = newest_part(connection, run)
+        for series, rows in [*_of_history(connection, part, name, stage)]:
+            found[series] = curve_of(rows, most=most)
+        if stage in (EPOCHS, EVALUATIONS):
+            return found
+        for series, rows in _of_scalars(connection, part, name, stage):
+            if series.name == BATCH_SIZE and series.stage == BATCHES:
+                small = small.with_those_of(rows)
+            if name in (None, series.name) and stage in (None, series.stage):
+                is_setting = series.stage == BATCHES and series.name in SETTINGS
+                joined = small if series.stage == BATCHES and not is_setting else NONE_SMALL
+                found[series] = curve_of(rows, joined, len(rows.steps) if is_setting else most)
+    return found
+
+
+def _of_scalars(
+    connection: sqlite3.Connection, part: int | None, name: str | None, stage: str | None
+) -> Iterator[tuple[Series, Rows]]:
+    """Yield the series of batches and of hooks, with the sizes of batches first."""
+    wanted, _ = wanted_of(connection, name, stage)
+    sizes, ids_of_sizes = wanted_of(connection, BATCH_SIZE, BATCHES)
+    wanted |= sizes
+    sql = (
+        f"SELECT series, coalesce(own_step, scalars.step) AS place, time, value {counting('scalars')} "
+        f"AND series IN ({', '.join(map(str, wanted))}) "
+        f"ORDER BY series NOT IN ({ids_of_sizes}), series, place, scalars.rowid"
+    )
+    for id_, pieces in groupby(_pieces(connection.execute(sql, (part,))), key=lambda piece: piece[0]):
+        columns = zip(*(columns for _, columns in pieces), strict=True)
+        yield wanted[id_], Rows(*map(np.concatenate, columns))
+
+
+def _pieces(cursor: sqlite3.Cursor) -> Iterator[tuple[int, Rows]]:
+    """Yield the rows of a query in pieces, each of one series."""
+    while rows := cursor.fetchmany(PIECE):
+        ids, steps, times, values = zip(*rows, strict=True)
+        columns = np.array(steps, np.int64), np.array(times, float), np.array(values, float)  # None becomes nan
+        bounds = (np.flatnonzero(np.diff(ids)) + 1).tolist()
+        for start, end in pairwise([0, *bounds, len(ids)]):
+            yield ids[start], Rows(*(column[start:end] for column in columns))
+
+
+def _of_history(
+    connection: sqlite3.Connection, part: int | None, name: str | None, stage: str | None
+) -> Iterator[tuple[Series, Rows]]:
+    """Yield the series of epochs and evaluations; of several evaluations at a step, only the last one."""
+    found: dict[Series, dict[int, tuple[float, float]]] = {}
+    for of, row, time in history_of(connection, part):
+        for series, value in metrics_in(of, row) if stage in (None, of) else ():
+            if name in (None, series.name):
+                found.setdefault(series, {})[row["step"]] = time, value
+    for series, by_step in found.items():
+        points = sorted((step, *point) for step, point in by_step.items())
+        steps, times, values = zip(*points, strict=True)
+        yield series, Rows(np.array(steps, np.int64), np.array(times, float), np.array(values, float))
+
+
+def small_batches(steps: NDArray[Any], sizes: Numbers) -> SmallBatches:
+    """Return the steps at which a single batch was less than half as large as the largest.
+
+    >>> small_batches(np.array([1, 22, 23]), np.array([64.0, 4.0, 64.0]))
+    SmallBatches(steps=array([22]), shares=array([0.0625]))
+
+    Args:
+        steps: at which the size changes.
+        sizes: from there on.
+    """
+    # A row one step later means that only this batch was small; a small batch at the end has none after it.
+    lasts_one_step = np.append(np.diff(steps) == 1, True)
+    shares = sizes / max(np.nanmax(sizes, initial=0.0), 1.0)
+    is_small = lasts_one_step & (shares < SMALL)
+    return SmallBatches(steps[is_small], shares[is_small])
+
+
+def curve_of(rows: Rows, small: SmallBatches = NONE_SMALL, most: int = MOST) -> Curve:
+    """Return the curve of rows that are in the order of their steps; neighbours are joined until ``most`` are left."""
+    steps, times, values = rows
+    shares = np.ones(len(steps))
+    if len(small.steps):
+        nearest = np.searchsorted(small.steps, steps).clip(max=len(small.steps) - 1)
+        shares = np.where(small.steps[nearest] == steps, small.shares[nearest], shares)
+    # A small batch belongs to the point of the batch before it, and values of one step are one point.
+    between = np.diff(steps, prepend=steps[:1] - 2)
+    heads = np.flatnonzero(~((between == 0) | ((between == 1) & (shares < 1))))
+    ends = np.append(heads[1:], len(steps)) - 1
+    width = -(-len(heads) // most)
+    starts, first = heads[::width], steps[ends[::width]]
+    last = steps[ends[np.minimum(np.arange(width - 1, len(heads) + width - 1, width), len(heads) - 1)]]
+    counts = np.diff(np.append(starts, len(steps)))
+    with np.errstate(all="ignore"):  # infinity less infinity, and stretches without a number
+        weights = np.where(np.isnan(values), 0.0, shares)
+        mean = np.add.reduceat(np.where(np.isnan(values), 0.0, values * shares), starts)
+        mean /= np.add.reduceat(weights, starts)
+        usual = np.where(shares < 1, np.nan, values)
+        low, high = (by.reduceat(usual, starts) for by in (np.fmin, np.fmax))
+        is_alone = (np.add.reduceat((shares == 1).astype(int), starts) < 2) | np.isnan(low)
+        middle = first / 2 + last / 2
+        return Curve(
+            middle,
+            mean,
+            np.where(is_alone, mean, low),
+            np.where(is_alone, mean, high),
+            np.add.reduceat(times, starts) / counts,
+        )
