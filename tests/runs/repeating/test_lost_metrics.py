@@ -6,11 +6,11 @@ from pathlib import Path
 
 from train_manager import Extension
 from train_manager.extensions import Checkpoints, MetricStore, RunRecord
-from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.repeating.comparing_metrics import compare_metrics
 from train_manager.runs.repeating.lost_metrics import lost_steps, without_steps
 from train_manager.runs.repeating.recorded_metrics import metrics_of_runs
+from train_manager.runs.store.writer import MetricWriter
 from train_manager.testing import tiny_manager
 
 
