@@ -6,9 +6,9 @@ import argparse
 import contextlib
 import json
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from train_manager.commands.exit_codes import ALL_IS_WELL
@@ -46,8 +46,9 @@ def report(options: argparse.Namespace) -> int:
     runs = [run_to_show(run) for run in options.runs]
     target = options.html or default_target(runs)
     if options.every is not None:
-        keep_writing(options.runs, target, options.every)
+        renew(options.runs, target, options.every)
         runs = [run_to_show(run) for run in options.runs]
+    # Also after a page that renews itself: the last one would load itself again for ever.
     write_page(runs, target)
     if options.points is not None:
         write_text(options.points, "".join(point_lines(runs)), "points")
@@ -56,16 +57,13 @@ def report(options: argparse.Namespace) -> int:
     return ALL_IS_WELL
 
 
-def keep_writing(
-    paths: Sequence[str], target: Path, seconds: float, sleep: Callable[[float], object] = time.sleep
-) -> None:
-    """Write a page that renews itself, again after each period, until all runs have ended, or Ctrl-C.
+def renew(paths: Sequence[str], target: Path, seconds: float) -> None:
+    """Write a page that loads itself again, anew after each period until all runs have ended, or Ctrl-C.
 
     Args:
-        paths: of the runs; one without its file is never known to have ended.
+        paths: of the runs; of one without its file it is never known that it has ended.
         target: where the page is written.
         seconds: of a period.
-        sleep: waits so long.
 
     Raises:
         InputError: the period is not above zero, or there is no such run.
@@ -76,10 +74,12 @@ def keep_writing(
     if not 0 < seconds < math.inf:
         what = f"a page cannot be renewed every {seconds:g} s"
         raise InputError(what, name="every", asked_by="report", cure="give some seconds: --every 10")
-    with contextlib.suppress(KeyboardInterrupt):  # the last page, without a renewal, is written all the same
-        while not all(run.has_ended for run in (runs := [run_to_show(path) for path in paths])):
+    with contextlib.suppress(KeyboardInterrupt):
+        runs = [*map(run_to_show, paths)]
+        while not all(run.has_ended for run in runs):
             write_page(runs, target, seconds)
             sleep(seconds)
+            runs = [*map(run_to_show, paths)]
 
 
 def point_lines(runs: Sequence[ShownRun]) -> Iterator[str]:
@@ -91,6 +91,10 @@ def point_lines(runs: Sequence[ShownRun]) -> Iterator[str]:
     for plot in shown_curves([run.measured for run in runs]):
         for curve in plot.curves:
             place = {"run": names[curve.run], "plot": plot.name, "curve": curve.name}
-            columns = {"step": curve.x, "value": curve.y, **({"low": curve.low, "high": curve.high} if curve.low else {})}
+            columns = {
+                "step": curve.x,
+                "value": curve.y,
+                **({"low": curve.low, "high": curve.high} if curve.low else {}),
+            }
             for point in zip(*columns.values(), strict=True):
                 yield json.dumps({**place, **dict(zip(columns, point, strict=True))}, allow_nan=False) + "\n"

@@ -14,8 +14,10 @@ from tests.runs.showing.stored import page_of
 from train_manager import CheckpointError, compare_runs
 from train_manager.extensions import MetricStore, RunRecord
 from train_manager.runs.code.facts import NO_REPOSITORY
-from train_manager.runs.comparing.compare_runs import _incomplete
+from train_manager.runs.comparing.compare_runs import differences_of
+from train_manager.runs.comparing.run_facts import RunFacts
 from train_manager.runs.record.run_file import read_runs
+from train_manager.runs.record.run_paths import named_run
 from train_manager.telling.errors import InputError
 from train_manager.telling.findings import Finding
 from train_manager.testing import tiny_manager
@@ -224,10 +226,11 @@ def test_why_code_is_not_in_full_is_told_once(tmp_path: Path) -> None:
         ([{"commit": None, "files": [{"path": "train.py"}]}], "only the files that ran were recorded"),
     ],
 )
-def test_a_folder_without_git_is_named(repositories: list[dict[str, object]], kept: str) -> None:
-    record = {"reason": NO_REPOSITORY, "repositories": repositories}
+def test_a_folder_without_git_is_named(repositories: list[dict[str, object]], kept: str, tmp_path: Path) -> None:
+    facts = RunFacts(named_run(write_runs(tmp_path, entry())), "run")
+    facts.code = {"reason": NO_REPOSITORY, "repositories": repositories}
 
-    assert [*_incomplete(["run"], [record])] == [f"no git repository: {kept}"]
+    assert facts.why_code_is_partial() == f"no git repository: {kept}"
 
 
 def test_of_a_killed_run_the_steps_are_those_of_its_metrics(tmp_path: Path) -> None:
@@ -269,3 +272,14 @@ def test_findings_that_are_damaged_are_a_note(tmp_path: Path) -> None:
 
     assert [*compared.findings[0]] == []
     assert compared.notes[0].startswith(f"a: a record in {tmp_path / 'a'} is damaged: TypeError: ")
+
+
+def test_what_differs_around_two_entries_is_without_what_changes_no_result() -> None:
+    one = {"environment": {"python": "3.11", "variables": {"SLURM_JOB_ID": "1"}, "editable": {"x": "/a"}}, "seed": 0}
+    other = {"environment": {"python": "3.12", "variables": {"SLURM_JOB_ID": "2"}, "editable": {"x": "/b"}}}
+
+    assert differences_of(one, other) == {
+        "parameters": {},
+        "environment": {"python": ("3.11", "3.12")},
+        "data": {"seed": ("0", "none")},
+    }

@@ -182,7 +182,7 @@ def test_the_numbers_are_read_with_one_query(path: Path, monkeypatch: pytest.Mon
     connect = sqlite3.connect
 
     def traced(*arguments: Any, **more: Any) -> sqlite3.Connection:
-        connection = connect(*arguments, **more)
+        connection: sqlite3.Connection = connect(*arguments, **more)
         connection.set_trace_callback(said.append)
         return connection
 

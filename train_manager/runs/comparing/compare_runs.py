@@ -13,7 +13,7 @@ from train_manager.runs.comparing.comparison import Cells, Comparison, differing
 from train_manager.runs.comparing.measured import band_of, is_setting, points_of
 from train_manager.runs.comparing.run_facts import OF_ENTRIES, SECTIONS, RunFacts
 from train_manager.runs.record.environment import OF_SKLEARN
-from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, short_id
+from train_manager.runs.record.run_paths import labels_of, named_run, short_id
 from train_manager.runs.store.schema import BATCH_SIZE
 from train_manager.telling.errors import InputError
 
@@ -59,7 +59,7 @@ def compare(runs: Sequence[RunFacts]) -> Comparison:
     sections = {title: side_by_side([run.rows(title) for run in runs]) for title in SECTIONS}
     files = tuple(_code_difference(runs[0], run) for run in runs[1:])
     sections["code"] |= _row_of_files(files)
-    measured = [run.read(lambda run=run: run.measured.metrics, {}) for run in runs]
+    measured = [run.metrics for run in runs]
     lasts = [max((float(curve.steps[-1]) for curve in of.values()), default=0.0) for of in measured]
     names = dict.fromkeys(name for of in measured for name in of if not is_setting(name, BATCH_SIZE))
     pairs = list(zip(measured, lasts, strict=True))
@@ -67,9 +67,7 @@ def compare(runs: Sequence[RunFacts]) -> Comparison:
         runs=described,
         **sections,
         files=files,
-        curves={
-            name: [points_of(name, of[name], last) if name in of else [] for of, last in pairs] for name in names
-        },
+        curves={name: [points_of(name, of[name], last) if name in of else [] for of, last in pairs] for name in names},
         bands={name: [band_of(name, of[name]) if name in of else [] for of in measured] for name in names},
         notes=(*(note for run in runs for note in run.notes), *_partial_code(runs)),
         findings=findings,

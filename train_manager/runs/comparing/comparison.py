@@ -175,7 +175,9 @@ class Comparison:
 
     def _unknown_line(self, unknown: Mapping[str, str]) -> str:
         # Data is compared by its fingerprints, whose rows begin with the name of the parameter.
-        listed = {name: what for name, what in unknown.items() if not any(row.startswith(f"{name}.") for row in self.data)}
+        listed = {
+            name: what for name, what in unknown.items() if not any(row.startswith(f"{name}.") for row in self.data)
+        }
         if not listed:
             return ""
         names = ", ".join(f"{name} ({what.partition(UNNAMED)[0]})" for name, what in listed.items())
@@ -189,7 +191,10 @@ class Comparison:
         yield Line("")
         if shown:
             yield Line(f"{title} ({count:,} the same)" if count else title, "title")
-            texts = [[name or "(the class)", *(ABSENT if cell is None else cell for cell in cells)] for name, cells in shown.items()]
+            texts = [
+                [name or "(the class)", *(ABSENT if cell is None else cell for cell in cells)]
+                for name, cells in shown.items()
+            ]
             yield from side_by_side_lines(["", *(run.label for run in self.runs)], texts, width)
         else:
             same = f"the same{' as far as recorded' if table.is_partial else ''}"

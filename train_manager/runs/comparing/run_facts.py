@@ -19,6 +19,7 @@ from train_manager.runs.record.made_objects import parameter_rows_of
 from train_manager.runs.record.run_file import first_line, outcome_of
 from train_manager.runs.record.run_paths import FoundRun
 from train_manager.runs.record.run_summary import MALFORMED
+from train_manager.runs.store.curves import Curve
 from train_manager.runs.store.schema import BATCH_SIZE
 from train_manager.telling.errors import TrainManagerError
 from train_manager.telling.findings import Finding, Findings
@@ -52,6 +53,12 @@ class RunFacts:
     def code(self) -> Entry | None:
         """The code record; None if the code was not recorded, or if the record is damaged."""
         return self.read(lambda: read_code_record(self.run.train_dir, self.run.id), None)
+
+    @cached_property
+    def metrics(self) -> dict[str, Curve]:
+        """The metrics by their names; none if the store cannot be read."""
+        none: dict[str, Curve] = {}
+        return self.read(lambda: self.measured.metrics, none)
 
     def rows(self, section: str) -> Rows:
         """Return the rows of a section; none if its record is damaged."""
@@ -162,19 +169,18 @@ def fingerprint_rows(data: Mapping[str, Any]) -> Rows:
 
 def metric_rows(facts: RunFacts) -> Rows:
     """Return the last metrics, and the best ones."""
-    measured = facts.read(lambda: facts.measured.metrics, {})
     recorded = (facts.entry.get("metrics") or {}).items()
     last = {name: float(value) for name, value in recorded if isinstance(value, int | float)}
-    last |= {name: float(curve.mean[-1]) for name, curve in measured.items()}
+    last |= {name: float(curve.mean[-1]) for name, curve in facts.metrics.items()}
     rows: Rows = {}
     for name, value in last.items():
         if is_setting(name):
             # The largest batch size: the last batch of an epoch may be smaller.
-            whole = is_setting(name, BATCH_SIZE) and name in measured
-            rows[name] = f"{measured[name].mean.max() if whole else value:g}"
+            whole = is_setting(name, BATCH_SIZE) and name in facts.metrics
+            rows[name] = f"{facts.metrics[name].mean.max() if whole else value:g}"
             continue
         rows[name] = number_text(value)
-        if name in measured and (best := best_of(name, measured[name])):
+        if name in facts.metrics and (best := best_of(name, facts.metrics[name])):
             rows[f"{name}, best"] = f"{number_text(best[1])} at {best[0]:g}"
     return rows
 

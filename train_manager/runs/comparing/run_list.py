@@ -13,11 +13,11 @@ from train_manager.reporting.values import number_text, seconds_text
 from train_manager.runs.record.run_summary import RunSummary
 from train_manager.telling.errors import InputError, did_you_mean, near
 
+MOST_METRICS: Final = 2  # columns of last values
 LONGEST_RUN: Final = 40  # cells of the name of a run; it gets fewer, but SHORTEST_RUN, if the table would be too wide
 SHORTEST_RUN: Final = 18
 LONGEST: Final = 20  # cells of an outcome, and of a parameter's value
-WIDE: Final = 120  # cells; a narrower terminal has no room for these columns, except for the one that runs are sorted by
-ONLY_WIDE: Final = frozenset({"took", "epochs", "steps", "commit"})
+WIDE: Final = 120  # cells; a narrower terminal shows fewer columns
 WORDS: Final = ("run", "began", "outcome", "commit")  # columns that are set to the left
 SHORT: Final = {
     "EarlyStopping": "early stop",
@@ -75,11 +75,10 @@ def run_lines(
         runs: a line for each.
         folder: where they were looked for; their names begin below it.
         width: of the terminal, in cells.
-        by: what they are sorted by; a metric gets a column in place of the loss.
+        by: what they are sorted by, which has a column.
         parameters: whether to show those that differ.
     """
-    known = _columns(runs, by) | (_parameters(runs) if parameters else {})
-    columns = {name: texts for name, texts in known.items() if width >= WIDE or name == by or name not in ONLY_WIDE}
+    columns = _columns(runs, by, is_wide=width >= WIDE) | (_parameters(runs) if parameters else {})
     labels, rows = [_label(run, folder) for run in runs], list(zip(*columns.values(), strict=True))
     beside = sum(GAP + max(map(width_of, (name, *texts))) for name, texts in columns.items())
     room = min(LONGEST_RUN, max(SHORTEST_RUN, width - beside))
@@ -87,25 +86,27 @@ def run_lines(
     return table_lines(["run", *columns], named, width, left=WORDS)
 
 
-def _columns(runs: Sequence[RunSummary], by: str) -> dict[str, list[str]]:
+def _columns(runs: Sequence[RunSummary], by: str, *, is_wide: bool) -> dict[str, list[str]]:
+    """Return the columns beside the name: in a narrow terminal the best values, or a last one if there are none."""
     known = dict.fromkeys(name for run in runs for name in run.metrics)
-    # The metric that runs are sorted by; else the first loss, or the first metric.
-    metric = by if by in known else next((name for name in known if _is_loss(name)), next(iter(known), None))
-    columns = {
+    # Losses first; `sorted` keeps the order of the others.
+    metrics = sorted(known, key=lambda name: not (is_loss(name) or name.endswith("/loss")))[:MOST_METRICS]
+    best, commits = _best(runs), [run.commit for run in runs]
+    found = {
         "began": [run.began.astimezone().strftime("%Y-%m-%d %H:%M") for run in runs],
         "took": ["" if run.seconds is None else seconds_text(run.seconds) for run in runs],
         "outcome": [cut(outcome_in_short(run.outcome), LONGEST) for run in runs],
         "epochs": ["" if run.epochs is None else str(run.epochs) for run in runs],
         "steps": ["" if run.steps is None else str(run.steps) for run in runs],
+        **{
+            name: [number_text(run.metrics[name]) if name in run.metrics else "" for run in runs]
+            for name in dict.fromkeys([*metrics, *([by] if by in known else [])])
+        },
+        **best,
+        **({"commit": commits} if any(commits) else {}),
     }
-    if metric is not None:
-        columns[metric] = [number_text(run.metrics[metric]) if metric in run.metrics else "" for run in runs]
-    commits = [run.commit for run in runs]
-    return columns | _best(runs) | ({"commit": commits} if any(commits) else {})
-
-
-def _is_loss(name: str) -> bool:
-    return is_loss(name) or name.endswith("/loss")
+    narrow = {"began", "outcome", by, *(best or metrics[:1])}
+    return {name: texts for name, texts in found.items() if is_wide or name in narrow}
 
 
 def _best(runs: Sequence[RunSummary]) -> dict[str, list[str]]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from train_manager.runs.comparing.measured import Measured
+from train_manager.runs.store.curves import example_knots
 
 Knots = list[tuple[float, float]]
 """Steps and values, between which a straight line leads."""
@@ -45,20 +46,6 @@ def epoch_knots(rows: Sequence[Mapping[str, Any]], last: float) -> Knots:
     if len(knots) > 1:
         length = (end - knots[-2][0]) / ((epoch - knots[-2][1]) or 1) or last
     return [*knots, (last, epoch + min(1.0, (last - end) / length))] if last > end else knots
-
-
-def example_knots(sizes: Sequence[tuple[float, float]], last: float) -> Knots:
-    """Return how many examples were seen at a step, of the sizes of batches at the steps where these change.
-
-    >>> example_knots([(1, 64), (22, 3), (23, 64)], 24)
-    [(0.0, 0.0), (21, 1344.0), (22, 1347.0), (24, 1475.0)]
-    """
-    knots: Knots = [(0.0, 0.0)]
-    for (step, size), (following, _) in pairwise([*sizes, (last + 1, 0.0)]):
-        before, seen = knots[-1]
-        # A size holds until the step before the next change.
-        knots.append((following - 1, seen + size * (following - 1 - max(before, step - 1))))
-    return knots if len(knots) > 1 else []
 
 
 def second_knots(times: Sequence[tuple[float, float]], pauses: Sequence[tuple[float, float]] = ()) -> Knots:

@@ -79,7 +79,9 @@ def class_results(matrix: StoredArray) -> list[ClassResult]:
         most = int(others.argmax())
         mistake = f"{names[most]} ({others[most]:.0f})" if others[most] else ""
         right = float(row[n])
-        found.append(ClassResult(name, round(of), right / of if of else None, right / taken if taken else None, mistake))
+        found.append(
+            ClassResult(name, round(of), right / of if of else None, right / taken if taken else None, mistake)
+        )
     return sorted(found, key=lambda one: 2.0 if one.recall is None else one.recall)
 
 
@@ -114,7 +116,8 @@ def last_texts(reader: MetricReader, run: str | None) -> list[tuple[str, int, st
 
 
 def _counts(matrix: StoredArray) -> NDArray[np.float64]:
-    return np.nan_to_num(np.array(matrix.values, float), nan=0.0, posinf=0.0, neginf=0.0).reshape(matrix.shape)
+    counts = np.array(matrix.values, float).reshape(matrix.shape)
+    return np.where(np.isfinite(counts), counts, 0.0)
 
 
 def _classes(matrix: StoredArray) -> Sequence[str]:

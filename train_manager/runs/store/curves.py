@@ -1,9 +1,9 @@
-"""Long series as curves of at most 1,500 points: the mean of each stretch of steps, its lowest and its highest value."""
+"""Long series as curves of few points: the mean of each stretch of steps, its lowest and its highest value."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -55,6 +55,13 @@ class SmallBatches(NamedTuple):
 
     steps: Numbers
     shares: Numbers
+
+    def shares_of(self, steps: NDArray[np.int64]) -> Numbers:
+        """Return the share of the batch of each step; 1 for those that are not small."""
+        if not len(self.steps):
+            return np.ones(len(steps))
+        nearest = np.searchsorted(self.steps, steps).clip(max=len(self.steps) - 1)
+        return np.where(self.steps[nearest] == steps, self.shares[nearest], 1.0)
 
     def with_those_of(self, sizes: Rows) -> SmallBatches:
         """Return these and those of another series of sizes, such as of another phase."""
@@ -135,10 +142,11 @@ def _pieces(cursor: sqlite3.Cursor) -> Iterator[tuple[int, Rows]]:
     """Yield the rows of a query in pieces, each of one series."""
     while rows := cursor.fetchmany(PIECE):
         ids, steps, times, values = zip(*rows, strict=True)
-        columns = np.array(steps, np.int64), np.array(times, float), np.array(values, float)  # None becomes nan
+        # None, which the file has for nan, becomes nan.
+        steps_of, times_of, values_of = np.array(steps, np.int64), np.array(times, float), np.array(values, float)
         bounds = (np.flatnonzero(np.diff(ids)) + 1).tolist()
         for start, end in pairwise([0, *bounds, len(ids)]):
-            yield ids[start], Rows(*(column[start:end] for column in columns))
+            yield ids[start], Rows(steps_of[start:end], times_of[start:end], values_of[start:end])
 
 
 def _of_history(
@@ -176,30 +184,39 @@ def small_batches(steps: NDArray[Any], sizes: Numbers) -> SmallBatches:
 def curve_of(rows: Rows, small: SmallBatches = NONE_SMALL, most: int = MOST) -> Curve:
     """Return the curve of rows that are in the order of their steps; neighbours are joined until ``most`` are left."""
     steps, times, values = rows
-    shares = np.ones(len(steps))
-    if len(small.steps):
-        nearest = np.searchsorted(small.steps, steps).clip(max=len(small.steps) - 1)
-        shares = np.where(small.steps[nearest] == steps, small.shares[nearest], shares)
+    shares = small.shares_of(steps)
     # A small batch belongs to the point of the batch before it, and values of one step are one point.
     between = np.diff(steps, prepend=steps[:1] - 2)
     heads = np.flatnonzero(~((between == 0) | ((between == 1) & (shares < 1))))
-    ends = np.append(heads[1:], len(steps)) - 1
-    width = -(-len(heads) // most)
-    starts, first = heads[::width], steps[ends[::width]]
-    last = steps[ends[np.minimum(np.arange(width - 1, len(heads) + width - 1, width), len(heads) - 1)]]
-    counts = np.diff(np.append(starts, len(steps)))
+    lasts = steps[np.append(heads[1:], len(steps)) - 1]  # the last step of each point
+    width = -(-len(heads) // most)  # points that are joined
+    starts, firsts, ends = heads[::width], lasts[::width], np.append(lasts[width - 1 :: width], lasts[-1:])
     with np.errstate(all="ignore"):  # infinity less infinity, and stretches without a number
         weights = np.where(np.isnan(values), 0.0, shares)
-        mean = np.add.reduceat(np.where(np.isnan(values), 0.0, values * shares), starts)
-        mean /= np.add.reduceat(weights, starts)
-        usual = np.where(shares < 1, np.nan, values)
-        low, high = (by.reduceat(usual, starts) for by in (np.fmin, np.fmax))
+        mean = np.add.reduceat(np.where(weights > 0, values * weights, 0.0), starts) / np.add.reduceat(weights, starts)
+        low, high = (by.reduceat(np.where(shares < 1, np.nan, values), starts) for by in (np.fmin, np.fmax))
+        # A batch with the small one that belongs to it has a value of its own: their mean.
         is_alone = (np.add.reduceat((shares == 1).astype(int), starts) < 2) | np.isnan(low)
-        middle = first / 2 + last / 2
         return Curve(
-            middle,
+            firsts / 2 + ends[: len(starts)] / 2,
             mean,
             np.where(is_alone, mean, low),
             np.where(is_alone, mean, high),
-            np.add.reduceat(times, starts) / counts,
+            np.add.reduceat(times, starts) / np.diff(np.append(starts, len(steps))),
         )
+
+
+def example_knots(sizes: Sequence[tuple[float, float]], last: float) -> list[tuple[float, float]]:
+    """Return steps with the number of examples seen there, of the sizes of batches at the steps where these change.
+
+    Between two of the steps a straight line leads.
+
+    >>> example_knots([(1, 64), (22, 3), (23, 64)], 24)
+    [(0.0, 0.0), (21, 1344.0), (22, 1347.0), (24, 1475.0)]
+    """
+    knots = [(0.0, 0.0)]
+    for (step, size), (following, _) in pairwise([*sizes, (last + 1, 0.0)]):
+        before, seen = knots[-1]
+        # A size holds until the step before the next change.
+        knots.append((following - 1, seen + size * (following - 1 - max(before, step - 1))))
+    return knots if len(knots) > 1 else []

@@ -235,7 +235,7 @@ class Database:
     def _put_scalars(self, connection: sqlite3.Connection, part: int, metrics: Sequence[Metric]) -> None:
         # All tensors at once: a device is waited for once, and not for each number.
         values = self._numbers([metric[5] for metric in metrics])
-        ids = {series: self._id_of(connection, series) for series in {metric[0] for metric in metrics}}
+        ids = {series: self._id_of(connection, series) for series in dict.fromkeys(metric[0] for metric in metrics)}
         flat: list[Any] = []
         for (series, step, own_step, epoch, at, _), value in zip(metrics, values, strict=True):
             flat += (part, ids[series], step, own_step, epoch, at, value)

@@ -6,8 +6,7 @@ import pytest
 
 from train_manager.reporting.terminal_text import width_of
 from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
-from train_manager.runs.comparing.compared import Compared, ComparedRun
-from train_manager.runs.comparing.comparison_lines import comparison_lines
+from train_manager.runs.comparing.comparison import ComparedRun, Comparison
 from train_manager.telling.findings import Finding, Findings
 
 RUNS = tuple(
@@ -21,7 +20,7 @@ FILES = CodeDifference(
     ),
     ("the commit is gone",),
 )
-COMPARED = Compared(
+COMPARED = Comparison(
     RUNS,
     parameters={"epochs": ("2", "2"), "optimizer.lr": ("0.1", "0.2"), "model.width": ("8", None)},
     code={"commit": ("18afa3f", "18afa3f"), "files": (None, "2 differ, not all compared")},
@@ -33,8 +32,8 @@ COMPARED = Compared(
 )
 
 
-def texts(compared: Compared, width: int = 80, *, shows_all: bool = False) -> list[str]:
-    return [line.text for line in comparison_lines(compared, width, shows_all=shows_all)]
+def texts(compared: Comparison, width: int = 80, *, shows_all: bool = False) -> list[str]:
+    return [line.text for line in compared.lines(width, shows_all=shows_all)]
 
 
 def test_what_differs_is_shown() -> None:
@@ -115,6 +114,21 @@ def test_code_that_is_not_in_full_is_the_same_as_far_as_recorded() -> None:
     assert "code: the same as far as recorded" in texts(replace(COMPARED, code=rows, notes=notes))
 
 
+def test_a_table_lists_a_value_that_is_not_recorded_and_does_not_count_it() -> None:
+    table = UNKNOWN.table("parameters")
+
+    assert [*table.shown] == ["seed"]
+    assert table.same == {"epochs": "2"}
+    assert table.unknown.startswith("not recorded: model (a Net), ")
+
+
+def test_a_table_of_code_that_is_not_in_full_says_so() -> None:
+    rows = {"commit": ("18afa3f", "18afa3f")}
+    partly = replace(COMPARED, code=rows, notes=("base: the code is not in full: git is not installed",))
+
+    assert [title for title in ("parameters", "code", "data") if partly.table(title).is_partial] == ["code"]
+
+
 def test_all_is_shown_when_it_is_asked_for() -> None:
     shown = texts(COMPARED, shows_all=True)
 
@@ -184,7 +198,7 @@ def test_what_is_recorded_cannot_move_the_cursor() -> None:
 
 
 def test_of_a_single_run_all_is_shown() -> None:
-    alone = Compared(RUNS[:1], {"epochs": ("2",)}, {}, {}, {}, {})
+    alone = Comparison(RUNS[:1], {"epochs": ("2",)}, {}, {}, {}, {})
 
     assert texts(alone)[3:6] == ["parameters", "          base", "  epochs     2"]
 

@@ -1,0 +1,102 @@
+"""The curves that ``LossCurves`` draws, of a run that is gone: from what ``MetricStore`` has written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from train_manager.metrics.history_rows import PART, is_loss, metrics_of
+from train_manager.reporting.curves import Curve, Curves
+from train_manager.reporting.loss_figure import part_label
+from train_manager.runs.store.curves import curves_of, example_knots
+from train_manager.runs.store.reader import MetricReader
+from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, RANKS
+
+Row = Mapping[str, Any]
+Points = Sequence[tuple[float, float]]
+
+
+class LossCurves(NamedTuple):
+    """What a figure of loss curves shows."""
+
+    training: Curves
+    eval_sets: dict[str, Curves]
+    metrics: dict[str, dict[str, Curve]]
+    is_of_rank: bool  # the losses of batches are of the rows of rank 0
+
+
+def loss_curves(reader: MetricReader) -> LossCurves:
+    """Return the curves of a training."""
+    history, batches = reader.history(), _points_of_batches(reader)
+    sizes, is_of_rank = batches.pop(BATCH_SIZE, []), bool(batches.pop(RANKS, []))
+    epochs = [row for row in history["epochs"] if "partial" not in row]
+    # A standalone evaluation, outside of a training, has no place on the axis of epochs.
+    standing = [row for row in history["evaluations"] if "standalone" not in row]
+    ends = {(0, 0), *((row["epoch"], row["step"]) for row in epochs)}
+    at_ends = [row for row in standing if (row["epoch"], row["step"]) in ends]
+    last = max([0.0, *(points[-1][0] for points in batches.values()), *(row["step"] for row in standing)])
+    knots = np.array(example_knots(sizes, last) or [(0.0, 0.0)])
+
+    def drawn(points: Points, by_epoch: Points) -> Curves:
+        seen = np.interp([step for step, _ in points], *knots.T).tolist()
+        by_example = [(examples, value) for examples, (_, value) in zip(seen, points, strict=True)]
+        return {"epoch": _curve(by_epoch), "batch": _curve(points), "example": _curve(by_example)}
+
+    def of_batches(name: str) -> Curves:
+        points = batches.get(name, [])
+        # The history has the mean of a loss, and of the losses of several optimizers; not of the terms of a loss.
+        by_epoch = [(row["epoch"], row[name]) for row in epochs if name in row]
+        return drawn(points, by_epoch or list(_means(points, epochs, knots)))
+
+    def of_set(name: str) -> Curves:
+        points, by_epoch = (
+            [(row[place], row["loss"]) for row in rows if row["set"] == name and "loss" in row]
+            for place, rows in (("step", standing), ("epoch", at_ends))
+        )
+        return drawn(points, by_epoch)
+
+    sets = {name: of_set(name) for name in dict.fromkeys(row["set"] for row in standing if "loss" in row)}
+    parts = {
+        part_label(name.removeprefix(PART), is_of_rank): of_batches(name) for name in batches if name.startswith(PART)
+    }
+    return LossCurves(of_batches("loss"), {**sets, **parts}, _metrics([*epochs, *at_ends]), is_of_rank)
+
+
+def _curve(points: Points) -> Curve:
+    curve = Curve()
+    for x, y in points:
+        curve.append(x, y)
+    return curve
+
+
+def _points_of_batches(reader: MetricReader) -> dict[str, list[tuple[float, float]]]:
+    """Return steps and values of each name, of all phases and datasources."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for series, curve in curves_of(reader, stage=BATCHES).items():
+        found.setdefault(series.name, []).extend(zip(curve.steps.tolist(), curve.mean.tolist(), strict=True))
+    return {name: sorted(points, key=lambda point: point[0]) for name, points in found.items()}
+
+
+def _means(points: Points, epochs: Sequence[Row], knots: NDArray[np.float64]) -> Iterator[tuple[float, float]]:
+    """Yield each whole epoch with the mean of its points, by the examples since the point before."""
+    steps, values = np.array(points).reshape(-1, 2).T
+    weights = np.diff(np.interp(steps, *knots.T), prepend=0.0)
+    start = 0
+    for row in epochs:
+        within = (start < steps) & (steps <= row["step"])
+        if weights[within].any():
+            yield row["epoch"], float(np.average(values[within], weights=weights[within]))
+        start = row["step"]
+
+
+def _metrics(rows: Sequence[Row]) -> dict[str, dict[str, Curve]]:
+    """Return for each metric its curves by epoch."""
+    found: dict[str, dict[str, Curve]] = {}
+    for row in sorted(rows, key=lambda row: row["step"]):
+        for name, value in metrics_of(row).items():
+            if not is_loss(name) and isinstance(value, int | float):
+                found.setdefault(name, {}).setdefault(row.get("set", "training"), Curve()).append(row["epoch"], value)
+    return found
