@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property
@@ -27,6 +28,7 @@ from train_manager.telling.findings import Finding, Findings
 T = TypeVar("T")
 Entry = Mapping[str, Any]
 DIGITS: Final = 8  # digits of a hash that are shown
+PYTHON: Final = re.compile(r"python[\d.]*$")
 COMMAND: Final = ("kind", "script", "module", "arguments", "interpreter", "folder")
 
 
@@ -140,9 +142,9 @@ def environment_rows(entry: Entry) -> Rows:
     command = entry.get("command") or {}
     if command.get("kind") == "notebook":  # its arguments name a connection file, which is another for each kernel
         command = {name: value for name, value in command.items() if name not in ("module", "arguments")}
-    if "interpreter" in command:
-        # `python` and `python3` of a folder are one interpreter, which is therefore known by its folder.
-        command = {**command, "interpreter": os.path.dirname(os.path.normpath(command["interpreter"]))}
+    if command.get("interpreter"):  # `python` and `python3.11` of a folder are one
+        path = os.path.normpath(command["interpreter"])
+        command = {**command, "interpreter": PYTHON.sub("python", path)}
     rows = value_rows({name: command[name] for name in COMMAND if command.get(name)}, "command") if command else {}
     environment = dict(entry.get("environment") or {})
     if seeds := environment.pop("seeds", None):
