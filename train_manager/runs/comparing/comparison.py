@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from textwrap import wrap
-from typing import Final, final
+from typing import Any, Final, final
 
 from train_manager.reporting.terminal import Line, side_by_side_lines
 from train_manager.reporting.terminal_text import cut, cut_middle, pad, printable, width_of
@@ -123,6 +123,11 @@ class Comparison:
             for name, cells in differing(values).items()
         ]
         return [*code, *rows]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        findings = [[one.to_dict() for one in found] for found in self.findings]
+        return {**asdict(replace(self, findings=())), "findings": findings}
 
     def text(self, width: int = 120, *, shows_all: bool = False) -> str:
         """Return the differences as text.
