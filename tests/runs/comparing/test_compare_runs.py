@@ -241,10 +241,12 @@ def test_of_a_killed_run_the_steps_are_those_of_its_metrics(tmp_path: Path) -> N
 
     compared = compare_runs([tmp_path])
 
-    assert compared.runs[0].progress == "6 steps in its metrics"
+    assert compared.runs[0].done == "2 epochs, 6 steps"
     assert compared.metrics["batch_size"] == ("16",)
     assert compared.metrics["lr"] == ("0.5",)
-    assert compared.curves["lr"] == [[(1.0, 0.5), (6.0, 0.5)]]
+    [rate] = compared.curves["lr"]
+    assert rate is not None
+    assert (rate.steps.tolist(), rate.mean.tolist()) == ([1], [0.5])
     assert "batch_size" not in compared.curves
 
 

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 
 from train_manager.reporting.terminal_text import width_of
 from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
-from train_manager.runs.comparing.comparison import ComparedRun, Comparison
+from train_manager.runs.comparing.comparison import Comparison
+from train_manager.runs.record.run_summary import RunSummary
 from train_manager.telling.findings import Finding, Findings
 
+BEGAN = datetime(2026, 5, 1, 12).astimezone()
 RUNS = tuple(
-    ComparedRun(name, f"runs/{name}", "ab12", "2026-05-01 12:00", "completed", "2 epochs, 20 steps")
-    for name in ("base", "other")
+    RunSummary(name, Path("runs", name), "ab12", BEGAN, 75.0, "completed", 2, 20, {}, "") for name in ("base", "other")
 )
 FILES = CodeDifference(
     (
@@ -190,7 +193,7 @@ def test_ten_runs_side_by_side_fit_a_terminal(width: int) -> None:
 def test_what_is_recorded_cannot_move_the_cursor() -> None:
     files = CodeDifference((FileDifference("\x1b[2J.py", "changed", (Change(1, ("\x1b[A",), ()),)),))
     rows = {"\x1b[1m": ("\x07", "\r")}
-    run = replace(RUNS[0], label="\x1b[0m", train_dir="\n")
+    run = replace(RUNS[0], label="\x1b[0m", train_dir=Path("\n"))
 
     shown = texts(replace(COMPARED, runs=(run, RUNS[1]), parameters=rows, files=(files,), notes=("\x1b",)))
 
@@ -204,7 +207,7 @@ def test_of_a_single_run_all_is_shown() -> None:
 
 
 def test_folders_of_runs_are_shown_if_there_is_room_for_all() -> None:
-    long = replace(COMPARED, runs=(replace(RUNS[0], train_dir="runs/" + "x" * 30), RUNS[1]))
+    long = replace(COMPARED, runs=(replace(RUNS[0], train_dir=Path("runs", "x" * 30)), RUNS[1]))
 
     assert texts(long, 80)[2] == "  other  2026-05-01 12:00  2 epochs, 20 steps  completed"
     assert texts(long, 100)[2] == "  other  2026-05-01 12:00  2 epochs, 20 steps  completed  runs/other#ab12"

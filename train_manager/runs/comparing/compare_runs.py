@@ -10,7 +10,7 @@ from train_manager.rebuilding.recorded_rows import Rows
 from train_manager.reporting.values import plural
 from train_manager.runs.code.differences import CodeDifference, code_differences
 from train_manager.runs.comparing.comparison import Cells, Comparison, differing
-from train_manager.runs.comparing.measured import band_of, is_setting, points_of
+from train_manager.runs.comparing.measured import is_setting
 from train_manager.runs.comparing.run_facts import OF_ENTRIES, SECTIONS, RunFacts
 from train_manager.runs.record.environment import OF_SKLEARN
 from train_manager.runs.record.run_paths import labels_of, named_run, short_id
@@ -55,20 +55,18 @@ def compare(runs: Sequence[RunFacts]) -> Comparison:
     if not 1 <= len(runs) <= MOST_RUNS:
         what, cure = f"{plural(len(runs), 'run')} cannot be compared", f"give up to {MOST_RUNS} runs"
         raise InputError(what, name="runs", asked_by="compare_runs", cure=cure)
-    described, findings = tuple(run.described() for run in runs), tuple(run.findings() for run in runs)
     sections = {title: side_by_side([run.rows(title) for run in runs]) for title in SECTIONS}
     files = tuple(_code_difference(runs[0], run) for run in runs[1:])
-    sections["code"] |= _row_of_files(files)
-    measured = [run.metrics for run in runs]
-    lasts = [max((float(curve.steps[-1]) for curve in of.values()), default=0.0) for of in measured]
-    names = dict.fromkeys(name for of in measured for name in of if not is_setting(name, BATCH_SIZE))
-    pairs = list(zip(measured, lasts, strict=True))
+    cells = [None if found is None else _words_of(found) for found in files]
+    if any(cells):
+        sections["code"][FILES] = (None, *(words or None for words in cells))
+    findings = tuple(run.findings() for run in runs)
+    names = dict.fromkeys(name for run in runs for name in run.metrics if not is_setting(name, BATCH_SIZE))
     return Comparison(
-        runs=described,
+        runs=tuple(run.summary for run in runs),
         **sections,
         files=files,
-        curves={name: [points_of(name, of[name], last) if name in of else [] for of, last in pairs] for name in names},
-        bands={name: [band_of(name, of[name]) if name in of else [] for of in measured] for name in names},
+        curves={name: [run.metrics.get(name) for run in runs] for name in names},
         notes=(*(note for run in runs for note in run.notes), *_partial_code(runs)),
         findings=findings,
     )
@@ -95,20 +93,12 @@ def differences_of(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str
 
 
 def side_by_side(rows: Sequence[Rows]) -> dict[str, Cells]:
-    """Return rows with a value of each run, in the order of the first run.
+    """Return rows with a value of each run; those that only later runs have come last.
 
     >>> side_by_side([{"lr": "0.1", "epochs": "3"}, {"lr": "0.1", "seed": "0", "epochs": "4"}])
-    {'lr': ('0.1', '0.1'), 'seed': (None, '0'), 'epochs': ('3', '4')}
+    {'lr': ('0.1', '0.1'), 'epochs': ('3', '4'), 'seed': (None, '0')}
     """
-    names: list[str] = []
-    for of_run in rows:
-        place = 0
-        for name in of_run:  # a name that only later runs have is inserted behind the same neighbour as there
-            if name in names:
-                place = names.index(name) + 1
-            else:
-                names.insert(place, name)
-                place += 1
+    names = dict.fromkeys(name for of_run in rows for name in of_run)
     return {name: tuple(of_run.get(name) for of_run in rows) for name in names}
 
 
@@ -119,17 +109,9 @@ def _code_difference(first: RunFacts, other: RunFacts) -> CodeDifference | None:
     return code_differences((first.run.train_dir, first.code), (other.run.train_dir, other.code))
 
 
-def _row_of_files(files: Sequence[CodeDifference | None]) -> dict[str, Cells]:
-    """Return the row that counts the files in which each run differs from the first; none if no run does."""
-    cells = [", ".join(_words_of(found)) or None if found is not None else None for found in files]
-    return {FILES: (None, *cells)} if any(cells) else {}
-
-
-def _words_of(found: CodeDifference) -> Iterator[str]:
-    if found.files:
-        yield f"{len(found.files):,} differ{'s' if len(found.files) == 1 else ''}"
-    if found.problems:
-        yield "not all compared"
+def _words_of(code: CodeDifference) -> str:
+    differ = f"{len(code.files):,} differ{'s' if len(code.files) == 1 else ''}" if code.files else ""
+    return ", ".join(filter(None, [differ, "not all compared" if code.problems else ""]))
 
 
 def _partial_code(runs: Sequence[RunFacts]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from textwrap import wrap
 from typing import Any, Final, final
 
@@ -12,6 +12,8 @@ from train_manager.reporting.terminal_text import cut, cut_middle, pad, printabl
 from train_manager.runs.code.differences import CodeDifference
 from train_manager.runs.comparing.code_lines import code_lines
 from train_manager.runs.comparing.run_list import outcome_in_short
+from train_manager.runs.record.run_summary import RunSummary
+from train_manager.runs.store.curves import Curve
 from train_manager.telling.findings import Findings
 
 PARTIAL: Final = "the code is not in full"
@@ -21,6 +23,7 @@ NO_GIT: Final = "no git repository"
 UNNAMED: Final = ", which is not recorded"
 """The words with which a record says that a class or function has no ``@recorded``."""
 
+TITLES: Final = ("parameters", "code", "environment", "data", "metrics")
 ABSENT: Final = "-"
 LABEL: Final = 24  # cells of the name of a run
 OUTCOME: Final = 40  # cells of an outcome
@@ -28,34 +31,6 @@ WIDE: Final = 120  # cells; a wider terminal shows outcomes with their messages
 
 Cells = tuple[str | None, ...]
 """A value of each run, as text; None where a run has none."""
-
-Points = list[tuple[float, float]]
-"""Steps, with the value at each."""
-
-Band = list[tuple[float, float, float]]
-"""Steps, with the lowest and the highest value near each."""
-
-
-@final
-@dataclass(frozen=True)
-class ComparedRun:
-    """A run that is compared.
-
-    Attributes:
-        label: what tells it from the others: ``lr-0.1``, or ``lr-0.1#3f2a``.
-        train_dir: its folder.
-        id: its run_id.
-        began: when, as recorded.
-        outcome: in words.
-        progress: "10 epochs, 500 steps".
-    """
-
-    label: str
-    train_dir: str
-    id: str
-    began: str = ""
-    outcome: str = ""
-    progress: str = ""
 
 
 @final
@@ -84,28 +59,26 @@ class Comparison:
     """What differs between runs, as plain data; ``text`` shows it, and ``write_report`` makes a page of the same runs.
 
     Attributes:
-        runs: the runs, in the order in which they were given.
+        runs: the runs, in the order in which they were given; ``label`` tells each from the others.
         parameters: the recorded constructor parameters, by their dotted paths.
         code: commit, branch and changed files; and how many files are others than in the first run, if any are.
         environment: the command, Python, packages, devices, threads, flags and variables.
         data: the seed, and the fingerprints of the data.
         metrics: the last metrics, and the best ones.
         files: for each run but the first, how its code differs from that of the first.
-        curves: for each metric the points of each run, over steps; of a long one the means of stretches.
-        bands: for each of these metrics, and each run, between which values a long curve was in each stretch.
+        curves: for each metric the curve of each run, with mean, lowest and highest value over steps; None without one.
         notes: what could not be read or compared.
         findings: what checks have found in each run.
     """
 
-    runs: tuple[ComparedRun, ...]
+    runs: tuple[RunSummary, ...]
     parameters: Mapping[str, Cells] = field(default_factory=dict)
     code: Mapping[str, Cells] = field(default_factory=dict)
     environment: Mapping[str, Cells] = field(default_factory=dict)
     data: Mapping[str, Cells] = field(default_factory=dict)
     metrics: Mapping[str, Cells] = field(default_factory=dict)
     files: tuple[CodeDifference | None, ...] = ()
-    curves: Mapping[str, Sequence[Points]] = field(default_factory=dict)
-    bands: Mapping[str, Sequence[Band]] = field(default_factory=dict)
+    curves: Mapping[str, Sequence[Curve | None]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     findings: tuple[Findings, ...] = ()
 
@@ -126,8 +99,14 @@ class Comparison:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
-        findings = [[one.to_dict() for one in found] for found in self.findings]
-        return {**asdict(replace(self, findings=())), "findings": findings}
+        return {
+            "runs": [run.as_json() for run in self.runs],
+            **{title: getattr(self, title) for title in TITLES},
+            "files": [None if files is None else asdict(files) for files in self.files],
+            "curves": {name: [*map(_curve_as_json, curves)] for name, curves in self.curves.items()},
+            "notes": self.notes,
+            "findings": [[one.to_dict() for one in found] for found in self.findings],
+        }
 
     def text(self, width: int = 120, *, shows_all: bool = False) -> str:
         """Return the differences as text.
@@ -165,7 +144,7 @@ class Comparison:
         no_code = title == "code" and any(PARTIAL in note or NO_GIT in note for note in self.notes)
         return Table(title, shown, same, line, no_code or bool(line))
 
-    def differing_files(self) -> list[tuple[ComparedRun, CodeDifference]]:
+    def differing_files(self) -> list[tuple[RunSummary, CodeDifference]]:
         """Return the runs whose code differs from that of the first, and how."""
         found = zip(self.runs[1:], self.files, strict=False)
         return [(run, code) for run, code in found if code and (code.files or code.problems)]
@@ -217,6 +196,10 @@ class Comparison:
                 yield from (Line(cut(f"  {printable(text)}", width)) for text in str(found).splitlines())
 
 
+def _curve_as_json(curve: Curve | None) -> dict[str, Any] | None:
+    return None if curve is None else {part: column.tolist() for part, column in curve._asdict().items()}
+
+
 def differing(rows: Mapping[str, Cells]) -> dict[str, Cells]:
     """Return the rows whose values are not all the same.
 
@@ -226,12 +209,12 @@ def differing(rows: Mapping[str, Cells]) -> dict[str, Cells]:
     return {name: cells for name, cells in rows.items() if len(set(cells)) > 1}
 
 
-def _run_lines(runs: Sequence[ComparedRun], width: int) -> Iterator[Line]:
+def _run_lines(runs: Sequence[RunSummary], width: int) -> Iterator[Line]:
     texts = [
         (
             cut_middle(printable(run.label), LABEL),
-            run.began,
-            run.progress,
+            run.began_in_minutes,
+            run.done or "no step recorded",
             cut(printable(run.outcome if width > WIDE else outcome_in_short(run.outcome)), OUTCOME),
             printable(f"{run.train_dir}#{run.id:.8}"),
         )

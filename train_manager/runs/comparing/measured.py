@@ -59,11 +59,6 @@ class Measured:
                 found.setdefault(_name(series), curve)
         return found
 
-    @property
-    def last_step(self) -> int:
-        """The last step that has a metric; 0 if there is none."""
-        return self.reader.last_step(self.run) if self.reader is not None else 0
-
     # ---- the axes of pictures ------------------------------------------------------------------------------------
 
     @cached_property
@@ -138,24 +133,3 @@ def best_of(name: str, curve: Curve) -> tuple[float, float] | None:
     finite = np.where(np.isfinite(values), values, np.inf)
     at = int(finite.argmin())
     return (float(curve.steps[at]), float(curve.mean[at])) if np.isfinite(finite[at]) else None
-
-
-def points_of(name: str, curve: Curve, last: float) -> list[tuple[float, float]]:
-    """Return the points of a curve; a learning rate holds until it changes, or the run ends.
-
-    >>> rates = np.array([0.5, 0.25])
-    >>> points_of("lr", Curve(np.array([1.0, 4.0]), rates, rates, rates, rates), 6.0)
-    [(1.0, 0.5), (4.0, 0.5), (4.0, 0.25), (6.0, 0.25)]
-    """
-    steps, values = curve.steps, curve.mean
-    if is_setting(name):
-        # The value before each change is repeated at the step of the change: a picture shows steps, not slopes.
-        steps, values = np.append(np.repeat(steps, 2)[1:], max(last, steps[-1])), np.repeat(values, 2)
-    return list(zip(steps.tolist(), values.tolist(), strict=True))
-
-
-def band_of(name: str, curve: Curve) -> list[tuple[float, float, float]]:
-    """Return between which values a metric was around each point of its curve; none if the curve has all values."""
-    if is_setting(name) or np.array_equal(curve.low, curve.high, equal_nan=True):
-        return []
-    return list(zip(curve.steps.tolist(), curve.low.tolist(), curve.high.tolist(), strict=True))

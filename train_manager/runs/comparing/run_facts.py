@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, TypeVar, final
 
 from train_manager.rebuilding.recorded_rows import Rows, value_rows
-from train_manager.reporting.values import number_text, plural
+from train_manager.reporting.values import number_text
 from train_manager.runs.code.facts import NO_REPOSITORY
 from train_manager.runs.code.record import changed_files, read_code_record
-from train_manager.runs.comparing.comparison import NO_GIT, PARTIAL, ComparedRun
+from train_manager.runs.comparing.comparison import NO_GIT, PARTIAL
 from train_manager.runs.comparing.measured import Measured, best_of, is_setting
 from train_manager.runs.record.environment import chosen_seed
 from train_manager.runs.record.made_objects import parameter_rows_of
-from train_manager.runs.record.run_file import first_line, outcome_of
+from train_manager.runs.record.run_file import first_line
 from train_manager.runs.record.run_paths import FoundRun
-from train_manager.runs.record.run_summary import MALFORMED
+from train_manager.runs.record.run_summary import MALFORMED, RunSummary, summary_of
 from train_manager.runs.store.curves import Curve
 from train_manager.runs.store.schema import BATCH_SIZE
 from train_manager.telling.errors import TrainManagerError
@@ -79,10 +79,10 @@ class RunFacts:
             self.notes.append(note)
         return otherwise
 
-    def described(self) -> ComparedRun:
-        """Return the run in a line."""
-        bare = ComparedRun(self.label, str(self.run.train_dir), self.run.id)
-        return self.read(lambda: _described(self), bare)
+    @cached_property
+    def summary(self) -> RunSummary:
+        """The run in a line."""
+        return replace(summary_of(self.run), label=self.label)
 
     def findings(self) -> Findings:
         """Return what checks have found."""
@@ -97,24 +97,6 @@ class RunFacts:
             kept = "only the files that ran were recorded" if files else "the code was not recorded"
             return f"{NO_GIT}: {kept}"
         return reason and f"{PARTIAL}: {reason}"
-
-
-def _described(facts: RunFacts) -> ComparedRun:
-    run, entry = facts.run, facts.entry
-    began = datetime.fromisoformat(entry["began"]).astimezone().strftime("%Y-%m-%d %H:%M")
-    return ComparedRun(facts.label, str(run.train_dir), run.id, began, outcome_of(entry), _done(facts))
-
-
-def _done(facts: RunFacts) -> str:
-    """Return how far a run came: "3 epochs, 120 steps", as far as its entry has these numbers."""
-    progress = facts.entry.get("progress") or {}
-    # The file of a killed run is as old as its last renewal; metrics.sqlite is seconds old.
-    if not facts.entry.get("ended"):
-        last = facts.read(lambda: facts.measured.last_step, 0)
-        if last > (progress.get("steps") or 0):
-            return f"{plural(last, 'step')} in its metrics"
-    done = [plural(progress[name], name.removesuffix("s")) for name in ("epochs", "steps") if name in progress]
-    return ", ".join(done) or "no step recorded"
 
 
 # ---- the sections ----------------------------------------------------------------------------------------------------

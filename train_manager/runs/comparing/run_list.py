@@ -93,7 +93,7 @@ def _columns(runs: Sequence[RunSummary], by: str, *, is_wide: bool) -> dict[str,
     metrics = sorted(known, key=lambda name: not (is_loss(name) or name.endswith("/loss")))[:MOST_METRICS]
     best, commits = _best(runs), [run.commit for run in runs]
     found = {
-        "began": [run.began.astimezone().strftime("%Y-%m-%d %H:%M") for run in runs],
+        "began": [run.began_in_minutes for run in runs],
         "took": ["" if run.seconds is None else seconds_text(run.seconds) for run in runs],
         "outcome": [cut(outcome_in_short(run.outcome), LONGEST) for run in runs],
         "epochs": ["" if run.epochs is None else str(run.epochs) for run in runs],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
@@ -26,14 +26,13 @@ from train_manager.runs.comparing.run_list import outcome_in_short
 from train_manager.runs.record.environment import chosen_seed
 from train_manager.runs.record.run_file import has_runs, outcome_of
 from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, nearby, short_id
-from train_manager.runs.record.run_summary import MALFORMED, summary_of
 from train_manager.runs.showing.clocks import clock
 from train_manager.runs.showing.curves import as_json, shown_curves
 from train_manager.runs.showing.layers import shown_layers
 from train_manager.runs.showing.results import Classes, Picture, last_texts, pictures, shown_classes
 from train_manager.runs.store.curves import small_batches
 from train_manager.runs.store.schema import FILE as METRICS
-from train_manager.telling.errors import InputError, TrainManagerError
+from train_manager.telling.errors import InputError
 
 FILE: Final = "report.html"
 LONG: Final = 80  # characters of a value; a longer value is shown when a reader opens it
@@ -190,7 +189,7 @@ def report_page(runs: Sequence[ShownRun], renews: float | None = None) -> str:
         summaries=[
             (
                 labels[number],
-                [*_facts(run, _metrics_of(compared, number))],
+                [*_facts(run, number, compared)],
                 _message_of(compared, number),
                 compared.findings[number] if compared else (),
             )
@@ -237,39 +236,30 @@ def _compare(runs: Sequence[ShownRun], labels: Sequence[str]) -> tuple[Compariso
 # ---- the summary -----------------------------------------------------------------------------------------------------
 
 
-def _metrics_of(compared: Comparison | None, number: int) -> dict[str, str]:
-    """Return the last and the best metrics of a run, by their names."""
-    cells = {name: cells[number] for name, cells in compared.metrics.items()} if compared else {}
-    return {name: text for name, text in cells.items() if text is not None}
-
-
 def _message_of(compared: Comparison | None, number: int) -> str:
     """Return the outcome of a run with its message; empty if the short outcome has no less."""
     outcome = compared.runs[number].outcome if compared else ""
     return outcome if outcome_in_short(outcome) != outcome else ""
 
 
-def _facts(run: ShownRun, metrics: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+def _facts(run: ShownRun, number: int, compared: Comparison | None) -> Iterator[tuple[str, str, str]]:
     """Yield the summary of a run: in each line a name, a value, and a note beside it."""
-    if run.found is None:
+    if run.found is None or compared is None:
         yield "folder", str(run.train_dir), ""
         return
-    try:
-        summary = summary_of(run.found)
-    except (TrainManagerError, OSError, *MALFORMED) as error:
-        yield "record", f"damaged: {error}", ""
-        return
+    summary, metrics = compared.runs[number], {name: cells[number] for name, cells in compared.metrics.items()}
     yield "outcome", outcome_in_short(summary.outcome), ""
-    if summary.steps is not None:
-        yield "done", f"{plural(summary.epochs or 0, 'epoch')}, {plural(summary.steps, 'step')}", ""
+    if summary.done:
+        yield "done", summary.done, ""
     for name, text in metrics.items():
-        if not name.endswith(BEST) and not is_setting(name):
-            yield name, text, f"best {metrics[name + BEST]}" if name + BEST in metrics else ""
+        if text is not None and not name.endswith(BEST) and not is_setting(name):
+            best = metrics.get(name + BEST)
+            yield name, text, f"best {best}" if best else ""
     yield "commit", summary.commit or "not recorded", ""
     seed, seeds = run.found.entry.get("seed"), (run.found.entry.get("environment") or {}).get("seeds") or {}
     of_torch = chosen_seed(seeds)
     yield "seed", str(seed) if seed is not None else "not given" if of_torch is None else f"{of_torch} of torch", ""
-    yield "began", summary.began.astimezone().strftime("%Y-%m-%d %H:%M"), ""
+    yield "began", summary.began_in_minutes, ""
     if summary.seconds is not None:
         yield "took", seconds_text(summary.seconds), ""
     yield "run", summary.id, ""
