@@ -11,7 +11,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from train_manager.metrics.monitor import mode_of
-from train_manager.runs.store.curves import Curve, curves_of
+from train_manager.runs.store.curves import Curve, SmallBatches, curves_of, small_batches
 from train_manager.runs.store.reader import MetricReader, open_to_read
 from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, EPOCHS, EVALUATIONS, FILE, RANKS, Series, is_empty
 from train_manager.telling.errors import InputError
@@ -56,7 +56,7 @@ class Measured:
         found: dict[str, Curve] = {}
         for curves in (*whole, of_batches):
             for series, curve in curves.items():
-                found.setdefault(_name(series), curve)
+                found.setdefault(name_of(series), curve)
         return found
 
     # ---- the axes of pictures ------------------------------------------------------------------------------------
@@ -71,6 +71,12 @@ class Measured:
         """The steps at which the batch size changes, and the size from there on."""
         sizes = [curve for series, curve in self.curves.items() if (series.name, series.stage) == (BATCH_SIZE, BATCHES)]
         return sorted(pair for curve in sizes for pair in zip(curve.steps.tolist(), curve.mean.tolist(), strict=True))
+
+    @property
+    def small(self) -> SmallBatches:
+        """The batches that are joined to the batch before."""
+        steps, sizes = np.array(self.sizes).reshape(-1, 2).T
+        return small_batches(steps, sizes)
 
     @property
     def has_ranks(self) -> bool:
@@ -109,7 +115,12 @@ def _has_tables(path: Path) -> bool:
         return True  # the reader, which opens the file next, reports the fault
 
 
-def _name(series: Series) -> str:
+def name_of(series: Series) -> str:
+    """Return the name of a series, after its phase and the set that it is evaluated on.
+
+    >>> name_of(Series("loss", "eval", "valid", "warm up")), name_of(Series("loss", "train_step_batch", "train"))
+    ('warm up/valid/loss', 'loss')
+    """
     parts = (series.phase, series.datasource if series.stage == EVALUATIONS else "", series.name)
     return "/".join(part for part in parts if part)
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train_manager.reporting.histograms_svg import only_value
+from train_manager.runs.comparing.measured import name_of
 from train_manager.runs.showing.curves import DrawnCurve, Plot, has_band, short, whole
 from train_manager.runs.store.curves import MOST, NONE_SMALL, Curve, Rows, SmallBatches, curve_of
 from train_manager.runs.store.rows import StoredArray
@@ -81,7 +82,7 @@ def _vectors(arrays: Arrays, small: SmallBatches) -> Iterator[Layers]:
         values = np.array([row.values for row in alike], float)
         high = np.array([highest.get(row.step, row.values) for row in alike], float) if highest else None
         yield Layers(
-            _name(series),
+            name_of(series),
             alike[-1].labels or [str(number) for number in range(values.shape[1])],
             np.array([row.step for row in alike]),
             values,
@@ -97,7 +98,7 @@ def _distributions(histograms: Histograms) -> Iterator[Layers]:
     """Yield the medians of histograms with the 5 % and 95 % quantiles, grouped by the beginning of their names."""
     groups: dict[str, dict[str, Mapping[int, list[float]]]] = {}
     for series, rows in histograms.items():
-        name, _, label = _name(series).rpartition("/")
+        name, _, label = name_of(series).rpartition("/")
         groups.setdefault(name or label, {})[label] = {step: quantiles(edges, counts) for step, edges, counts in rows}
     for name, of in groups.items():
         steps = sorted({step for rows in of.values() for step in rows})
@@ -172,15 +173,8 @@ def short_labels(labels: Sequence[str]) -> list[str]:
     >>> short_labels(["model.blocks.0.fc Linear", "model.blocks.1.fc Linear"])
     ['0.fc Linear', '1.fc Linear']
     """
-    same = _common([label.split(".") for label in labels])
+    # The last module of a path is never left out.
+    paths = [label.split(".")[:-1] for label in labels]
+    modules = zip(*paths, strict=False) if len(labels) > 1 else ()
+    same = sum(1 for _ in takewhile(lambda names: len({*names}) == 1, modules))
     return [label.split(".", same)[-1] for label in labels]
-
-
-def _common(parts: Sequence[Sequence[str]]) -> int:
-    """Return the number of modules with which all paths begin, not counting the last one of any path."""
-    several = zip(*(of_one[:-1] for of_one in parts), strict=False) if len(parts) > 1 else ()
-    return sum(1 for _ in takewhile(lambda column: len({*column}) == 1, several))
-
-
-def _name(series: Series) -> str:
-    return f"{series.phase}/{series.name}" if series.phase else series.name

@@ -5,32 +5,31 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, final
 
-import numpy as np
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from train_manager._version import __version__
 from train_manager.files.atomic import quote_path, replace_file
 from train_manager.reporting.values import plural, seconds_text
 from train_manager.runs.comparing.compare_runs import compare
-from train_manager.runs.comparing.comparison import Comparison
+from train_manager.runs.comparing.comparison import TITLES, Comparison
 from train_manager.runs.comparing.measured import Measured, is_setting
-from train_manager.runs.comparing.run_facts import SECTIONS, RunFacts
+from train_manager.runs.comparing.run_facts import RunFacts
 from train_manager.runs.comparing.run_list import outcome_in_short
 from train_manager.runs.record.environment import chosen_seed
-from train_manager.runs.record.run_file import has_runs, outcome_of
+from train_manager.runs.record.run_file import Entry, has_runs, outcome_of
 from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, nearby, short_id
+from train_manager.runs.record.run_summary import RunSummary
 from train_manager.runs.showing.clocks import clock
-from train_manager.runs.showing.curves import as_json, shown_curves
+from train_manager.runs.showing.curves import Plot, as_json, shown_curves
 from train_manager.runs.showing.layers import shown_layers
-from train_manager.runs.showing.results import Classes, Picture, last_texts, pictures, shown_classes
-from train_manager.runs.store.curves import small_batches
+from train_manager.runs.showing.results import last_texts, pictures, shown_classes
 from train_manager.runs.store.schema import FILE as METRICS
 from train_manager.telling.errors import InputError
 
@@ -153,60 +152,62 @@ def report_page(runs: Sequence[ShownRun], renews: float | None = None) -> str:
         runs: what it shows.
         renews: after how many seconds it loads itself again; None if it stays as it is.
     """
-    labels = names_of(runs)
+    labels, measured = names_of(runs), [run.measured for run in runs]
     compared, notes = _compare(runs, labels)
-    plots, maps, results = shown_curves([run.measured for run in runs]), list[dict[str, Any]](), list[Classes]()
-    shown, written = list[Picture](), list[tuple[str, int, str]]()
+    plots, maps, results = _measured(runs, labels)
+    clocks = [clock(of_run) for of_run in measured]
+    return _template().render(
+        script=_script(),
+        style=_style(),
+        data={"runs": labels, "clocks": clocks, "plots": as_json(plots), "maps": maps, "renews": renews},
+        labels=labels,
+        made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"),
+        notes=notes,
+        summaries=[_summary(run, number, compared) for number, run in enumerate(runs)],
+        has_metrics=bool(plots or maps),
+        has_layers=any(plot.section == "layers" for plot in plots) or any(one["section"] == "layers" for one in maps),
+        has_norms=any(one.get("roots") for one in maps) or any(one.root for plot in plots for one in plot.curves),
+        **results,
+        runs=compared.runs if compared else (),
+        compared=compared,
+        tables={title: compared.table(title) for title in TITLES} if compared else {},
+        files=compared.differing_files() if compared else [],
+        version=__version__,
+    )
+
+
+def _measured(
+    runs: Sequence[ShownRun], labels: Sequence[str]
+) -> tuple[list[Plot], list[dict[str, Any]], dict[str, list[Any]]]:
+    """Return the plots and the heat maps of runs; and their results, pictures and texts, by these names."""
+    plots, maps = shown_curves([run.measured for run in runs]), list[dict[str, Any]]()
+    found: dict[str, list[Any]] = {"results": [], "pictures": [], "texts": []}
     for number, (run, label) in enumerate(zip(runs, labels, strict=True)):
         reader, id_, of = run.measured.reader, run.measured.run, f" of {label}" if len(runs) > 1 else ""
         if reader is None:
             continue
-        arrays, sizes = reader.arrays(run=id_), np.array(run.measured.sizes).reshape(-1, 2)
-        small = small_batches(*sizes.T)
-        lines, of_layers = shown_layers(number, arrays, reader.histograms(run=id_), small, of)
+        arrays = reader.arrays(run=id_)
+        lines, of_layers = shown_layers(number, arrays, reader.histograms(run=id_), run.measured.small, of)
         classes, of_classes = shown_classes(number, arrays, of)
         plots += lines
-        results += classes
         maps += of_layers + of_classes
-        shown += [one._replace(name=one.name + of) for one in pictures(run.train_dir, reader, id_)]
-        written += [(name + of, step, text) for name, step, text in last_texts(reader, id_)]
-    clocks = [clock(run.measured) for run in runs]
-    data = {"runs": labels, "clocks": clocks, "plots": as_json(plots), "maps": maps, "renews": renews}
-    script, style = _script(), _text("uPlot.min.css") + _text("report.css")
+        shown = [one._replace(name=one.name + of) for one in pictures(run.train_dir, reader, id_)]
+        # A text that is the caption of a picture is not shown again.
+        captions = {one.text for one in shown}
+        texts = [(name + of, step, text) for name, step, text in last_texts(reader, id_) if text not in captions]
+        for name, values in ("results", classes), ("pictures", shown), ("texts", texts):
+            found[name] += values
+    return plots, maps, found
+
+
+def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     # nan is not valid JSON: the browser would refuse all of the data. An error here names the fault at once.
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     # The page's Content-Security-Policy allows only the scripts and styles with these hashes.
     environment.filters["sha256"] = _hash
-    environment.globals.update(plural=plural, LONG=LONG, runs=compared.runs if compared else ())
-    return environment.from_string(_text("tables.html") + _text("report.html")).render(
-        script=script,
-        style=style,
-        data=data,
-        labels=labels,
-        made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"),
-        notes=notes,
-        summaries=[
-            (
-                labels[number],
-                [*_facts(run, number, compared)],
-                _message_of(compared, number),
-                compared.findings[number] if compared else (),
-            )
-            for number, run in enumerate(runs)
-        ],
-        has_metrics=bool(plots or maps),
-        has_layers=any(plot.section == "layers" for plot in plots) or any(one["section"] == "layers" for one in maps),
-        has_norms=any(one.get("roots") for one in maps) or any(one.root for plot in plots for one in plot.curves),
-        results=results,
-        pictures=shown,
-        # A text that is the caption of a picture is not shown again.
-        texts=[one for one in written if one[2] not in {picture.text for picture in shown}],
-        compared=compared,
-        tables={title: compared.table(title) for title in SECTIONS} if compared else {},
-        files=compared.differing_files() if compared else [],
-        version=__version__,
-    )
+    environment.globals.update(plural=plural, LONG=LONG)
+    return environment.from_string(_text("tables.html") + _text("report.html"))
 
 
 def _hash(text: str) -> str:
@@ -223,6 +224,10 @@ def _script() -> str:
     return f"/*! uPlot:\n{_text('uPlot.LICENSE.txt')}*/\n{_text('uPlot.iife.min.js')}\n{own}"
 
 
+def _style() -> str:
+    return _text("uPlot.min.css") + _text("report.css")
+
+
 def _compare(runs: Sequence[ShownRun], labels: Sequence[str]) -> tuple[Comparison | None, list[str]]:
     """Return the records of the runs side by side, and notes about files that could not be read."""
     without = [label for label, run in zip(labels, runs, strict=True) if run.found is None]
@@ -236,18 +241,19 @@ def _compare(runs: Sequence[ShownRun], labels: Sequence[str]) -> tuple[Compariso
 # ---- the summary -----------------------------------------------------------------------------------------------------
 
 
-def _message_of(compared: Comparison | None, number: int) -> str:
-    """Return the outcome of a run with its message; empty if the short outcome has no less."""
-    outcome = compared.runs[number].outcome if compared else ""
-    return outcome if outcome_in_short(outcome) != outcome else ""
-
-
-def _facts(run: ShownRun, number: int, compared: Comparison | None) -> Iterator[tuple[str, str, str]]:
-    """Yield the summary of a run: in each line a name, a value, and a note beside it."""
+def _summary(run: ShownRun, number: int, compared: Comparison | None) -> tuple[Any, ...]:
+    """Return label, facts, outcome with its message, and findings of a run."""
     if run.found is None or compared is None:
-        yield "folder", str(run.train_dir), ""
-        return
-    summary, metrics = compared.runs[number], {name: cells[number] for name, cells in compared.metrics.items()}
+        return names_of([run])[0], [("folder", str(run.train_dir), "")], "", ()
+    summary = compared.runs[number]
+    # The short outcome may be the whole of it.
+    message = summary.outcome if outcome_in_short(summary.outcome) != summary.outcome else ""
+    metrics = {name: cells[number] for name, cells in compared.metrics.items()}
+    return summary.label, [*_facts(summary, run.found.entry, metrics)], message, compared.findings[number]
+
+
+def _facts(summary: RunSummary, entry: Entry, metrics: Mapping[str, str | None]) -> Iterator[tuple[str, str, str]]:
+    """Yield the summary of a run: in each line a name, a value, and a note beside it."""
     yield "outcome", outcome_in_short(summary.outcome), ""
     if summary.done:
         yield "done", summary.done, ""
@@ -256,7 +262,7 @@ def _facts(run: ShownRun, number: int, compared: Comparison | None) -> Iterator[
             best = metrics.get(name + BEST)
             yield name, text, f"best {best}" if best else ""
     yield "commit", summary.commit or "not recorded", ""
-    seed, seeds = run.found.entry.get("seed"), (run.found.entry.get("environment") or {}).get("seeds") or {}
+    seed, seeds = entry.get("seed"), (entry.get("environment") or {}).get("seeds") or {}
     of_torch = chosen_seed(seeds)
     yield "seed", str(seed) if seed is not None else "not given" if of_torch is None else f"{of_torch} of torch", ""
     yield "began", summary.began_in_minutes, ""

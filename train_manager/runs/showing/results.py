@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from train_manager.runs.comparing.measured import name_of
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import StoredArray
 from train_manager.runs.store.schema import Series
@@ -56,7 +57,7 @@ def shown_classes(
         arrays: of the run.
         of: an end of their names, such as " of run-1".
     """
-    found = [(_name(series) + of, rows[-1]) for series, rows in arrays.items() if _is_square(rows[-1].shape)]
+    found = [(name_of(series) + of, rows[-1]) for series, rows in arrays.items() if _is_square(rows[-1].shape)]
     classes = [Classes(name, matrix.step, class_results(matrix)) for name, matrix in found]
     return classes, [_map(number, name, matrix) for name, matrix in found]
 
@@ -106,13 +107,13 @@ def pictures(train_dir: Path, reader: MetricReader, run: str | None) -> Iterator
         if content.startswith(PNG):
             text = next((text for at, text in texts.get(series, [])[-1:] if at == step), "")[:LONGEST]
             room -= len(content)
-            yield Picture(_name(series), step, f"data:image/png;base64,{base64.b64encode(content).decode()}", text)
+            yield Picture(name_of(series), step, f"data:image/png;base64,{base64.b64encode(content).decode()}", text)
 
 
 def last_texts(reader: MetricReader, run: str | None) -> list[tuple[str, int, str]]:
     """Return name, step and text of the last text of each name."""
     found = reader.texts(run=run)
-    return [(_name(series), step, text[:LONGEST]) for series, of in found.items() for step, text in of[-1:]]
+    return [(name_of(series), step, text[:LONGEST]) for series, of in found.items() for step, text in of[-1:]]
 
 
 def _counts(matrix: StoredArray) -> NDArray[np.float64]:
@@ -122,7 +123,3 @@ def _counts(matrix: StoredArray) -> NDArray[np.float64]:
 
 def _classes(matrix: StoredArray) -> Sequence[str]:
     return matrix.labels or [str(number) for number in range(matrix.shape[0])]
-
-
-def _name(series: Series) -> str:
-    return f"{series.phase}/{series.name}" if series.phase else series.name
