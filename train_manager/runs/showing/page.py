@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
@@ -16,27 +16,25 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from train_manager._version import __version__
 from train_manager.files.atomic import quote_path, replace_file
-from train_manager.reporting.values import plural, seconds_text
+from train_manager.reporting.values import plural
 from train_manager.runs.comparing.compare_runs import compare
 from train_manager.runs.comparing.comparison import TITLES, Comparison
-from train_manager.runs.comparing.measured import Measured, is_setting
+from train_manager.runs.comparing.measured import Measured
 from train_manager.runs.comparing.run_facts import RunFacts
 from train_manager.runs.comparing.run_list import outcome_in_short
-from train_manager.runs.record.environment import chosen_seed
-from train_manager.runs.record.run_file import Entry, has_runs, outcome_of
+from train_manager.runs.record.run_file import has_runs, outcome_of
 from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, nearby, short_id
-from train_manager.runs.record.run_summary import RunSummary
 from train_manager.runs.showing.clocks import clock
 from train_manager.runs.showing.curves import Plot, as_json, shown_curves
 from train_manager.runs.showing.layers import shown_layers
 from train_manager.runs.showing.results import last_texts, pictures, shown_classes
+from train_manager.runs.showing.summary_facts import facts
 from train_manager.runs.store.schema import FILE as METRICS
 from train_manager.telling.errors import InputError
 
 FILE: Final = "report.html"
 LONG: Final = 80  # characters of a value; a longer value is shown when a reader opens it
 HERE: Final = "train_manager.runs.showing"  # the package with the scripts and styles
-BEST: Final = ", best"  # the end of the names of best metrics
 
 
 @final
@@ -238,9 +236,6 @@ def _compare(runs: Sequence[ShownRun], labels: Sequence[str]) -> tuple[Compariso
     return compared, list(compared.notes)
 
 
-# ---- the summary -----------------------------------------------------------------------------------------------------
-
-
 def _summary(run: ShownRun, number: int, compared: Comparison | None) -> tuple[Any, ...]:
     """Return label, facts, outcome with its message, and findings of a run."""
     if run.found is None or compared is None:
@@ -249,24 +244,4 @@ def _summary(run: ShownRun, number: int, compared: Comparison | None) -> tuple[A
     # The short outcome may be the whole of it.
     message = summary.outcome if outcome_in_short(summary.outcome) != summary.outcome else ""
     metrics = {name: cells[number] for name, cells in compared.metrics.items()}
-    return summary.label, [*_facts(summary, run.found.entry, metrics)], message, compared.findings[number]
-
-
-def _facts(summary: RunSummary, entry: Entry, metrics: Mapping[str, str | None]) -> Iterator[tuple[str, str, str]]:
-    """Yield the summary of a run: in each line a name, a value, and a note beside it."""
-    yield "outcome", outcome_in_short(summary.outcome), ""
-    if summary.done:
-        yield "done", summary.done, ""
-    for name, text in metrics.items():
-        if text is not None and not name.endswith(BEST) and not is_setting(name):
-            best = metrics.get(name + BEST)
-            yield name, text, f"best {best}" if best else ""
-    yield "commit", summary.commit or "not recorded", ""
-    seed, seeds = entry.get("seed"), (entry.get("environment") or {}).get("seeds") or {}
-    of_torch = chosen_seed(seeds)
-    yield "seed", str(seed) if seed is not None else "not given" if of_torch is None else f"{of_torch} of torch", ""
-    yield "began", summary.began_in_minutes, ""
-    if summary.seconds is not None:
-        yield "took", seconds_text(summary.seconds), ""
-    yield "run", summary.id, ""
-    yield "folder", str(summary.train_dir), ""
+    return summary.label, [*facts(summary, run.found.entry, metrics)], message, compared.findings[number]
