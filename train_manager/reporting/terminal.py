@@ -50,6 +50,7 @@ def table_lines(
     *,
     indent: int = 0,
     left: Sequence[str] = (),
+    shows_head: bool = True,
 ) -> Iterator[Line]:
     """Yield the lines of a table; columns that have no room stand in blocks below, beside the first column.
 
@@ -64,8 +65,9 @@ def table_lines(
         width: of the terminal, in cells.
         indent: blanks before each line.
         left: names of the columns of words, which are set to the left as the first column is.
+        shows_head: whether the names of the columns are shown.
     """
-    lines = [[printable(cell) for cell in line] for line in (head, *rows)]
+    lines = [[printable(cell) for cell in line] for line in ([head] * shows_head + [*rows])]
     names, *widths = (max(map(width_of, column)) for column in zip(*lines, strict=True))
     # Each block repeats the first column, and has an empty line before it except the first.
     for number, block in enumerate(_blocks(widths, width - indent - names)):
@@ -74,7 +76,7 @@ def table_lines(
         for line in lines:
             cells = [pad(line[1 + column], widths[column], left=head[1 + column] in left) for column in block]
             text = " " * indent + (" " * GAP).join([pad(line[0], names), *cells])
-            yield Line(text.rstrip(), "head" if line is lines[0] else "row")
+            yield Line(text.rstrip(), "head" if shows_head and line is lines[0] else "row")
 
 
 def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:

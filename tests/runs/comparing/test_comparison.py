@@ -206,10 +206,15 @@ def test_of_a_single_run_all_is_shown() -> None:
     assert texts(alone)[3:6] == ["parameters", "          base", "  epochs     2"]
 
 
-def test_folders_of_runs_are_shown_if_there_is_room_for_all() -> None:
+def test_folders_stand_below_the_runs_if_they_have_no_room_beside() -> None:
     long = replace(COMPARED, runs=(replace(RUNS[0], train_dir=Path("runs", "x" * 30)), RUNS[1]))
 
-    assert texts(long, 80)[2] == "  other  2026-05-01 12:00  2 epochs, 20 steps  completed"
+    assert texts(long, 80)[2:6] == [
+        "  other  2026-05-01 12:00  2 epochs, 20 steps  completed",
+        "",
+        f"  base   runs/{'x' * 30}#ab12",
+        "  other  runs/other#ab12",
+    ]
     assert texts(long, 100)[2] == "  other  2026-05-01 12:00  2 epochs, 20 steps  completed  runs/other#ab12"
 
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from textwrap import wrap
 from typing import Any, Final, final
 
-from train_manager.reporting.terminal import Line, side_by_side_lines
-from train_manager.reporting.terminal_text import cut, cut_middle, pad, printable, width_of
+from train_manager.reporting.terminal import Line, side_by_side_lines, table_lines
+from train_manager.reporting.terminal_text import cut, cut_middle, printable
 from train_manager.runs.code.differences import CodeDifference
 from train_manager.runs.comparing.code_lines import code_lines
 from train_manager.runs.comparing.run_list import outcome_in_short
@@ -24,6 +24,7 @@ UNNAMED: Final = ", which is not recorded"
 """The words with which a record says that a class or function has no ``@recorded``."""
 
 TITLES: Final = ("parameters", "code", "environment", "data", "metrics")
+COLUMNS: Final = ("run", "began", "done", "outcome", "folder")
 ABSENT: Final = "-"
 LABEL: Final = 24  # cells of the name of a run
 OUTCOME: Final = 40  # cells of an outcome
@@ -210,19 +211,14 @@ def differing(rows: Mapping[str, Cells]) -> dict[str, Cells]:
 
 
 def _run_lines(runs: Sequence[RunSummary], width: int) -> Iterator[Line]:
-    texts = [
+    rows = [
         (
             cut_middle(printable(run.label), LABEL),
             run.began_in_minutes,
             run.done or "no step recorded",
             cut(printable(run.outcome if width > WIDE else outcome_in_short(run.outcome)), OUTCOME),
-            printable(f"{run.train_dir}#{run.id:.8}"),
+            cut_middle(printable(f"{run.train_dir}#{run.id:.8}"), max(LABEL, width - LABEL - 4)),
         )
         for run in runs
     ]
-    widths = [max(map(width_of, column)) for column in zip(*texts, strict=True)]
-    # The folders are shown in all lines or in none, so that the columns stay below each other.
-    has_room = sum(widths) + 2 * len(widths) <= width
-    for cells in texts:
-        padded = [pad(text, most) for text, most in zip(cells, widths, strict=True)]
-        yield Line(cut("  ".join(["", *(padded if has_room else padded[:-1])]).rstrip(), width))
+    return table_lines(COLUMNS, rows, width, indent=2, left=COLUMNS, shows_head=False)
