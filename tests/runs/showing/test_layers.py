@@ -27,7 +27,7 @@ def test_few_layers_are_curves_between_their_means_and_largest() -> None:
         Series("norms_counts"): rows([4.0, 16.0]),
     }
 
-    [plot], maps = shown_layers(0, arrays, {})
+    [plot], maps = shown_layers(0, arrays, {}, {})
 
     assert maps == []
     assert [(one.name, one.y, one.low, one.high, one.root) for one in plot.curves] == [
@@ -40,7 +40,7 @@ def test_few_layers_are_curves_between_their_means_and_largest() -> None:
 def test_many_layers_are_a_heat_map_of_few_columns_without_what_is_nan() -> None:
     vectors = [[math.nan, *[float(step)] * 199] for step in range(1, 1001)]
 
-    plots, [heat] = shown_layers(0, {Series("norms"): rows(*vectors)}, {})
+    plots, [heat] = shown_layers(0, {Series("norms"): rows(*vectors)}, {}, {})
 
     assert plots == []
     assert len(heat["values"]) == 200
@@ -63,7 +63,7 @@ def test_rows_are_in_the_order_of_their_steps_and_counts_of_nothing_divide_nothi
         Series("norms_counts"): rows([0.0]),
     }
 
-    [plot], _ = shown_layers(0, arrays, {})
+    [plot], _ = shown_layers(0, arrays, {}, {})
 
     assert (plot.curves[0].x, plot.curves[0].y, plot.curves[0].root) == ([3, 5], [1.0, 2.0], 1.0)
 
@@ -72,8 +72,8 @@ def test_histograms_are_medians_in_a_band_or_the_width_of_many() -> None:
     few = {Series(f"weights/{n}"): [(1, [0.0, 1.0, 2.0], [10, 10])] for n in range(2)}
     many = {Series(f"weights/{n}"): [(1, [0.0, 1.0, 2.0], [10, 10])] for n in range(9)}
 
-    [plot], _ = shown_layers(0, {}, few)
-    _, [heat] = shown_layers(0, {}, many)
+    [plot], _ = shown_layers(0, {}, few, {})
+    _, [heat] = shown_layers(0, {}, many, {})
 
     assert (plot.name, plot.curves[0].y, plot.curves[0].low, plot.curves[0].high) == (
         "weights: median, 5 % and 95 %",

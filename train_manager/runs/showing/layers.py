@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, takewhile
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from train_manager.reporting.histograms_svg import only_value
 from train_manager.runs.comparing.measured import name_of
 from train_manager.runs.showing.curves import DrawnCurve, Plot, has_band, short, whole
-from train_manager.runs.store.curves import MOST, NONE_SMALL, Curve, Rows, SmallBatches, curve_of
+from train_manager.runs.store.curves import MOST, Curve, Rows, SmallBatches, curve_of
 from train_manager.runs.store.rows import StoredArray
 from train_manager.runs.store.schema import Series
 
@@ -41,7 +42,7 @@ class Layers(NamedTuple):
     high: Values | None = None  # likewise the highest values
     counts: Sequence[float] = ()  # how many numbers the norm of each layer sums up; empty if the values are not norms
     is_size: bool = False  # whether 0 means an empty layer, so that a log scale is possible in spite of it
-    small: SmallBatches = NONE_SMALL  # steps that are joined to the step before
+    small: SmallBatches = MappingProxyType({})  # steps that are joined to the step before
 
     def curve(self, number: int, values: Values, most: int = MOST) -> Curve:
         """Return the curve of a layer."""
@@ -49,7 +50,7 @@ class Layers(NamedTuple):
 
 
 def shown_layers(
-    number: int, arrays: Arrays, histograms: Histograms, small: SmallBatches = NONE_SMALL, of: str = ""
+    number: int, arrays: Arrays, histograms: Histograms, small: SmallBatches, of: str = ""
 ) -> tuple[list[Plot], list[dict[str, Any]]]:
     """Return the plots of vectors with few layers, and the heat maps of the others.
 

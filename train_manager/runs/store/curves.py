@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -50,27 +51,8 @@ class Rows(NamedTuple):
     values: Numbers
 
 
-class SmallBatches(NamedTuple):
-    """Batches with less than half as many examples as the largest one: their steps, and their shares of it."""
-
-    steps: Numbers
-    shares: Numbers
-
-    def shares_of(self, steps: NDArray[np.int64]) -> Numbers:
-        """Return the share of the batch of each step; 1 for those that are not small."""
-        if not len(self.steps):
-            return np.ones(len(steps))
-        nearest = np.searchsorted(self.steps, steps).clip(max=len(self.steps) - 1)
-        return np.where(self.steps[nearest] == steps, self.shares[nearest], 1.0)
-
-    def with_those_of(self, sizes: Rows) -> SmallBatches:
-        """Return these and those of another series of sizes, such as of another phase."""
-        others = small_batches(sizes.steps, sizes.values)
-        steps, first = np.unique(np.append(self.steps, others.steps), return_index=True)
-        return SmallBatches(steps, np.append(self.shares, others.shares)[first])
-
-
-NONE_SMALL: Final = SmallBatches(np.empty(0), np.empty(0))
+SmallBatches: TypeAlias = Mapping[int, float]
+"""Batches with less than half as many examples as the largest one: their shares of it, by their steps."""
 
 
 def curves_of(
@@ -104,19 +86,19 @@ def curves_of(
         InputError: ``most`` is not a number of at least 1, or the metrics cannot be read.
     """
     require_count(most, "most", at_least=1)
-    small, found = NONE_SMALL, dict[Series, Curve]()
+    small, found = dict[int, float](), dict[Series, Curve]()
     with reader.reading() as connection:
         part = newest_part(connection, run)
-        for series, rows in [*_of_history(connection, part, name, stage)]:
+        for series, rows in _of_history(connection, part, name, stage):
             found[series] = curve_of(rows, most=most)
         if stage in (EPOCHS, EVALUATIONS):
             return found
         for series, rows in _of_scalars(connection, part, name, stage):
             if series.name == BATCH_SIZE and series.stage == BATCHES:
-                small = small.with_those_of(rows)
+                small |= small_batches(rows.steps, rows.values)
             if name in (None, series.name) and stage in (None, series.stage):
                 is_setting = series.stage == BATCHES and series.name in SETTINGS
-                joined = small if series.stage == BATCHES and not is_setting else NONE_SMALL
+                joined = small if series.stage == BATCHES and not is_setting else {}
                 found[series] = curve_of(rows, joined, len(rows.steps) if is_setting else most)
     return found
 
@@ -164,11 +146,11 @@ def _of_history(
         yield series, Rows(np.array(steps, np.int64), np.array(times, float), np.array(values, float))
 
 
-def small_batches(steps: NDArray[Any], sizes: Numbers) -> SmallBatches:
-    """Return the steps at which a single batch was less than half as large as the largest.
+def small_batches(steps: NDArray[Any], sizes: Numbers) -> dict[int, float]:
+    """Return the steps at which a single batch was less than half as large as the largest, with its share of that.
 
     >>> small_batches(np.array([1, 22, 23]), np.array([64.0, 4.0, 64.0]))
-    SmallBatches(steps=array([22]), shares=array([0.0625]))
+    {22: 0.0625}
 
     Args:
         steps: at which the size changes.
@@ -178,13 +160,13 @@ def small_batches(steps: NDArray[Any], sizes: Numbers) -> SmallBatches:
     lasts_one_step = np.append(np.diff(steps) == 1, True)
     shares = sizes / max(np.nanmax(sizes, initial=0.0), 1.0)
     is_small = lasts_one_step & (shares < SMALL)
-    return SmallBatches(steps[is_small], shares[is_small])
+    return dict(zip(steps[is_small].tolist(), shares[is_small].tolist(), strict=True))
 
 
-def curve_of(rows: Rows, small: SmallBatches = NONE_SMALL, most: int = MOST) -> Curve:
+def curve_of(rows: Rows, small: SmallBatches = MappingProxyType({}), most: int = MOST) -> Curve:
     """Return the curve of rows that are in the order of their steps; neighbours are joined until ``most`` are left."""
     steps, times, values = rows
-    shares = small.shares_of(steps)
+    shares = np.array([small.get(step, 1.0) for step in steps.tolist()]) if small else np.ones(len(steps))
     # A small batch belongs to the point of the batch before it, and values of one step are one point.
     between = np.diff(steps, prepend=steps[:1] - 2)
     heads = np.flatnonzero(~((between == 0) | ((between == 1) & (shares < 1))))
