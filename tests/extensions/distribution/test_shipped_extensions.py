@@ -43,12 +43,14 @@ from train_manager.extensions import (
 )
 from train_manager.extensions.visualization import live
 from train_manager.metrics.histograms import Histograms
+from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.metrics.layer_norms import changes_by_layer, norms_of
 from train_manager.runs.record.read_run import read_run
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.sending.following import FollowsStore
 from train_manager.runs.store.reader import MetricReader
-from train_manager.runs.store.shared_writer import SharedWriter
+from train_manager.runs.store.rows import Metric, Vector
+from train_manager.runs.store.writer import MetricWriter, Place
 
 pytestmark = pytest.mark.slow
 WHOLE = pytest.mark.whole
@@ -225,7 +227,7 @@ def test_default_extensions_leave_one_run_one_record_and_one_table(fork_server: 
     folder = tmp_path / "of-rank-0"
     (entry,) = read_runs(folder)
     reader = MetricReader(folder)
-    assert [segment.run for segment in reader.since(most=1).segments] == [entry["id"]]
+    assert [part.run for part in reader.runs()] == [entry["id"]]
     assert [path.name for path in (folder / "code").glob("*.json")] == [f"{entry['id']}.json"]
     assert re.findall(r"^(start|\d/\d) ", first.printed, flags=re.MULTILINE) == ["start", "1/2", "2/2"]
     assert (second.printed, second.errors) == ("", "")
@@ -333,16 +335,21 @@ def test_numbers_of_layers_are_those_of_one_process(fork_server: ForkServer, tmp
 
 
 class Kept:
-    """Notes what it is given."""
+    """Notes what a writer is given."""
 
     def __init__(self) -> None:
-        self.values: list[Any] = []
+        self.numbers, self.train_dir = HostNumbers(), Path()
+        self.values: list[float] = []
 
-    def scalar(self, name: str, value: Any, step: int | None) -> None:
-        self.values.append(value)
+    def place(self) -> Place:
+        return Place(1, 1, "")
 
-    def array(self, name: str, values: Any, labels: Any, step: int | None) -> None:
-        self.values += values
+    def write(self, metric: Metric) -> None:
+        value = metric[5]
+        self.values += value.values.tolist() if isinstance(value, Vector) else [float(value)]
+
+    def follow(self, take: Any) -> Any:
+        raise NotImplementedError
 
 
 def measure_shards() -> list[Any]:
@@ -357,7 +364,7 @@ def measure_shards() -> list[Any]:
     moved = [distribute_tensor(one + 0.5, mesh, [Shard(0)]) for one in whole]
     histograms, kept = Histograms(), Kept()
     histograms.count("weights", shards, writer=None)
-    writer = SharedWriter(None if dist.get_rank() else kept)  # type: ignore[arg-type]
+    writer = MetricWriter(None if dist.get_rank() else kept)
     writer.scalar("norm", shards[0].norm())
     writer.array("norms", [shards[0].norm(), shards[1].norm()])
     found = [
@@ -365,7 +372,7 @@ def measure_shards() -> list[Any]:
         norms_of([shards[0], None]).tolist(),
         changes_by_layer(moved, shards, [0, 1], 2).tolist(),
         int(histograms["weights"][1].sum()),
-        [value.item() for value in kept.values],
+        kept.values,
     ]
     dist.destroy_process_group()
     return found
