@@ -14,7 +14,6 @@ from tests.runs.showing.stored import page_of
 from train_manager import CheckpointError, compare_runs
 from train_manager.extensions import MetricStore, RunRecord
 from train_manager.runs.code.facts import NO_REPOSITORY
-from train_manager.runs.comparing.compare_runs import differences_of
 from train_manager.runs.comparing.run_facts import RunFacts
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.record.run_paths import named_run
@@ -274,14 +273,3 @@ def test_findings_that_are_damaged_are_a_note(tmp_path: Path) -> None:
 
     assert [*compared.findings[0]] == []
     assert compared.notes[0].startswith(f"a: a record in {tmp_path / 'a'} is damaged: TypeError: ")
-
-
-def test_what_differs_around_two_entries_is_without_what_changes_no_result() -> None:
-    one = {"environment": {"python": "3.11", "variables": {"SLURM_JOB_ID": "1"}, "editable": {"x": "/a"}}, "seed": 0}
-    other = {"environment": {"python": "3.12", "variables": {"SLURM_JOB_ID": "2"}, "editable": {"x": "/b"}}}
-
-    assert differences_of(one, other) == {
-        "parameters": {},
-        "environment": {"python": ("3.11", "3.12")},
-        "data": {"seed": ("0", "none")},
-    }

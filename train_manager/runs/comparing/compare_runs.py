@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from train_manager.rebuilding.recorded_rows import Rows
 from train_manager.reporting.values import plural
 from train_manager.runs.code.differences import CodeDifference, code_differences
-from train_manager.runs.comparing.comparison import Cells, Comparison, differing
+from train_manager.runs.comparing.comparison import Cells, Comparison
 from train_manager.runs.comparing.measured import is_setting
-from train_manager.runs.comparing.run_facts import OF_ENTRIES, SECTIONS, RunFacts
-from train_manager.runs.record.environment import OF_SKLEARN
+from train_manager.runs.comparing.run_facts import SECTIONS, RunFacts
 from train_manager.runs.record.run_paths import labels_of, named_run, short_id
 from train_manager.runs.store.schema import BATCH_SIZE
 from train_manager.telling.errors import InputError
 
 MOST_RUNS: Final = 10
 FILES: Final = "files"
-JOB: Final = (*OF_SKLEARN, "SLURM_", "TORCHELASTIC_", "MASTER_", "TRAIN_MANAGER_", "VIRTUAL_ENV", "TORCHINDUCTOR_CACHE")
-NEVER_THE_SAME: Final = ("train_dir", "editable", "patterns", *(f"variables.{name}" for name in (*JOB, "PYTHONPATH")))
-"""Beginnings of rows that differ from run to run and change no result: of the folder, and of variables of a job."""
 
 
 def compare_runs(runs: Iterable[str | os.PathLike[str]]) -> Comparison:
@@ -70,26 +66,6 @@ def compare(runs: Sequence[RunFacts]) -> Comparison:
         notes=(*(note for run in runs for note in run.notes), *_partial_code(runs)),
         findings=findings,
     )
-
-
-def differences_of(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, dict[str, Cells]]:
-    """Return the rows in which the entries of two runs differ, by section, without those that change no result.
-
-    >>> differences_of({"seed": 0, "data": {"length": 2}}, {"seed": 1, "data": {"length": 2}})
-    {'parameters': {}, 'environment': {}, 'data': {'seed': ('0', '1')}}
-
-    Args:
-        one: the content of a ``run-<id>.json``.
-        other: likewise.
-    """
-    return {
-        title: {
-            name: cells
-            for name, cells in differing(side_by_side([rows_of(one), rows_of(other)])).items()
-            if not name.startswith(NEVER_THE_SAME)
-        }
-        for title, rows_of in OF_ENTRIES.items()
-    }
 
 
 def side_by_side(rows: Sequence[Rows]) -> dict[str, Cells]:

@@ -119,24 +119,24 @@ def code_rows(facts: RunFacts) -> Rows:
     return rows
 
 
-def environment_rows(entry: Entry) -> Rows:
+def environment_rows(facts: RunFacts) -> Rows:
     """Return the command, Python, packages, devices, threads, flags and variables."""
-    command = entry.get("command") or {}
+    command = facts.entry.get("command") or {}
     if command.get("kind") == "notebook":  # its arguments name a connection file, which is another for each kernel
         command = {name: value for name, value in command.items() if name not in ("module", "arguments")}
     if command.get("interpreter"):  # `python` and `python3.11` of a folder are one
         path = os.path.normpath(command["interpreter"])
         command = {**command, "interpreter": PYTHON.sub("python", path)}
     rows = value_rows({name: command[name] for name in COMMAND if command.get(name)}, "command") if command else {}
-    environment = dict(entry.get("environment") or {})
+    environment = dict(facts.entry.get("environment") or {})
     if seeds := environment.pop("seeds", None):
         rows["seed of torch"] = str(chosen_seed(seeds)).lower()
     return {**rows, **value_rows(environment)}
 
 
-def data_rows(entry: Entry) -> Rows:
+def data_rows(facts: RunFacts) -> Rows:
     """Return the fingerprints of the data, the seed, and the run that the run resumes from."""
-    rows = fingerprint_rows(entry.get("data") or {})
+    entry, rows = facts.entry, fingerprint_rows(facts.entry.get("data") or {})
     # A seed that was given is shown among the parameters.
     if "seed" not in ((entry.get("parameters") or {}).get("arguments") or {}):
         rows["seed"] = str(entry.get("seed")).lower()
@@ -169,18 +169,11 @@ def metric_rows(facts: RunFacts) -> Rows:
     return rows
 
 
-OF_ENTRIES: Final[Mapping[str, Callable[[Entry], Rows]]] = {
-    "parameters": parameter_rows_of,
-    "environment": environment_rows,
-    "data": data_rows,
-}
-"""The sections that the file of a run alone tells of it."""
-
 SECTIONS: Final[Mapping[str, Callable[[RunFacts], Rows]]] = {
     "parameters": lambda facts: parameter_rows_of(facts.entry),
     "code": code_rows,
-    "environment": lambda facts: environment_rows(facts.entry),
-    "data": lambda facts: data_rows(facts.entry),
+    "environment": environment_rows,
+    "data": data_rows,
     "metrics": metric_rows,
 }
 """What is compared, and what reads it of a run."""
