@@ -23,6 +23,7 @@ NAMES: Final = (
     "run_records",
     "code_record_cost",
     "metric_cost",
+    "curve_cost",
     "batch_leak",
     "ranks",
     "watchers",

@@ -32,6 +32,7 @@ TINY: dict[str, dict[str, Any]] = {
     "run_records": {"rounds": 1, "each": False},
     "code_record_cost": {"rounds": 1, "files": 60, "megabytes": 1},
     "metric_cost": {"rounds": 1, "scalars": 2000, "steps": 50},
+    "curve_cost": {"rounds": 1, "steps": 100, "long": 100},
     "batch_leak": {"rounds": 1, "width": 16, "examples": 4},
     "ranks": {"rounds": 1, "steps": 5},
     "learner": {"seeds": 1, "phase_epochs": 1, "epochs": 1},

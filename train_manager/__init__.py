@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from train_manager.runs.comparing.compare_runs import compare_runs
     from train_manager.runs.record.read_run import read_run
     from train_manager.runs.repeating.reproduce import reproduce
-    from train_manager.runs.showing.report_page import write_report
+    from train_manager.runs.showing.page import write_report
     from train_manager.telling.errors import ArgumentError, CheckpointError, InputError, NonFiniteLoss
     from train_manager.tools.diagnosing import diagnose
     from train_manager.tools.lr_finder import lr_finder
@@ -116,7 +116,7 @@ else:
         "reproduce": "train_manager.runs.repeating.reproduce",
         "summary": "train_manager.tools.summary",
         "verify_resume": "train_manager.tools.verify_resume",
-        "write_report": "train_manager.runs.showing.report_page",
+        "write_report": "train_manager.runs.showing.page",
     }
 
     def __getattr__(name: str) -> Any:

@@ -53,7 +53,7 @@ class Report(Extension):
 def write(train_dir: Path) -> None:
     """Write the page; if that fails, warn."""
     # Imported here, because only the end of a training needs it.
-    from train_manager.runs.showing.report_page import write_report
+    from train_manager.runs.showing.page import write_report
 
     try:
         write_report(train_dir)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -104,6 +105,17 @@ def test_of_a_single_run_the_record_is_shown(runs: list[str], capsys: pytest.Cap
     assert cli.main(["compare", "--all", runs[0]]) == 0
 
     assert "  optimizer.lr           0.1" in capsys.readouterr().out.splitlines()
+
+
+def test_a_program_gets_all_as_json(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compare", *runs, "--json"]) == 1
+
+    found = json.loads(capsys.readouterr().out)
+    assert [run["label"] for run in found["runs"]] == ["a", "b"]
+    assert found["parameters"]["optimizer.lr"] == ["0.1", "0.2"]
+    assert found["parameters"]["epochs"] == ["2", "2"]
+    assert found["metrics"]["valid/loss"] == ["0.2500", "0.2500"]
+    assert found["findings"] == [[], []]
 
 
 def test_more_than_ten_runs_are_not_compared(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.runs.record.sample_runs import entry, write_runs
 from tests.runs.showing.stored import trained
 from train_manager import cli
+from train_manager.runs.record.processes import this_process
 
 
 @pytest.fixture
@@ -41,6 +42,47 @@ def test_the_curves_are_written_as_lines_of_json(tmp_path: Path, capsys: pytest.
     assert [line["step"] for line in lines if (line["plot"], line["curve"]) == ("loss", "valid")] == [0, 3]
 
 
+def renews(page: Path) -> object:
+    """After how many seconds a page loads itself again."""
+    text = page.read_text()
+    return json.loads(text[text.index('"renews":') + len('"renews":') :].split("}")[0])
+
+
+def test_the_page_is_written_again_until_the_run_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, seen = tmp_path / "run" / "report.html", list[object]()
+    write_runs(tmp_path / "run", entry(outcome="running", ended=None, process=this_process()))
+
+    def sleep(seconds: float) -> None:
+        seen.append((seconds, renews(page)))
+        if len(seen) == 3:
+            write_runs(tmp_path / "run", entry())
+
+    monkeypatch.setattr("train_manager.commands.report.sleep", sleep)
+
+    assert cli.main(["report", str(tmp_path / "run"), "--every", "10"]) == 0
+    assert seen == [(10.0, 10.0)] * 3
+    assert renews(page) is None
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def test_after_ctrl_c_the_page_renews_itself_no_more(
+    has_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if has_file:
+        write_runs(tmp_path, entry(outcome="running", ended=None, process=this_process()))
+    else:
+        next(trained(tmp_path).glob("run-*.json")).unlink()
+
+    def interrupted(seconds: float) -> None:
+        assert renews(tmp_path / "report.html") == seconds
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("train_manager.commands.report.sleep", interrupted)
+
+    assert cli.main(["report", str(tmp_path), "--every", "10"]) == 0
+    assert renews(tmp_path / "report.html") is None
+
+
 def test_a_run_that_has_ended_is_written_once_also_if_it_would_be_renewed(run: str) -> None:
     assert cli.main(["report", run, "--every", "1000"]) == 0
 
@@ -52,10 +94,11 @@ def test_a_run_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
-def test_a_period_of_zero_is_told(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    error = "train-manager: a page cannot be renewed every 0 s\n  give some seconds: --every 10\n"
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_a_period_is_some_seconds(seconds: str, run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error = f"train-manager: a page cannot be renewed every {seconds} s\n  give some seconds: --every 10\n"
 
-    assert report_error(capsys, run, "--every", "0") == error
+    assert report_error(capsys, run, "--every", seconds) == error
 
 
 def test_a_folder_is_no_target(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

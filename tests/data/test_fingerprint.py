@@ -17,7 +17,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
 from train_manager import Endless, InMemory, Interleaved, Rows, SeededDataLoader, recorded
 from train_manager.data.fingerprint import fingerprint
-from train_manager.runs.comparing.compare_runs import fingerprint_rows
+from train_manager.runs.comparing.run_facts import fingerprint_rows
 from train_manager.runs.repeating.surroundings import differing
 
 X = torch.arange(600.0).view(200, 3)

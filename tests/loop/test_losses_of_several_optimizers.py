@@ -25,7 +25,7 @@ from train_manager.extensions import (
     ProgressBar,
 )
 from train_manager.metrics.history_rows import is_loss
-from train_manager.runs.record.stored_curves import stored_curves
+from train_manager.runs.record.loss_curves import loss_curves
 from train_manager.runs.repeating.lost_metrics import lost_steps
 from train_manager.schedules import every
 
@@ -202,7 +202,7 @@ def test_the_store_has_each_loss_and_no_sum(tmp_path: Path) -> None:
     assert [stage for stage, name in found if name == "loss"] == ["eval"]
     assert found["train_step_batch", "losses/critic"] == [1, 2, 3, 4]
     assert found["train_step_epoch", "losses/generator"] == [10]
-    stored = stored_curves(reader)
+    stored = loss_curves(reader)
     for name in NAMES:
         live = {by: (curve.x, curve.y) for by, curve in curves.parts.curves[name].items()}
         assert {by: (curve.x, curve.y) for by, curve in stored.eval_sets[f"{name} (part)"].items()} == live
@@ -218,7 +218,7 @@ def test_batches_that_update_nothing_count_their_examples(tmp_path: Path) -> Non
     curves = LossCurves()
     gan(MetricStore(), curves, kind=Seldom, train_dir=tmp_path).train()
 
-    live, stored = curves.parts.curves["critic"], stored_curves(read_run(tmp_path).metrics).eval_sets["critic (part)"]
+    live, stored = curves.parts.curves["critic"], loss_curves(read_run(tmp_path).metrics).eval_sets["critic (part)"]
     assert live["example"].x == stored["example"].x == [4, 12]
     assert live["epoch"].y == stored["epoch"].y == [1]
 

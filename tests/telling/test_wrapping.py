@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from train_manager.commands.terminal import print_wrapped
+from train_manager.reporting.terminal import print_wrapped
 from train_manager.telling.findings import Finding, Findings
 from train_manager.telling.wrapping import line_width, wrap_text
 

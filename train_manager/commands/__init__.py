@@ -4,7 +4,6 @@ A file adds its command to the parser with ``add_to``; the command's function re
 needs, so that the other commands stay fast. Its files in reading order; each imports only those above it:
 
     exit_codes     the exit codes of all commands
-    terminal       lines of text, in colours and as wide as the terminal
     show           what is in a checkpoint
     check          whether the checkpoints of a training are sound
     runs           which runs are below a folder

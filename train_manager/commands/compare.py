@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,16 @@ def add_to(commands: Any) -> None:
     command.set_defaults(command=compare)
     command.add_argument("runs", metavar="RUN", nargs="+", help="a train_dir, or TRAIN_DIR#RUN_ID")
     command.add_argument("--all", action="store_true", help="also show equal values; of a single run, its record")
+    command.add_argument("--json", action="store_true", help="print all that is known, as JSON")
     text = "write a page with all of it and with the curves, which refers to no other file"
     command.add_argument("--html", type=Path, metavar="FILE", help=text)
 
 
 def compare(options: argparse.Namespace) -> int:
     """Print how runs compare, or write it as a page."""
-    from train_manager.commands.terminal import print_lines, terminal_width
+    from train_manager.reporting.terminal import print_lines, terminal_width
     from train_manager.runs.comparing.compare_runs import compare_runs
-    from train_manager.runs.comparing.comparison_lines import comparison_lines
-    from train_manager.runs.showing.report_page import write_report
+    from train_manager.runs.showing.page import write_report
     from train_manager.telling.errors import InputError
 
     # Refused before the comparison, which may take seconds.
@@ -38,9 +39,13 @@ def compare(options: argparse.Namespace) -> int:
             f"{options.html} is a folder", name="html", cure=f"name a file: --html {options.html / 'runs.html'}"
         )
     compared = compare_runs(options.runs)
-    print_lines(comparison_lines(compared, terminal_width(), shows_all=options.all))
+    if options.json:
+        print(json.dumps(compared.as_json(), indent=1))
+    else:
+        print_lines(compared.lines(terminal_width(), shows_all=options.all))
     if options.html is not None:
         write_report(options.runs, options.html)
-        print(f"\nwritten to {options.html}")
+        if not options.json:
+            print(f"\nwritten to {options.html}")
     # Metrics do not count: two runs of the same code and arguments may differ in them.
     return NOT_AS_IT_SHOULD_BE if compared.differences() else ALL_IS_WELL

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from time import sleep
+from typing import TYPE_CHECKING, Any
 
 from train_manager.commands.exit_codes import ALL_IS_WELL
+
+if TYPE_CHECKING:
+    from train_manager.runs.showing.page import ShownRun
 
 
 def add_to(commands: Any) -> None:
@@ -28,10 +36,7 @@ def add_to(commands: Any) -> None:
 
 def report(options: argparse.Namespace) -> int:
     """Write a page, once or until the runs have ended."""
-    from train_manager.runs.showing.points_file import point_lines
-    from train_manager.runs.showing.renewing import keep_writing
-    from train_manager.runs.showing.report_page import default_target, write_page, write_text
-    from train_manager.runs.showing.shown_run import run_to_show
+    from train_manager.runs.showing.page import default_target, run_to_show, write_page, write_text
     from train_manager.telling.errors import InputError
 
     # Refused before the files are read: a page of a long run takes seconds.
@@ -40,13 +45,56 @@ def report(options: argparse.Namespace) -> int:
             raise InputError(f"{path} is a folder", name=name, cure=f"name a file: --{name} {path / file}")
     runs = [run_to_show(run) for run in options.runs]
     target = options.html or default_target(runs)
-    if options.every is None:
-        write_page(runs, target)
-    else:
-        keep_writing(options.runs, target, options.every)
-    # After the page, which `keep_writing` finishes only as the runs end.
+    if options.every is not None:
+        renew(options.runs, target, options.every)
+        runs = [run_to_show(run) for run in options.runs]
+    # Also after a page that renews itself: the last one would load itself again for ever.
+    write_page(runs, target)
     if options.points is not None:
         write_text(options.points, "".join(point_lines(runs)), "points")
         print(f"points written to {options.points}")
     print(f"written to {target}")
     return ALL_IS_WELL
+
+
+def renew(paths: Sequence[str], target: Path, seconds: float) -> None:
+    """Write a page that loads itself again, anew after each period until all runs have ended, or Ctrl-C.
+
+    Args:
+        paths: of the runs; of one without its file it is never known that it has ended.
+        target: where the page is written.
+        seconds: of a period.
+
+    Raises:
+        InputError: the period is not above zero, or there is no such run.
+    """
+    from train_manager.runs.showing.page import run_to_show, write_page
+    from train_manager.telling.errors import InputError
+
+    if not 0 < seconds < math.inf:
+        what = f"a page cannot be renewed every {seconds:g} s"
+        raise InputError(what, name="every", asked_by="report", cure="give some seconds: --every 10")
+    with contextlib.suppress(KeyboardInterrupt):
+        runs = [*map(run_to_show, paths)]
+        while not all(run.has_ended for run in runs):
+            write_page(runs, target, seconds)
+            sleep(seconds)
+            runs = [*map(run_to_show, paths)]
+
+
+def point_lines(runs: Sequence[ShownRun]) -> Iterator[str]:
+    """Yield a line for each point: run, plot, curve, step and value; also "low" and "high" if the value is a mean."""
+    from train_manager.runs.showing.curves import shown_curves
+    from train_manager.runs.showing.page import names_of
+
+    names = names_of(runs)
+    for plot in shown_curves([run.measured for run in runs]):
+        for curve in plot.curves:
+            place = {"run": names[curve.run], "plot": plot.name, "curve": curve.name}
+            columns = {
+                "step": curve.x,
+                "value": curve.y,
+                **({"low": curve.low, "high": curve.high} if curve.low else {}),
+            }
+            for point in zip(*columns.values(), strict=True):
+                yield json.dumps({**place, **dict(zip(columns, point, strict=True))}, allow_nan=False) + "\n"

@@ -42,7 +42,7 @@ def add_to(commands: Any) -> None:
 
 def reproduce(options: argparse.Namespace) -> int:
     """Run a recorded run again, and print how its metrics compare."""
-    from train_manager.commands.terminal import print_wrapped
+    from train_manager.reporting.terminal import print_wrapped
     from train_manager.runs.repeating.reproduce import reproduce  # needs torch
 
     try:

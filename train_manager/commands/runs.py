@@ -29,10 +29,9 @@ def add_to(commands: Any) -> None:
 
 def runs(options: argparse.Namespace) -> int:
     """Print a line for each run below a folder."""
-    from train_manager.commands.terminal import print_lines, terminal_width
+    from train_manager.reporting.terminal import Line, print_lines, terminal_width
     from train_manager.reporting.terminal_text import printable
     from train_manager.reporting.values import plural
-    from train_manager.runs.comparing.columns import Line
     from train_manager.runs.comparing.run_list import run_lines, sorted_runs
     from train_manager.runs.record.run_summary import summaries_below
     from train_manager.telling.errors import InputError

@@ -25,7 +25,7 @@ from train_manager import (
 from train_manager.extensions import HardExamples, MetricStore
 from train_manager.loop.losses import WeightedLosses
 from train_manager.metrics.example_losses import ExampleLoss
-from train_manager.runs.showing.report_page import write_report
+from train_manager.runs.showing.page import write_report
 from train_manager.runs.store.reader import MetricReader
 from train_manager.testing import tiny_manager
 

@@ -14,8 +14,9 @@ from tests.runs.showing.stored import page_of
 from train_manager import CheckpointError, compare_runs
 from train_manager.extensions import MetricStore, RunRecord
 from train_manager.runs.code.facts import NO_REPOSITORY
-from train_manager.runs.comparing.compare_runs import _incomplete
+from train_manager.runs.comparing.run_facts import RunFacts
 from train_manager.runs.record.run_file import read_runs
+from train_manager.runs.record.run_paths import named_run
 from train_manager.telling.errors import InputError
 from train_manager.telling.findings import Finding
 from train_manager.testing import tiny_manager
@@ -224,10 +225,11 @@ def test_why_code_is_not_in_full_is_told_once(tmp_path: Path) -> None:
         ([{"commit": None, "files": [{"path": "train.py"}]}], "only the files that ran were recorded"),
     ],
 )
-def test_a_folder_without_git_is_named(repositories: list[dict[str, object]], kept: str) -> None:
-    record = {"reason": NO_REPOSITORY, "repositories": repositories}
+def test_a_folder_without_git_is_named(repositories: list[dict[str, object]], kept: str, tmp_path: Path) -> None:
+    facts = RunFacts(named_run(write_runs(tmp_path, entry())), "run")
+    facts.code = {"reason": NO_REPOSITORY, "repositories": repositories}
 
-    assert [*_incomplete(["run"], [record])] == [f"no git repository: {kept}"]
+    assert facts.why_code_is_partial() == f"no git repository: {kept}"
 
 
 def test_of_a_killed_run_the_steps_are_those_of_its_metrics(tmp_path: Path) -> None:
@@ -238,10 +240,12 @@ def test_of_a_killed_run_the_steps_are_those_of_its_metrics(tmp_path: Path) -> N
 
     compared = compare_runs([tmp_path])
 
-    assert compared.runs[0].progress == "6 steps in its metrics"
+    assert compared.runs[0].done == "2 epochs, 6 steps"
     assert compared.metrics["batch_size"] == ("16",)
     assert compared.metrics["lr"] == ("0.5",)
-    assert compared.curves["lr"] == [[(1.0, 0.5), (6.0, 0.5)]]
+    [rate] = compared.curves["lr"]
+    assert rate is not None
+    assert (rate.steps.tolist(), rate.mean.tolist()) == ([1], [0.5])
     assert "batch_size" not in compared.curves
 
 

@@ -2,10 +2,10 @@
 
 Its files in reading order; each imports only those above it:
 
-    columns           a table with a column for each run
-    run_list          runs, a line for each
-    compared          what a comparison of runs has found
-    comparison_lines  a comparison as lines
-    run_metrics       the metrics of a run, from its folder
-    compare_runs      what differs between runs
+    run_list      runs, a line for each
+    code_lines    how the code of two runs differs, as lines
+    comparison    what a comparison of runs has found, as data and as text
+    measured      what a run has measured, from its store
+    run_facts     what the records of a run tell of it, in sections
+    compare_runs  what differs between runs
 """

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from train_manager.metrics.history_rows import is_loss
-from train_manager.reporting.terminal_text import cut, cut_middle, pad, printable, width_of
+from train_manager.reporting.terminal import GAP, Line, table_lines
+from train_manager.reporting.terminal_text import cut, cut_middle, width_of
 from train_manager.reporting.values import number_text, seconds_text
-from train_manager.runs.comparing.columns import GAP, Line, outcome_in_short
 from train_manager.runs.record.run_summary import RunSummary
 from train_manager.telling.errors import InputError, did_you_mean, near
 
-MOST_METRICS: Final = 4
-WIDEST: Final = 100  # cells of a table, also in a wider terminal, a file or a pipe
-SHORTEST: Final = {"run": 18, "outcome": 22}  # cells to which these columns are cut before another one is left out
-HINT: Final = " (--json has all)"
-LONGEST: Final = 20  # characters of a parameter's value
-KEPT: Final = 2  # columns of metrics that a narrow terminal keeps longest; the column of best values is one of them
+MOST_METRICS: Final = 2  # columns of last values
+LONGEST_RUN: Final = 40  # cells of the name of a run; it gets fewer, but SHORTEST_RUN, if the table would be too wide
+SHORTEST_RUN: Final = 18
+LONGEST: Final = 20  # cells of an outcome, and of a parameter's value
+WIDE: Final = 120  # cells; a narrower terminal shows fewer columns
+WORDS: Final = ("run", "began", "outcome", "commit")  # columns that are set to the left
+SHORT: Final = {
+    "EarlyStopping": "early stop",
+    "TimeLimit": "time limit",
+    "KeyboardInterrupt": "Ctrl-C",
+    "SIGINT": "Ctrl-C",
+    "SIGTERM": "SIGTERM",
+    "SIGUSR1": "SIGUSR1",
+    "ended without a word": "killed",
+    "running, or ended without a word": "running or killed",
+}
+"""The outcome of a run as a table shows it, by the recorded reason."""
+
 SORTS: Final[Mapping[str, Callable[[RunSummary], object]]] = {
     "began": lambda run: run.began.timestamp(),
     "run": lambda run: run.label,
@@ -57,44 +69,44 @@ def sorted_runs(runs: Sequence[RunSummary], by: str) -> list[RunSummary]:
 def run_lines(
     runs: Sequence[RunSummary], folder: Path, width: int, by: str = "began", *, parameters: bool = False
 ) -> Iterator[Line]:
-    """Yield a table of runs, at most as wide as a terminal; the last line names the columns that have no room.
+    """Yield a table of runs; what has no room beside the others stands in a block below.
 
     Args:
+        runs: a line for each.
         folder: where they were looked for; their names begin below it.
-        width: in cells.
-        by: the column that they are sorted by, which always has room.
-        parameters: whether to show those that differ, in place of other columns if there is no room for all.
+        width: of the terminal, in cells.
+        by: what they are sorted by, which has a column.
+        parameters: whether to show those that differ.
     """
-    width = min(width, WIDEST)
-    found = {**_columns(runs, folder, by), **(differing := _parameters(runs) if parameters else {})}
-    columns = {name: [printable(text) for text in texts] for name, texts in found.items()}
-    left = ("run", "began", "outcome", "commit")
-    shown, gone = _fit(columns, width, by, [*differing])
-    widths = {name: max(map(width_of, (name, *texts))) for name, texts in shown.items()}
-    for texts, kind in [([*shown], "head"), *((row, "row") for row in zip(*shown.values(), strict=True))]:
-        cells = [pad(text, widths[name], left=name in left) for name, text in zip(shown, texts, strict=True)]
-        yield Line((" " * GAP).join(cells).rstrip(), kind)
-    if gone:
-        yield Line(cut(f"not shown: {', '.join(map(printable, gone))}", width - len(HINT)) + HINT, "note")
+    columns = _columns(runs, by, is_wide=width >= WIDE) | (_parameters(runs) if parameters else {})
+    labels, rows = [_label(run, folder) for run in runs], list(zip(*columns.values(), strict=True))
+    beside = sum(GAP + max(map(width_of, (name, *texts))) for name, texts in columns.items())
+    room = min(LONGEST_RUN, max(SHORTEST_RUN, width - beside))
+    named = [[cut_middle(label, room), *row] for label, row in zip(labels, rows, strict=True)]
+    return table_lines(["run", *columns], named, width, left=WORDS)
 
 
-def _columns(runs: Sequence[RunSummary], folder: Path, by: str) -> dict[str, list[str]]:
+def _columns(runs: Sequence[RunSummary], by: str, *, is_wide: bool) -> dict[str, list[str]]:
+    """Return the columns beside the name: in a narrow terminal the best values, or a last one if there are none."""
     known = dict.fromkeys(name for run in runs for name in run.metrics)
     # Losses first; `sorted` keeps the order of the others.
-    names = sorted(known, key=lambda name: not (is_loss(name) or name.endswith("/loss")))[:MOST_METRICS]
-    names += [by] if by not in (*SORTS, *names) else []
-    columns = {
-        "run": [_label(run, folder) for run in runs],
-        "began": [run.began.astimezone().strftime("%Y-%m-%d %H:%M") for run in runs],
+    metrics = sorted(known, key=lambda name: not (is_loss(name) or name.endswith("/loss")))[:MOST_METRICS]
+    best, commits = _best(runs), [run.commit for run in runs]
+    found = {
+        "began": [run.began_in_minutes for run in runs],
         "took": ["" if run.seconds is None else seconds_text(run.seconds) for run in runs],
-        "outcome": [outcome_in_short(run.outcome) for run in runs],
+        "outcome": [cut(outcome_in_short(run.outcome), LONGEST) for run in runs],
         "epochs": ["" if run.epochs is None else str(run.epochs) for run in runs],
         "steps": ["" if run.steps is None else str(run.steps) for run in runs],
+        **{
+            name: [number_text(run.metrics[name]) if name in run.metrics else "" for run in runs]
+            for name in dict.fromkeys([*metrics, *([by] if by in known else [])])
+        },
+        **best,
+        **({"commit": commits} if any(commits) else {}),
     }
-    for name in names:
-        columns[name] = [number_text(run.metrics[name]) if name in run.metrics else "" for run in runs]
-    commits = [run.commit for run in runs]
-    return columns | _best(runs) | ({"commit": commits} if any(commits) else {})
+    narrow = {"began", "outcome", by, *(best or metrics[:1])}
+    return {name: texts for name, texts in found.items() if is_wide or name in narrow}
 
 
 def _best(runs: Sequence[RunSummary]) -> dict[str, list[str]]:
@@ -119,34 +131,15 @@ def _label(run: RunSummary, folder: Path) -> str:
     return f"{folder.resolve().name}{inside}" if inside.startswith("#") or not inside else inside
 
 
-def _fit(
-    columns: dict[str, list[str]], width: int, by: str, parameters: Sequence[str]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the columns that have room, with long texts cut, and the names of the others."""
-    shown, gone = dict(columns), []
-    # All columns that are neither facts of the run nor its best values are metrics.
-    best = [name for name in columns if name.split(" ")[0] == "best"]
-    metrics = [name for name in columns if name not in (*SORTS, *best, *parameters, "commit")]
-    # The columns that are left out if the table is too wide, the first to go first.
-    kept = KEPT - len(best)
-    order = (*reversed(metrics[kept:]), "epochs", "took", "steps", *reversed(metrics[1:kept]), "began")
-    order += ("commit",) if parameters else ()
-    order += (*reversed(parameters), *metrics[:1], "commit", *best, "outcome")
-    for name in order:
-        if name != by and name in shown and _width(shown, SHORTEST) > width:
-            gone.append(name)
-            del shown[name]
-    # If leaving columns out was not enough, the outcome is cut, and then the name of the run.
-    for name, cutter in (("outcome", cut), ("run", cut_middle)):
-        if name not in shown:
-            continue
-        longest = max(map(width_of, (name, *shown[name])))
-        room = width - _width(shown, {}) + longest
-        shown[name] = [cutter(text, max(SHORTEST[name], room)) for text in shown[name]]
-    return shown, [name for name in columns if name in gone]
+def outcome_in_short(text: str) -> str:
+    """Return how a run ended without the message, for which a table has no room.
 
-
-def _width(columns: Mapping[str, Collection[str]], shortest: Mapping[str, int]) -> int:
-    """Return the width of a table whose long columns are cut as far as they may be."""
-    widths = {name: max(map(width_of, (name, *texts))) for name, texts in columns.items()}
-    return sum(min(width, shortest.get(name, width)) + GAP for name, width in widths.items()) - GAP
+    >>> outcome_in_short("failed: ValueError: no room (at run > train)"), outcome_in_short("stopped: KeyboardInterrupt")
+    ('error: ValueError', 'Ctrl-C')
+    """
+    word, _, rest = text.partition(" (")[0].partition(": ")
+    first = rest.partition(": ")[0]
+    # "failed: ValueError: message" becomes "error: ValueError".
+    if word == "failed":
+        return f"error: {first.rpartition('.')[2]}" if first else word
+    return SHORT.get(first or word) or (f"{word}: {first}" if first else word)

@@ -22,6 +22,6 @@ Its files in reading order; each imports only those above it:
     metric_reader     the metrics, read while a run writes them and long after
     run_paths         which run a path means, and which runs are below a folder
     run_summary       a run in a line
-    stored_curves     loss curves made from the metrics that a training has stored
+    loss_curves       the curves of LossCurves, of a training that is gone
     read_run          the folder of a training, read at any time
 """

@@ -11,8 +11,8 @@ from train_manager.loop.history import History
 from train_manager.reporting.tables import html_table
 from train_manager.reporting.values import plural
 from train_manager.runs.code.record import read_code_record
+from train_manager.runs.record.loss_curves import loss_curves
 from train_manager.runs.record.run_file import Entry, outcome_of, read_runs, runs_and_problems
-from train_manager.runs.record.stored_curves import stored_curves
 from train_manager.runs.store.reader import MetricReader
 from train_manager.telling.errors import InputError
 
@@ -100,7 +100,7 @@ class RunFolder:
         """Return the figure that ``LossCurves`` draws."""
         from train_manager.reporting.loss_figure import draw, for_notebook
 
-        return for_notebook(draw(*stored_curves(self.metrics)))
+        return for_notebook(draw(*loss_curves(self.metrics)))
 
     def __repr__(self) -> str:
         counts = f"{plural(len(self._rows()), 'run')}, {plural(len(self.checkpoints), 'checkpoint')}"

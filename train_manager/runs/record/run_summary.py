@@ -11,6 +11,7 @@ from typing import Any, Final, final
 
 from train_manager.metrics.history_rows import last_metrics, metrics_of
 from train_manager.metrics.monitor import mode_of
+from train_manager.reporting.values import plural
 from train_manager.runs.code.record import changed_files, read_code_record
 from train_manager.runs.record.made_objects import parameter_rows_of
 from train_manager.runs.record.run_file import first_line, outcome_of, run_file, runs_and_problems
@@ -67,6 +68,17 @@ class RunSummary:
     best: Best | None = None
     trained: bool = True
     parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def began_in_minutes(self) -> str:
+        """When it began, in the time zone of this machine."""
+        return self.began.astimezone().strftime("%Y-%m-%d %H:%M")
+
+    @property
+    def done(self) -> str:
+        """How far it came, as "3 epochs, 120 steps"; empty if nothing is recorded."""
+        counts = ("epoch", self.epochs), ("step", self.steps)
+        return ", ".join(plural(count, noun) for noun, count in counts if count is not None)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""

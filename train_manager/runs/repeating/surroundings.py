@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from train_manager.rebuilding.recorded_rows import Rows, value_rows
 from train_manager.runs.code.differences import code_differences
-from train_manager.runs.comparing.compare_runs import fingerprint_rows
+from train_manager.runs.comparing.run_facts import fingerprint_rows
 from train_manager.runs.record.environment import OF_SKLEARN, chosen_seed
 from train_manager.runs.record.made_objects import parameter_rows_of
 from train_manager.telling.errors import TrainManagerError

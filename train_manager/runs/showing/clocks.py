@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
+
+from train_manager.runs.comparing.measured import Measured
+from train_manager.runs.store.curves import example_knots
 
 Knots = list[tuple[float, float]]
 """Steps and values, between which a straight line leads."""
 
 MOST: Final = 600  # knots of an axis
+
+
+def clock(measured: Measured) -> dict[str, Knots]:
+    """Return the other axes of a run: epochs, examples and seconds at steps."""
+    epochs, last = measured.epochs, measured.last
+    knots = {
+        "epoch": epoch_knots(epochs, last) if epochs else [],
+        "examples": example_knots(measured.sizes, last),
+        "time": second_knots(measured.times, measured.pauses),
+    }
+    known = {name: [knot for knot in found if all(map(math.isfinite, knot))] for name, found in knots.items()}
+    return {
+        name: [(_digits(x), _digits(y)) for x, y in fewer(found)] for name, found in known.items() if len(found) > 1
+    }
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.9g}")
 
 
 def epoch_knots(rows: Sequence[Mapping[str, Any]], last: float) -> Knots:
@@ -24,20 +46,6 @@ def epoch_knots(rows: Sequence[Mapping[str, Any]], last: float) -> Knots:
     if len(knots) > 1:
         length = (end - knots[-2][0]) / ((epoch - knots[-2][1]) or 1) or last
     return [*knots, (last, epoch + min(1.0, (last - end) / length))] if last > end else knots
-
-
-def example_knots(sizes: Sequence[tuple[float, float]], last: float) -> Knots:
-    """Return how many examples were seen at a step, of the sizes of batches at the steps where these change.
-
-    >>> example_knots([(1, 64), (22, 3), (23, 64)], 24)
-    [(0.0, 0.0), (21, 1344.0), (22, 1347.0), (24, 1475.0)]
-    """
-    knots: Knots = [(0.0, 0.0)]
-    for (step, size), (following, _) in pairwise([*sizes, (last + 1, 0.0)]):
-        before, seen = knots[-1]
-        # A size holds until the step before the next change.
-        knots.append((following - 1, seen + size * (following - 1 - max(before, step - 1))))
-    return knots if len(knots) > 1 else []
 
 
 def second_knots(times: Sequence[tuple[float, float]], pauses: Sequence[tuple[float, float]] = ()) -> Knots:

@@ -68,13 +68,16 @@ class LiveCurve:
 
     Args:
         most: the number of points at which it is full.
+        points: the first ones.
     """
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST, points: Iterable[Point] = ()) -> None:
         self._most = most
         self._width = 1  # batches per point; it doubles each time the curve is full
         self._full: list[Point] = []  # points of `_width` batches
         self._rest: list[Point] = []  # batches that do not fill a point yet
+        for point in points:
+            self.append(point)
 
     @property
     def points(self) -> list[Point]:
@@ -110,25 +113,15 @@ def points_by_curve(rows: Iterable[Mapping[str, Any]], is_wanted: Callable[[str]
     >>> points_by_curve([{"set": "valid", "step": 3, "loss": 0.5}], lambda name: name == "loss")
     {'valid': [Point(step=3, value=0.5, examples=1)]}
     """
-    found: dict[str, list[Point]] = {}
+    found: dict[str, dict[int, Point]] = {}
     for row in rows:
         for name, value in metrics_of(row).items():
             if is_wanted(name):
                 of = row.get("set", "training")
                 curve = f"{of} {name.removeprefix(PART)}" if name.startswith(PART) else of
-                points = found.setdefault(curve, [])
-                if points and points[-1].step == row["step"]:  # the set was evaluated again at this step
-                    points.pop()
-                points.append(Point(row["step"], value, 1))
-    return found
-
-
-def thin_out(points: Sequence[Point]) -> list[Point]:
-    """Return the points of a smooth curve; of many, the means of neighbouring ones."""
-    curve = LiveCurve(MOST // 2)
-    for point in points:
-        curve.append(point)
-    return curve.points
+                # Of a set that was evaluated again at a step, the last value is drawn.
+                found.setdefault(curve, {})[row["step"]] = Point(row["step"], value, 1)
+    return {curve: list(points.values()) for curve, points in found.items()}
 
 
 def join_points(points: Sequence[Point]) -> Point:

@@ -15,7 +15,7 @@ from train_manager.metrics.history_rows import is_loss, metrics_of
 from train_manager.reporting.loss_figure import TRAINING_LOOK, looks, scale_for
 from train_manager.reporting.svg_figure import Line, Look, Panel, shapes
 from train_manager.reporting.values import short_name, text_of
-from train_manager.runs.showing.live_losses import LiveCurve, Point, points_by_curve, smooth, thin_out
+from train_manager.runs.showing.live_losses import MOST, LiveCurve, Point, points_by_curve, smooth
 
 WIDTH, HEIGHT, PANEL_HEIGHT = 760, 300, 206
 MOST_CURVES: Final = 6
@@ -62,7 +62,7 @@ def live_svg(
     look_of: dict[str, Look] = {"training": TRAINING_LOOK, **dict(zip(others, looks(), strict=False))}
     panels = [_loss_panel({name: losses[name] for name in names if name in losses}, sets, look_of, label)]
     if metric is not None:
-        lines = [_line(look_of[name], thin_out(points)) for name, points in measured.items() if name in look_of]
+        lines = [_short_line(look_of[name], points) for name, points in measured.items() if name in look_of]
         panels.append(Panel("steps", metric, "linear", lines))
     text = "loss: " + _latest({**{name: curve.points for name, curve in losses.items()}, **sets})
     text += f"; {metric}: {_latest(measured)}" if metric is not None else ""
@@ -78,7 +78,7 @@ def _loss_panel(
     for name, curve in losses.items():
         raw.append(_line({**look_of[name], **RAW_LOOK}, curve.points))
         means.append(_line(look_of[name], smooth(curve.points)))
-    evaluated = [_line(look_of[name], thin_out(points)) for name, points in sets.items() if name in look_of]
+    evaluated = [_short_line(look_of[name], points) for name, points in sets.items() if name in look_of]
     deciding = [y for line in [*means, *evaluated] for y in line.y]
     lines = [*raw, *means, *evaluated]
     return Panel("steps", label, scale_for(deciding, [y for line in lines for y in line.y]), lines)
@@ -88,6 +88,11 @@ def _line(look: Look, points: Sequence[Point]) -> Line:
     """Return a curve, with markers while it has few points."""
     shown = {name: look[name] for name in look if name != "marker" or len(points) <= FEW_POINTS}
     return Line(shown, [point.step for point in points], [point.value for point in points])
+
+
+def _short_line(look: Look, points: Sequence[Point]) -> Line:
+    """Return a smooth curve; of many points, the means of neighbouring ones."""
+    return _line(look, LiveCurve(MOST // 2, points).points)
 
 
 def _latest(curves: Mapping[str, Sequence[Point]]) -> str:

@@ -241,7 +241,6 @@ class MetricReader:
                     what = f"{quote_path(self.path)} has nothing in it yet"
                     raise InputError(what, name="path", cure="read it again once its run has begun")
                 require_ours(connection, self.path)
-                connection.execute("PRAGMA temp_store=MEMORY")  # sorting must not need a folder that can be written
                 connection.execute("BEGIN")  # all queries of the transaction see one state of the file
                 yield connection
         except sqlite3.DatabaseError as error:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
+import numpy as np
+
 from train_manager.metrics.history_rows import is_loss
 from train_manager.reporting.loss_figure import ROWS_OF_RANK_0
-from train_manager.runs.record.metric_schema import BATCHES, EPOCHS, EVALUATIONS, Series
-from train_manager.runs.showing.clocks import Knots, epoch_knots, example_knots, fewer, second_knots
-from train_manager.runs.showing.stored_metrics import StoredMetrics, Stretches
+from train_manager.runs.comparing.measured import Measured, is_setting
+from train_manager.runs.store.curves import Curve
+from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, EPOCHS, EVALUATIONS, RANKS, Series
 
 TRAINING: Final = "training"
 DIGITS: Final = 6  # significant digits of a value on the page
@@ -19,7 +21,7 @@ DIGITS: Final = 6  # significant digits of a value on the page
 
 @final
 @dataclass
-class Curve:
+class DrawnCurve:
     """A curve, as the page gets it."""
 
     run: int  # number of its run
@@ -42,34 +44,35 @@ class Plot:
 
     name: str
     may_be_log: bool  # whether the page may choose a log scale, which it does if the values are far apart
-    curves: list[Curve] = field(default_factory=list)
+    curves: list[DrawnCurve] = field(default_factory=list)
     section: str = "plots"  # of the page
 
 
-def shown_curves(stored: Sequence[StoredMetrics]) -> list[Plot]:
-    """Return the plots of the stored metrics of runs."""
+def shown_curves(runs: Sequence[Measured]) -> list[Plot]:
+    """Return the plots of what runs have measured."""
     plots: dict[str, Plot] = {}
-    for number, metrics in enumerate(stored):
-        for series, stretches in _in_order(metrics):
+    for number, measured in enumerate(runs):
+        for series, curve in _in_order(measured.curves):
             name = _plot_of(series)
             plot = plots.setdefault(name, Plot(name, is_loss(series.name)))
-            plot.curves.append(_curve(number, series, stretches, metrics))
+            plot.curves.append(_drawn(number, series, curve, measured))
     return list(plots.values())
 
 
-def _in_order(metrics: StoredMetrics) -> list[tuple[Series, Stretches]]:
+def _in_order(curves: Mapping[Series, Curve]) -> list[tuple[Series, Curve]]:
     """Return the series to draw: losses first, rates last."""
     # A metric of batches is drawn from them: the means of its epochs would be a second, coarser curve of the same.
-    of_batches = {(series.phase, series.name) for series in metrics.series if series.stage == BATCHES}
+    of_batches = {(series.phase, series.name) for series in curves if series.stage == BATCHES}
     rank = {"loss": 0, "lr": 3}
     drawn = [
-        (series, found)
-        for series, found in metrics.series.items()
+        (series, curve)
+        for series, curve in curves.items()
         if not (series.stage == EPOCHS and (series.phase, series.name) in of_batches)
+        and not (series.stage == BATCHES and is_setting(series.name, BATCH_SIZE, RANKS))
     ]
     stages = (BATCHES, EPOCHS, EVALUATIONS, "")
 
-    def place(item: tuple[Series, Stretches]) -> tuple[int, int]:
+    def place(item: tuple[Series, Curve]) -> tuple[int, int]:
         series = item[0]
         return rank.get(_plot_of(series), 1 if series.stage else 2), stages.index(series.stage)
 
@@ -81,57 +84,48 @@ def _plot_of(series: Series) -> str:
     return f"{series.phase}/{name}" if series.phase else name
 
 
-def _curve(run: int, series: Series, found: Stretches, metrics: StoredMetrics) -> Curve:
+def _drawn(run: int, series: Series, curve: Curve, measured: Measured) -> DrawnCurve:
     name, part = series.name, series.name.rpartition("/")[2] if "/" in series.name else ""
     kind = "rows" if series.stage in (EPOCHS, EVALUATIONS) else "noisy"
     if series.stage == EVALUATIONS:
         words, key = [series.datasource, part], f"{series.datasource} {part}".strip()
     elif name == "lr" or name.startswith("lr/"):
-        return _hold_last(Curve(run, part or name, part or TRAINING, "steps", found.steps, found.means), metrics.last)
+        # Its last value holds until the run's end.
+        x, y = [*curve.steps, max(measured.last, curve.steps[-1])], [*curve.mean, curve.mean[-1]]
+        return DrawnCurve(run, part or name, part or TRAINING, "steps", whole(x), short(y))
     elif series.stage == BATCHES:
         # The dataset is named only if there are batches of several.
-        several = sum((one.name, one.stage) == (name, BATCHES) for one in metrics.series) > 1
-        words = [part or TRAINING, series.datasource if several else "", f"({ROWS_OF_RANK_0})" * metrics.has_ranks]
+        several = sum((one.name, one.stage) == (name, BATCHES) for one in measured.curves) > 1
+        words = [part or TRAINING, series.datasource if several else "", f"({ROWS_OF_RANK_0})" * measured.has_ranks]
         key = part or (series.datasource if several else TRAINING)
     else:
         words = [part or (TRAINING if series.stage else name), series.datasource]
         key = part or series.datasource or TRAINING
-    shown = Curve(run, " ".join(filter(None, words)), key, kind, found.steps, short(found.means))
-    if found.means and not math.isfinite(found.means[-1]):
-        shown.end = f"{found.means[-1]} at step {found.steps[-1]:,.0f}"
-    if found.lows != found.means or found.highs != found.means:
-        shown.low, shown.high = short(found.lows), short(found.highs)
+    shown = DrawnCurve(run, " ".join(filter(None, words)), key, kind, whole(curve.steps), short(curve.mean))
+    if not math.isfinite(curve.mean[-1]):
+        shown.end = f"{curve.mean[-1]} at step {curve.steps[-1]:,.0f}"
+    if has_band(curve):
+        shown.low, shown.high = short(curve.low), short(curve.high)
     return shown
 
 
-def _hold_last(curve: Curve, last: float) -> Curve:
-    """Return a curve whose last value holds until the run's end."""
-    values = [value for value in curve.y if value is not None]
-    curve.x, curve.y = [*curve.x, max(last, curve.x[-1])], short([*values, values[-1]])
-    return curve
+def has_band(curve: Curve) -> bool:
+    """Return whether a curve joins several values somewhere, so that it has a band around it."""
+    return not all(np.array_equal(ends, curve.mean, equal_nan=True) for ends in (curve.low, curve.high))
 
 
-def clock(metrics: StoredMetrics) -> dict[str, Knots]:
-    """Return the other axes of a run: epochs, examples and seconds at steps."""
-    last = metrics.last
-    knots = {
-        "epoch": epoch_knots(metrics.epochs, last) if metrics.epochs else [],
-        "examples": example_knots(metrics.sizes, last),
-        "time": second_knots(metrics.times, metrics.pauses),
-    }
-    known = {name: [knot for knot in found if all(map(math.isfinite, knot))] for name, found in knots.items()}
-    return {
-        name: [(_digits(x), _digits(y)) for x, y in fewer(found)] for name, found in known.items() if len(found) > 1
-    }
+def whole(steps: Iterable[float]) -> list[float]:
+    """Return steps, those that are whole numbers as such: they are shorter on a page.
+
+    >>> whole([1.0, 2.5])
+    [1, 2.5]
+    """
+    return [int(step) if float(step).is_integer() else float(step) for step in steps]
 
 
 def short(values: Iterable[float], digits: int = DIGITS) -> list[float | None]:
     """Return values with few digits; None in place of nan and infinity, which JSON lacks."""
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.9g}")
 
 
 def as_json(plots: Sequence[Plot]) -> list[dict[str, Any]]:

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from train_manager.reporting.terminal import UNLIMITED, side_by_side_lines, table_lines
 from train_manager.reporting.terminal_text import width_of
-from train_manager.runs.comparing.columns import UNLIMITED, run_columns
 
 
 def lines(head: list[str], rows: list[list[str]], width: int) -> list[str]:
-    return [line.text for line in run_columns(head, rows, width)]
+    return [line.text for line in side_by_side_lines(head, rows, width)]
 
 
 def test_a_table_that_fits_is_shown_as_it_is() -> None:
@@ -46,3 +46,21 @@ def test_no_line_is_wider_than_the_terminal(width: int, runs: int) -> None:
 
 def test_in_a_file_nothing_is_cut() -> None:
     assert lines(["", "a", "b"], [["model", "x" * 300, "y"]], UNLIMITED)[1].split() == ["model", "x" * 300, "y"]
+
+
+def test_columns_of_words_are_set_to_the_left() -> None:
+    shown = table_lines(["run", "outcome", "loss"], [["a", "killed", "0.5"]], 80, left=("outcome",))
+
+    assert [line.text for line in shown] == ["run  outcome  loss", "a    killed    0.5"]
+
+
+def test_what_has_no_room_stands_in_a_block_below() -> None:
+    shown = table_lines(["run", "loss", "commit"], [["a", "0.5", "18afa3f"]], 12)
+
+    assert [(line.text, line.kind) for line in shown] == [
+        ("run  loss", "head"),
+        ("a     0.5", "row"),
+        ("", "row"),
+        ("run   commit", "head"),
+        ("a    18afa3f", "row"),
+    ]

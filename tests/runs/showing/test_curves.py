@@ -1,34 +1,51 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from tests.runs.showing.stored import Writes, trained
 from train_manager import Extension
 from train_manager.extensions import Checkpoints, MetricStore, RunRecord
-from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.metric_schema import BATCHES, EVALUATIONS, Series
+from train_manager.runs.comparing.measured import Measured
 from train_manager.runs.record.run_file import read_runs
-from train_manager.runs.showing.shown_curves import Plot, as_json, clock, shown_curves
-from train_manager.runs.showing.shown_run import run_to_show
-from train_manager.runs.showing.stored_metrics import StoredMetrics, Stretches, read_metrics
+from train_manager.runs.showing.clocks import clock
+from train_manager.runs.showing.curves import Plot, as_json, shown_curves
+from train_manager.runs.showing.page import run_to_show
+from train_manager.runs.store.curves import Rows, curve_of
+from train_manager.runs.store.reader import MetricReader
+from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, EVALUATIONS, Series
 from train_manager.runs.store.writer import MetricWriter
 from train_manager.testing import tiny_manager
 
-
-def stored(steps: list[float], values: list[float]) -> Stretches:
-    return Stretches(steps, list(values), list(values), list(values))
+SIZES = Series(BATCH_SIZE, BATCHES, "train")
 
 
-def loss(*values: float, sizes: list[tuple[float, float]] | None = None) -> StoredMetrics:
+def measured(curves: Mapping[Series, Sequence[tuple[float, float]]]) -> Measured:
+    """What a run has measured, of steps and values."""
+    found = Measured(Path(), None)
+    found.curves = {series: curve_of(rows(points)) for series, points in curves.items()}
+    found.reader = None
+    return found
+
+
+def rows(points: Sequence[tuple[float, float]]) -> Rows:
+    steps, values = np.array(points, float).T
+    return Rows(steps.astype(int), steps, values)
+
+
+def loss(*values: float, sizes: Sequence[tuple[float, float]] = ()) -> Measured:
     """A loss of the first steps."""
-    steps = [float(step) for step in range(1, len(values) + 1)]
-    return StoredMetrics(
-        {Series("loss", BATCHES, "train"): stored(steps, [*values])}, sizes=sizes or [], last=len(values)
-    )
+    curves = {Series("loss", BATCHES, "train"): [*enumerate(values, 1)]}
+    return measured({**curves, **({SIZES: sizes} if sizes else {})})
+
+
+def measured_in(folder: Path | str) -> Measured:
+    return run_to_show(folder).measured
 
 
 def test_the_last_smaller_batch_of_an_epoch_is_part_of_the_one_before_it(tmp_path: Path) -> None:
@@ -37,7 +54,7 @@ def test_the_last_smaller_batch_of_an_epoch_is_part_of_the_one_before_it(tmp_pat
     folder = trained(tmp_path / "run", epochs=1, train_data=batches)
     [(_, (_, [first, second, small], _))] = MetricReader(folder).scalars("loss", BATCHES).items()
 
-    [curve, _] = shown_curves([read_metrics(run_to_show(folder))])[0].curves
+    [curve, _] = shown_curves([measured_in(folder)])[0].curves
 
     assert ([*curve.x], [*curve.low]) == ([1, 3], [])
     assert curve.y == pytest.approx([first, (16 * second + 4 * small) / 20], rel=1e-5)
@@ -51,7 +68,7 @@ def test_the_page_has_the_last_of_two_evaluations_at_a_step(tmp_path: Path) -> N
     tm.eval(tm.eval_data)
     *_, last = tm.history.evaluations
 
-    [_, valid] = shown_curves([read_metrics(run_to_show(tmp_path))])[0].curves
+    [_, valid] = shown_curves([measured_in(tmp_path)])[0].curves
 
     assert valid.x[-2:] == [0, 3]
     assert valid.y[-1] == pytest.approx(last["loss"], rel=1e-5)
@@ -65,12 +82,12 @@ def test_what_is_not_a_number_is_a_gap_whose_end_is_told() -> None:
 
 
 def test_training_is_grey_and_a_set_has_one_colour_in_all_plots() -> None:
-    metrics = StoredMetrics(
+    metrics = measured(
         {
-            Series("loss", BATCHES, "train"): stored([1], [1]),
-            Series("loss", EVALUATIONS, "b"): stored([1], [1]),
-            Series("loss", EVALUATIONS, "a"): stored([1], [1]),
-            Series("accuracy", EVALUATIONS, "a"): stored([1], [1]),
+            Series("loss", BATCHES, "train"): [(1, 1)],
+            Series("loss", EVALUATIONS, "b"): [(1, 1)],
+            Series("loss", EVALUATIONS, "a"): [(1, 1)],
+            Series("accuracy", EVALUATIONS, "a"): [(1, 1)],
         }
     )
 
@@ -83,7 +100,7 @@ def test_training_is_grey_and_a_set_has_one_colour_in_all_plots() -> None:
 
 
 def test_a_rate_holds_until_the_end_and_batch_sizes_are_no_curve(tmp_path: Path) -> None:
-    plots = {plot.name: plot for plot in shown_curves([read_metrics(run_to_show(trained(tmp_path / "run")))])}
+    plots = {plot.name: plot for plot in shown_curves([measured_in(trained(tmp_path / "run"))])}
 
     [rate] = plots["lr"].curves
     assert (rate.kind, rate.x, rate.y) == ("steps", [1, 6], [0.5, 0.5])
@@ -93,12 +110,9 @@ def test_a_rate_holds_until_the_end_and_batch_sizes_are_no_curve(tmp_path: Path)
 def test_metrics_of_hooks_with_a_slash_share_a_plot(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run", Writes({"time/step": 1.0, "time/wait": 2.0, "norm": 3.0}))
 
-    plots = shown_curves([read_metrics(run_to_show(folder))])
+    plots = shown_curves([measured_in(folder)])
 
     assert [(plot.name, [curve.name for curve in plot.curves]) for plot in plots[1:3]] == [
-        ("norm", ["norm"]),
-        ("time", ["step", "wait"]),
-    ] or [(plot.name, [curve.name for curve in plot.curves]) for plot in plots[1:3]] == [
         ("time", ["step", "wait"]),
         ("norm", ["norm"]),
     ]
@@ -114,7 +128,7 @@ class Spikes(Extension):
 
 
 def test_a_spike_of_one_step_is_in_the_band_of_a_long_curve(tmp_path: Path) -> None:
-    metrics = read_metrics(run_to_show(trained(tmp_path / "run", Spikes(), epochs=1)))
+    metrics = measured_in(trained(tmp_path / "run", Spikes(), epochs=1))
 
     [curve] = next(plot for plot in shown_curves([metrics]) if plot.name == "norm").curves
 
@@ -127,7 +141,7 @@ def test_other_axes_know_epochs_examples_and_seconds_without_the_pause_of_a_resu
     trained(tmp_path / "run", Checkpoints(), epochs=1)
     trained(tmp_path / "run", Checkpoints(resume=True), epochs=2)
 
-    metrics = read_metrics(run_to_show(tmp_path / "run"))
+    metrics = measured_in(tmp_path / "run")
 
     knots = clock(metrics)
     assert knots["epoch"] == [(0.0, 0.0), (3.0, 1.0), (6.0, 2.0)]
@@ -142,7 +156,7 @@ def test_of_an_earlier_run_in_the_folder_its_own_metrics_are_shown(tmp_path: Pat
     tiny_manager(*_others(), epochs=1, train_dir=tmp_path / "run").train()
     first, last = (entry["id"] for entry in read_runs(tmp_path / "run"))
 
-    of_first, of_last = (read_metrics(run_to_show(f"{tmp_path}/run#{run}")) for run in (first, last))
+    of_first, of_last = (measured_in(f"{tmp_path}/run#{run}") for run in (first, last))
 
     assert (of_first.last, of_last.last) == (6, 3)
 
@@ -154,8 +168,8 @@ def _others() -> list[Extension]:
 
 
 def test_an_axis_leaves_out_what_is_not_a_number() -> None:
-    assert clock(loss(1.0, 2.0, sizes=[(1.0, math.nan)])) == {}
-    assert clock(loss(1.0, 2.0, sizes=[(1.0, 8.0)])) == {"examples": [(0.0, 0.0), (2.0, 16.0)]}
+    assert "examples" not in clock(loss(1.0, 2.0, sizes=[(1.0, math.nan)]))
+    assert clock(loss(1.0, 2.0, sizes=[(1.0, 8.0)]))["examples"] == [(0.0, 0.0), (2.0, 16.0)]
 
 
 def test_plots_of_runs_are_the_same_by_name() -> None:

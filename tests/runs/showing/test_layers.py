@@ -3,14 +3,15 @@ from __future__ import annotations
 import math
 from array import array
 
+import numpy as np
 import pytest
 import torch
 
 from train_manager.metrics.histogram import histogram_of
-from train_manager.runs.record.metric_blobs import StoredArray
-from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.showing.shown_layers import MOST_COLUMNS, quantiles, short_labels, shown_layers
-from train_manager.runs.showing.stored_metrics import StoredMetrics
+from train_manager.runs.showing.layers import MOST_COLUMNS, quantiles, short_labels, shown_layers
+from train_manager.runs.store.curves import small_batches
+from train_manager.runs.store.rows import StoredArray
+from train_manager.runs.store.schema import Series
 
 
 def rows(*vectors: list[float], start: int = 1) -> list[StoredArray]:
@@ -20,15 +21,13 @@ def rows(*vectors: list[float], start: int = 1) -> list[StoredArray]:
 
 
 def test_few_layers_are_curves_between_their_means_and_largest() -> None:
-    metrics = StoredMetrics(
-        arrays={
-            Series("norms"): rows([1.0, 2.0], [3.0, 4.0]),
-            Series("norms_largest"): rows([5.0, 6.0], start=2),
-            Series("norms_counts"): rows([4.0, 16.0]),
-        }
-    )
+    arrays = {
+        Series("norms"): rows([1.0, 2.0], [3.0, 4.0]),
+        Series("norms_largest"): rows([5.0, 6.0], start=2),
+        Series("norms_counts"): rows([4.0, 16.0]),
+    }
 
-    [plot], maps = shown_layers(0, metrics)
+    [plot], maps = shown_layers(0, arrays, {}, {})
 
     assert maps == []
     assert [(one.name, one.y, one.low, one.high, one.root) for one in plot.curves] == [
@@ -41,34 +40,30 @@ def test_few_layers_are_curves_between_their_means_and_largest() -> None:
 def test_many_layers_are_a_heat_map_of_few_columns_without_what_is_nan() -> None:
     vectors = [[math.nan, *[float(step)] * 199] for step in range(1, 1001)]
 
-    plots, [heat] = shown_layers(0, StoredMetrics(arrays={Series("norms"): rows(*vectors)}))
+    plots, [heat] = shown_layers(0, {Series("norms"): rows(*vectors)}, {}, {})
 
     assert plots == []
     assert len(heat["values"]) == 200
     assert len(heat["x"]) == len(heat["values"][1]) <= MOST_COLUMNS
     assert {*heat["values"][0]} == {None}
-    assert (heat["values"][1][0], heat["x"][-1]) == (2.5, 1000)
+    assert (heat["values"][1][0], heat["x"][-1]) == (2.5, 998.5)
 
 
 def test_the_last_smaller_batch_is_part_of_the_one_before_it() -> None:
-    metrics = StoredMetrics(
-        arrays={Series("norms"): rows([1.0], [9.0], [1.0])}, sizes=[(1.0, 60.0), (2.0, 20.0), (3.0, 60.0)]
-    )
+    small = small_batches(np.array([1, 2, 3]), np.array([60.0, 20.0, 60.0]))
 
-    [plot], _ = shown_layers(0, metrics)
+    [plot], _ = shown_layers(0, {Series("norms"): rows([1.0], [9.0], [1.0])}, {}, small)
 
-    assert (plot.curves[0].x, plot.curves[0].y) == ([1, 3], [3.0, 1.0])
+    assert (plot.curves[0].x, plot.curves[0].y) == ([2, 3], [3.0, 1.0])
 
 
 def test_rows_are_in_the_order_of_their_steps_and_counts_of_nothing_divide_nothing() -> None:
-    metrics = StoredMetrics(
-        arrays={
-            Series("norms"): [*rows([2.0], start=5), *rows([1.0], start=3)],
-            Series("norms_counts"): rows([0.0]),
-        }
-    )
+    arrays = {
+        Series("norms"): [*rows([2.0], start=5), *rows([1.0], start=3)],
+        Series("norms_counts"): rows([0.0]),
+    }
 
-    [plot], _ = shown_layers(0, metrics)
+    [plot], _ = shown_layers(0, arrays, {}, {})
 
     assert (plot.curves[0].x, plot.curves[0].y, plot.curves[0].root) == ([3, 5], [1.0, 2.0], 1.0)
 
@@ -77,8 +72,8 @@ def test_histograms_are_medians_in_a_band_or_the_width_of_many() -> None:
     few = {Series(f"weights/{n}"): [(1, [0.0, 1.0, 2.0], [10, 10])] for n in range(2)}
     many = {Series(f"weights/{n}"): [(1, [0.0, 1.0, 2.0], [10, 10])] for n in range(9)}
 
-    [plot], _ = shown_layers(0, StoredMetrics(histograms=few))
-    _, [heat] = shown_layers(0, StoredMetrics(histograms=many))
+    [plot], _ = shown_layers(0, {}, few, {})
+    _, [heat] = shown_layers(0, {}, many, {})
 
     assert (plot.name, plot.curves[0].y, plot.curves[0].low, plot.curves[0].high) == (
         "weights: median, 5 % and 95 %",

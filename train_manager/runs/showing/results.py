@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from train_manager.runs.record.metric_blobs import StoredArray
-from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.showing.stored_metrics import StoredMetrics
+import numpy as np
+from numpy.typing import NDArray
+
+from train_manager.runs.comparing.measured import name_of
+from train_manager.runs.store.reader import MetricReader
+from train_manager.runs.store.rows import StoredArray
+from train_manager.runs.store.schema import Series
 
 PNG: Final = b"\x89PNG\r\n\x1a\n"
 LARGEST: Final = 400_000  # bytes of all pictures of a page
@@ -44,15 +47,17 @@ class Picture(NamedTuple):
     text: str
 
 
-def shown_classes(number: int, metrics: StoredMetrics, of: str = "") -> tuple[list[Classes], list[dict[str, Any]]]:
+def shown_classes(
+    number: int, arrays: Mapping[Series, Sequence[StoredArray]], of: str = ""
+) -> tuple[list[Classes], list[dict[str, Any]]]:
     """Return the results and the heat map of the last confusion matrix of each name.
 
     Args:
         number: of the run.
-        metrics: of the run.
+        arrays: of the run.
         of: an end of their names, such as " of run-1".
     """
-    found = [(_name(series) + of, rows[-1]) for series, rows in metrics.arrays.items() if _is_square(rows[-1].shape)]
+    found = [(name_of(series) + of, rows[-1]) for series, rows in arrays.items() if _is_square(rows[-1].shape)]
     classes = [Classes(name, matrix.step, class_results(matrix)) for name, matrix in found]
     return classes, [_map(number, name, matrix) for name, matrix in found]
 
@@ -67,34 +72,32 @@ def class_results(matrix: StoredArray) -> list[ClassResult]:
     Args:
         matrix: how many examples of each class, by rows, were taken for each class, by columns.
     """
-    size, names, rows = matrix.shape[0], _classes(matrix), _rows(matrix)
+    names, counts = _classes(matrix), _counts(matrix)
     found = []
-    for n, row in enumerate(rows):
-        of, taken = sum(row), sum(other[n] for other in rows)
-        # The largest count beside the diagonal; -other takes the first class of equal counts.
-        count, most = max((count, -other) for other, count in enumerate(row) if other != n) if size > 1 else (0, 0)
-        mistake = f"{names[-most]} ({count:.0f})" if count else ""
+    for n, (name, row) in enumerate(zip(names, counts, strict=True)):
+        of, taken = row.sum(), counts[:, n].sum()
+        others = np.where(np.arange(len(row)) == n, 0, row)
+        most = int(others.argmax())
+        mistake = f"{names[most]} ({others[most]:.0f})" if others[most] else ""
+        right = float(row[n])
         found.append(
-            ClassResult(names[n], round(of), row[n] / of if of else None, row[n] / taken if taken else None, mistake)
+            ClassResult(name, round(of), right / of if of else None, right / taken if taken else None, mistake)
         )
     return sorted(found, key=lambda one: 2.0 if one.recall is None else one.recall)
 
 
 def _map(run: int, name: str, matrix: StoredArray) -> dict[str, Any]:
     """Return a matrix as the page gets it: the shares of each row."""
-    size = matrix.shape[0]
-    values = [[round(count / (sum(row) or 1), 4) for count in row] for row in _rows(matrix)]
-    names = _classes(matrix)
+    counts, names = _counts(matrix), _classes(matrix)
+    shares = counts / np.where(counts.any(axis=1, keepdims=True), counts.sum(axis=1, keepdims=True), 1)
     place = {"section": "classes", "run": run, "name": name}
-    return {**place, "labels": names, "columns": names, "x": [*range(size)], "values": values}
+    return {**place, "labels": names, "columns": names, "x": [*range(len(names))], "values": shares.round(4).tolist()}
 
 
-def pictures(train_dir: Path, metrics: StoredMetrics) -> Iterator[Picture]:
+def pictures(train_dir: Path, reader: MetricReader, run: str | None) -> Iterator[Picture]:
     """Yield the last picture of each name, as long as they fit into LARGEST bytes."""
-    room = LARGEST
-    for series, files in metrics.files.items():
-        if not files:
-            continue
+    room, texts = LARGEST, reader.texts(run=run)
+    for series, files in reader.files(run=run).items():
         step, path, *_ = files[-1]
         # The record may come from a stranger: the page must not embed files of other folders.
         inside = (train_dir / path).resolve()
@@ -102,24 +105,21 @@ def pictures(train_dir: Path, metrics: StoredMetrics) -> Iterator[Picture]:
             continue
         content = inside.read_bytes()
         if content.startswith(PNG):
-            text = next((text for at, text in metrics.texts.get(series, [])[-1:] if at == step), "")[:LONGEST]
+            text = next((text for at, text in texts.get(series, [])[-1:] if at == step), "")[:LONGEST]
             room -= len(content)
-            yield Picture(_name(series), step, f"data:image/png;base64,{base64.b64encode(content).decode()}", text)
+            yield Picture(name_of(series), step, f"data:image/png;base64,{base64.b64encode(content).decode()}", text)
 
 
-def texts(metrics: StoredMetrics) -> list[tuple[str, int, str]]:
+def last_texts(reader: MetricReader, run: str | None) -> list[tuple[str, int, str]]:
     """Return name, step and text of the last text of each name."""
-    return [(_name(series), step, text[:LONGEST]) for series, of in metrics.texts.items() for step, text in of[-1:]]
+    found = reader.texts(run=run)
+    return [(name_of(series), step, text[:LONGEST]) for series, of in found.items() for step, text in of[-1:]]
 
 
-def _rows(matrix: StoredArray) -> list[list[float]]:
-    size, values = matrix.shape[0], [value if math.isfinite(value) else 0.0 for value in matrix.values]
-    return [values[start : start + size] for start in range(0, size * size, size)]
+def _counts(matrix: StoredArray) -> NDArray[np.float64]:
+    counts = np.array(matrix.values, float).reshape(matrix.shape)
+    return np.where(np.isfinite(counts), counts, 0.0)
 
 
 def _classes(matrix: StoredArray) -> Sequence[str]:
     return matrix.labels or [str(number) for number in range(matrix.shape[0])]
-
-
-def _name(series: Series) -> str:
-    return f"{series.phase}/{series.name}" if series.phase else series.name

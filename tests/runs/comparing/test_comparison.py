@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 
 from train_manager.reporting.terminal_text import width_of
 from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
-from train_manager.runs.comparing.compared import Compared, ComparedRun
-from train_manager.runs.comparing.comparison_lines import comparison_lines
+from train_manager.runs.comparing.comparison import Comparison
+from train_manager.runs.record.run_summary import RunSummary
 from train_manager.telling.findings import Finding, Findings
 
+BEGAN = datetime(2026, 5, 1, 12).astimezone()
 RUNS = tuple(
-    ComparedRun(name, f"runs/{name}", "ab12", "2026-05-01 12:00", "completed", "2 epochs, 20 steps")
-    for name in ("base", "other")
+    RunSummary(name, Path("runs", name), "ab12", BEGAN, 75.0, "completed", 2, 20, {}, "") for name in ("base", "other")
 )
 FILES = CodeDifference(
     (
@@ -21,7 +23,7 @@ FILES = CodeDifference(
     ),
     ("the commit is gone",),
 )
-COMPARED = Compared(
+COMPARED = Comparison(
     RUNS,
     parameters={"epochs": ("2", "2"), "optimizer.lr": ("0.1", "0.2"), "model.width": ("8", None)},
     code={"commit": ("18afa3f", "18afa3f"), "files": (None, "2 differ, not all compared")},
@@ -33,8 +35,8 @@ COMPARED = Compared(
 )
 
 
-def texts(compared: Compared, width: int = 80, *, shows_all: bool = False) -> list[str]:
-    return [line.text for line in comparison_lines(compared, width, shows_all=shows_all)]
+def texts(compared: Comparison, width: int = 80, *, shows_all: bool = False) -> list[str]:
+    return [line.text for line in compared.lines(width, shows_all=shows_all)]
 
 
 def test_what_differs_is_shown() -> None:
@@ -115,6 +117,21 @@ def test_code_that_is_not_in_full_is_the_same_as_far_as_recorded() -> None:
     assert "code: the same as far as recorded" in texts(replace(COMPARED, code=rows, notes=notes))
 
 
+def test_a_table_lists_a_value_that_is_not_recorded_and_does_not_count_it() -> None:
+    table = UNKNOWN.table("parameters")
+
+    assert [*table.shown] == ["seed"]
+    assert table.same == {"epochs": "2"}
+    assert table.unknown.startswith("not recorded: model (a Net), ")
+
+
+def test_a_table_of_code_that_is_not_in_full_says_so() -> None:
+    rows = {"commit": ("18afa3f", "18afa3f")}
+    partly = replace(COMPARED, code=rows, notes=("base: the code is not in full: git is not installed",))
+
+    assert [title for title in ("parameters", "code", "data") if partly.table(title).is_partial] == ["code"]
+
+
 def test_all_is_shown_when_it_is_asked_for() -> None:
     shown = texts(COMPARED, shows_all=True)
 
@@ -176,7 +193,7 @@ def test_ten_runs_side_by_side_fit_a_terminal(width: int) -> None:
 def test_what_is_recorded_cannot_move_the_cursor() -> None:
     files = CodeDifference((FileDifference("\x1b[2J.py", "changed", (Change(1, ("\x1b[A",), ()),)),))
     rows = {"\x1b[1m": ("\x07", "\r")}
-    run = replace(RUNS[0], label="\x1b[0m", train_dir="\n")
+    run = replace(RUNS[0], label="\x1b[0m", train_dir=Path("\n"))
 
     shown = texts(replace(COMPARED, runs=(run, RUNS[1]), parameters=rows, files=(files,), notes=("\x1b",)))
 
@@ -184,15 +201,20 @@ def test_what_is_recorded_cannot_move_the_cursor() -> None:
 
 
 def test_of_a_single_run_all_is_shown() -> None:
-    alone = Compared(RUNS[:1], {"epochs": ("2",)}, {}, {}, {}, {})
+    alone = Comparison(RUNS[:1], {"epochs": ("2",)}, {}, {}, {}, {})
 
     assert texts(alone)[3:6] == ["parameters", "          base", "  epochs     2"]
 
 
-def test_folders_of_runs_are_shown_if_there_is_room_for_all() -> None:
-    long = replace(COMPARED, runs=(replace(RUNS[0], train_dir="runs/" + "x" * 30), RUNS[1]))
+def test_folders_stand_below_the_runs_if_they_have_no_room_beside() -> None:
+    long = replace(COMPARED, runs=(replace(RUNS[0], train_dir=Path("runs", "x" * 30)), RUNS[1]))
 
-    assert texts(long, 80)[2] == "  other  2026-05-01 12:00  2 epochs, 20 steps  completed"
+    assert texts(long, 80)[2:6] == [
+        "  other  2026-05-01 12:00  2 epochs, 20 steps  completed",
+        "",
+        f"  base   runs/{'x' * 30}#ab12",
+        "  other  runs/other#ab12",
+    ]
     assert texts(long, 100)[2] == "  other  2026-05-01 12:00  2 epochs, 20 steps  completed  runs/other#ab12"
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from train_manager import add_loss, every, read_run
 from train_manager.extensions import LossCurves, Metrics, MetricStore
 from train_manager.reporting.curves import Curve
-from train_manager.runs.record.stored_curves import stored_curves
+from train_manager.runs.record.loss_curves import loss_curves
 from train_manager.runs.store.reader import MetricReader
 from train_manager.testing import tiny_manager
 
@@ -38,7 +38,7 @@ def test_the_curves_are_those_of_loss_curves(tmp_path: Path, eval_at: str) -> No
     tm.train()
     if eval_at == "epoch":
         tm.train_steps(2)
-    found = stored_curves(MetricReader(tmp_path))
+    found = loss_curves(MetricReader(tmp_path))
 
     curves.figure()
     parts = {f"{name} (part)": curve for name, curve in curves.parts.curves.items()}
