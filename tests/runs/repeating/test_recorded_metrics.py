@@ -9,8 +9,8 @@ from train_manager.extensions import Checkpoints, MetricStore, RunRecord
 from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.record.run_paths import chain_of
-from train_manager.runs.repeating.comparing_metrics import compare_metrics
-from train_manager.runs.repeating.recorded_metrics import has_trained, last_step, metrics_of_runs
+from train_manager.runs.repeating.metrics import compare_metrics
+from train_manager.runs.repeating.recorded_metrics import metrics_of_runs
 from train_manager.testing import tiny_manager
 
 LOSS = "loss"
@@ -65,24 +65,6 @@ def test_steps_after_the_checkpoint_are_those_of_the_run_that_resumed(tmp_path: 
     found = metrics_of_runs(tmp_path, chain_of(entries[1], entries))
 
     assert steps_of(found, "train_step_batch") == [[1, 2, 4, 5, 6, 7, 8, 9]]
-
-
-def test_an_evaluation_alone_has_not_trained(train_dir: Path) -> None:
-    assert [has_trained(entry, train_dir) for entry in read_runs(train_dir)] == [True, True, False]
-
-
-def test_of_a_killed_run_the_metrics_tell_that_it_has_trained(train_dir: Path) -> None:
-    entry = {**read_runs(train_dir)[0], "progress": {}}
-
-    assert has_trained(entry, train_dir)
-    assert not has_trained({"id": "another"}, train_dir)
-
-
-def test_the_last_step_is_known_while_a_training_writes(train_dir: Path, tmp_path: Path) -> None:
-    assert last_step(train_dir) == 6
-    assert last_step(tmp_path) == 0
-    (tmp_path / "metrics.sqlite").touch()
-    assert last_step(tmp_path) == 0
 
 
 def test_a_series_is_named_as_people_name_it(train_dir: Path) -> None:

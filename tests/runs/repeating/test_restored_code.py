@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.runs.code.repositories import a_file, an_entry
 from train_manager import InputError
-from train_manager.runs.repeating.moved_paths import Moved
-from train_manager.runs.repeating.restored_code import code_in_words, link_into, restored_code
+from train_manager.runs.repeating.paths import Moved
+from train_manager.runs.repeating.restored_code import link_into, restored_code
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat
 
 
@@ -63,20 +62,6 @@ def test_what_is_not_in_the_repository_is_not_linked(moved: Moved, link: str) ->
     assert str(refused.value) == (
         f"{link} is not in the repository {moved.old}\n  give a path in it, relative to its folder: --link data"
     )
-
-
-def test_the_record_is_told_in_words() -> None:
-    left_out = [{"path": "b.bin", "why": "too large", "size": 1, "time": 1}]
-    repositories = [
-        an_entry(files=[a_file("a.py")], left_out=left_out),
-        an_entry(path="/r/vendor", inside="vendor", commit=None, branch=None),
-    ]
-
-    assert list(code_in_words(run(reason="git did not answer", repositories=repositories))) == [
-        "not all of the code was recorded: git did not answer",
-        "commit 0123456789ab (main), and 1 file changed or new",
-        "vendor: no commit, without changes",
-    ]
 
 
 def test_a_record_without_a_repository_says_why(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,25 @@ def test_the_repository_is_that_of_the_program_and_not_a_submodule(train_dir: Pa
     run = run_to_repeat(train_dir)
 
     assert (run.repository, run.notebook) == (Path("/r"), train_dir / "code/1.py")
+
+
+def test_a_record_of_this_user_and_this_machine_is_not_asked_about(train_dir: Path) -> None:
+    assert run_to_repeat(train_dir).reason_to_ask is None
+
+
+def test_a_record_of_another_machine_is_asked_about(train_dir: Path) -> None:
+    run = run_to_repeat(train_dir)
+    foreign = replace(run, entry={**run.entry, "process": {"pid": 1, "host": f"not-{socket.gethostname()}"}})
+
+    assert foreign.reason_to_ask == f"it was recorded on another machine, 'not-{socket.gethostname()}'"
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs users with numbers")
+def test_a_record_of_another_user_is_asked_about(train_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, user = run_to_repeat(train_dir), os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+
+    assert run.reason_to_ask == f"{run_file(train_dir, run.entry['id'])} belongs to another user"
 
 
 def test_a_damaged_file_of_the_run_or_of_one_that_it_resumed_from_is_named(train_dir: Path, tmp_path: Path) -> None:

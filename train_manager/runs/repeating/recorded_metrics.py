@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.metric_schema import BATCHES, FILE, RANKS, Series, database_uri
-from train_manager.runs.repeating.comparing_metrics import MetricValues
+from train_manager.runs.record.metric_schema import BATCHES, RANKS, Series
+from train_manager.runs.repeating.metrics import MetricValues
 
 Entry = Mapping[str, Any]
 Rows = tuple[list[int], list[float]]
-_LAST_STEP: Final = (
-    "SELECT step FROM scalars JOIN series ON series.id = scalars.series WHERE stage = ? "
-    "ORDER BY scalars.id DESC LIMIT 1"  # from the end of the primary key, so that one row is read
-)
 STEPWISE: Final = ("lr", "batch_size", RANKS)  # the store has only the changes of these series
 
 
@@ -35,38 +29,14 @@ def metrics_of_runs(train_dir: Path, chain: Sequence[Entry]) -> MetricValues:
                 if last is None or step <= last:
                     into[0].append(step)
                     into[1].append(value)
-    return {name: changes(rows) if is_stepwise(name) else rows for name, rows in found.items() if rows[0]}
+    return {series: _changes(rows) if _is_stepwise(series) else rows for series, rows in found.items() if rows[0]}
 
 
-def is_stepwise(name: Series) -> bool:
-    """Return whether the store has only the changes of a series."""
-    return name.stage == BATCHES and name.name.split("/")[0] in STEPWISE
+def _is_stepwise(series: Series) -> bool:
+    return series.stage == BATCHES and series.name.split("/")[0] in STEPWISE
 
 
-def changes(rows: Rows) -> Rows:
-    """Return the rows at which the value changes."""
-    # Each segment of a run begins with the value, whether it has changed or not.
+def _changes(rows: Rows) -> Rows:
+    # Each run of a chain begins with the value, whether it has changed or not.
     kept = [number for number, value in enumerate(rows[1]) if number == 0 or value != rows[1][number - 1]]
     return [rows[0][number] for number in kept], [rows[1][number] for number in kept]
-
-
-def has_trained(entry: Entry, train_dir: Path) -> bool:
-    """Return whether a run has trained on a batch."""
-    # The entry of a run that was killed early may have no progress; then its metrics decide.
-    steps = (entry.get("progress") or {}).get("steps") or 0
-    if steps > ((entry.get("goes_on_from") or {}).get("step") or 0):
-        return True
-    return (train_dir / FILE).exists() and bool(MetricReader(train_dir).scalars(stage=BATCHES, run=entry["id"]))
-
-
-def last_step(train_dir: Path) -> int:
-    """Return the last step in the metrics of a run that may be open; 0 if there is none yet."""
-    path = train_dir / FILE
-    if not path.exists():
-        return 0
-    try:
-        with closing(sqlite3.connect(database_uri(path, "ro"), uri=True, timeout=1)) as connection:
-            found = connection.execute(_LAST_STEP, (BATCHES,)).fetchone()
-    except sqlite3.OperationalError:  # the program has made the file, and not its tables yet
-        return 0
-    return found[0] if found else 0

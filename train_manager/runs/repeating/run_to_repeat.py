@@ -1,17 +1,17 @@
-"""The run to run again: its entry, its metrics so far, its code record; chosen by ``train_dir#prefix``."""
+"""The run to run again: its entry, its code record, whether it is the user's own; chosen by ``train_dir#prefix``."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from train_manager.runs.code.record import notebook_file, read_code_record
-from train_manager.runs.record.run_file import outcome_of, run_file, runs_and_problems
-from train_manager.runs.record.run_paths import chain_of, named_run
-from train_manager.runs.repeating.comparing_metrics import MetricValues
-from train_manager.runs.repeating.recorded_metrics import has_trained, metrics_of_runs
+from train_manager.runs.record.processes import is_of_this_machine
+from train_manager.runs.record.run_file import run_file, runs_and_problems
+from train_manager.runs.record.run_paths import chain_of, has_trained, named_run
 from train_manager.telling.errors import CheckpointError, InputError
 
 
@@ -50,13 +50,17 @@ class RunToRepeat:
         return found
 
     @property
-    def outcome(self) -> str:
-        """How it has ended, in words."""
-        return outcome_of(self.entry)
+    def reason_to_ask(self) -> str | None:
+        """Why its record may be somebody else's; None if it is of this user, made on this machine.
 
-    def metrics(self) -> MetricValues:
-        """Return its metrics, after the metrics of the runs that it resumed from."""
-        return metrics_of_runs(self.train_dir, self.chain)
+        That guards against mistakes and is not a sandbox: a record can be forged.
+        """
+        process, path = self.entry["process"], run_file(self.train_dir, self.entry["id"])
+        if not is_of_this_machine(process):
+            return f"it was recorded on another machine, {process.get('host')!r}"
+        if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
+            return f"{path} belongs to another user"
+        return None
 
     @property
     def _repository(self) -> Mapping[str, Any]:
@@ -72,7 +76,7 @@ def run_to_repeat(run: str | Path) -> RunToRepeat:
         CheckpointError: its file is damaged, or that of a run that it resumed from.
     """
     found = named_run(run)
-    if not has_trained(found.entry, found.train_dir):
+    if not has_trained(found.entry):
         cure = "there is nothing to compare; give a run that has trained"
         raise InputError(f"run {found.id} has not trained", name="run", cure=cure)
     chain = chain_of(found.entry, found.entries)

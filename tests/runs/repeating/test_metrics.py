@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.repeating.comparing_metrics import MetricDifference, MetricValues, compare_metrics, is_time
+from train_manager.runs.repeating.metrics import Alone, MetricDifference, MetricValues, compare_metrics, is_time
 
 LOSS = Series("loss", "train_step_batch")
 VALID = Series("loss", "eval", "valid")
@@ -97,29 +97,39 @@ def test_a_step_may_bound_the_comparison() -> None:
 def test_an_evaluation_that_is_missing_in_the_middle_differs() -> None:
     one, other = run([0.5, 0.25], valid=([0, 1, 2], [3, 2, 1])), run([0.5, 0.25], valid=([0, 2], [3, 1]))
 
-    assert compare_metrics(one, other).first == MetricDifference(1, VALID, 2.0, None)
+    found = compare_metrics(one, other)
+
+    assert not found.identical
+    assert (found.first, found.only_in) == (None, ({VALID: Alone(1, 1, 1)}, {}))
 
 
-def test_no_more_values_differ_than_were_compared() -> None:
-    one, other = {LOSS: ([4, 5], [0.2, 0.1])}, run([0.5, 0.4, 0.3, 0.2, 0.1])
+def test_steps_of_the_other_run_only_are_told_and_no_difference() -> None:
+    one, other = {LOSS: ([1, 4, 5], [0.5, 0.2, 0.1])}, run([0.5, 0.4, 0.3, 0.2, 0.1])
 
     found = compare_metrics(one, other)
 
-    assert (found.differing[LOSS], found.losses) == (3, 5)
+    assert found.identical
+    assert (found.losses, found.only_in) == (3, ({}, {LOSS: Alone(2, 2, 3)}))
+
+
+def test_values_at_one_step_are_compared_in_their_order() -> None:
+    one, other = run([0.5, 0.25], valid=([1, 1, 2], [3, 2, 1])), run([0.5, 0.25], valid=([1, 1, 2], [3, 4, 1]))
+
+    assert compare_metrics(one, other).first == MetricDifference(1, VALID, 2.0, 4.0)
 
 
 def test_a_series_of_the_first_run_only_is_a_difference() -> None:
     found = compare_metrics(run([0.5], grad_norm=([1], [2.0])), run([0.5]))
 
     assert not found.identical
-    assert found.only_in == ((Series("grad_norm"),), ())
+    assert found.only_in == ({Series("grad_norm"): Alone(1, 1, 1)}, {})
 
 
 def test_a_series_of_the_other_run_only_is_told_and_no_difference() -> None:
     found = compare_metrics(run([0.5]), run([0.5], grad_norm=([1], [2.0])))
 
     assert found.identical
-    assert found.only_in == ((), (Series("grad_norm"),))
+    assert found.only_in == ({}, {Series("grad_norm"): Alone(1, 1, 1)})
 
 
 def test_times_and_speeds_are_not_compared() -> None:
