@@ -36,7 +36,7 @@ class MetricDifference:
 class Alone(NamedTuple):
     """Values of a series that only one run has."""
 
-    count: int
+    number: int
     first: int  # the step of the first
     last: int  # the step of the last
 

@@ -108,7 +108,7 @@ def _alone(where: str, found: Mapping[Series, Alone]) -> Iterator[str]:
     if found:
         first, last = min(one.first for one in found.values()), max(one.last for one in found.values())
         steps = f"step {first}" if first == last else f"steps {first} to {last}"
-        yield f"  {where}: {plural(sum(one.count for one in found.values()), 'value')} at {steps}, of {_names(found)}"
+        yield f"  {where}: {plural(sum(one.number for one in found.values()), 'value')} at {steps}, of {_names(found)}"
 
 
 def _names(names: Iterable[Series]) -> str:
