@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from train_manager.loop.losses import Losses as Losses
     from train_manager.loop.results import EvalResult as EvalResult
     from train_manager.manager import TrainManager as TrainManager
-    from train_manager.runs.record.figure_writer import FigureWriter as FigureWriter
-    from train_manager.runs.record.metric_writer import MetricWriter as MetricWriter
+    from train_manager.runs.store.writer import MetricWriter as MetricWriter
 
     Batch: TypeAlias = Any
     """What the data gives for one step: a pair, a dict, a tensor, ..."""
@@ -74,12 +73,11 @@ ALIASES: Final = {
     "EpochNum": "builtins.int",
     "EvalResult": "train_manager.loop.results.EvalResult",
     "Extensible": "train_manager.core.extensible.Extensible",
-    "FigureWriter": "train_manager.runs.record.figure_writer.FigureWriter",
     "Fixtures": "train_manager.core.fixtures.Fixtures",
     "Inputs": "torch.Tensor",
     "Loss": "torch.Tensor",
     "Losses": "train_manager.loop.losses.Losses",
-    "MetricWriter": "train_manager.runs.record.metric_writer.MetricWriter",
+    "MetricWriter": "train_manager.runs.store.writer.MetricWriter",
     "Model": "torch.nn.Module",
     "Optimizer": "torch.optim.Optimizer",
     "Path": "pathlib.Path",

@@ -1,11 +1,11 @@
 """All metrics of a training in one file, which other programs read while it runs and after it has ended.
 
-    loop ──BatchRow──> queue ──thread of runs/record/background_writer.py──> metrics.sqlite
+    loop ──BatchRow──> queue ──thread of runs/store/thread.py──> metrics.sqlite
                          ^
     this module ─────────┘  the items between the rows: Begin, Position, Rates, HistoryRow, metrics of hooks
 
-``Begin`` says where a segment of rows begins: after a resume, earlier rows of later steps no longer count. ``Position``
-says the epoch and the phase of the rows after it, ``Rates`` their learning rates.
+``Begin`` says where a part of a run begins: it goes on from an earlier part, up to a step. ``Position`` says the epoch
+and the phase of the rows after it, ``Rates`` their learning rates.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from train_manager.loop.batch_losses import BatchLosses, BatchRow, detach_terms
 from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.metrics.rate_changes import RateChanges
 from train_manager.rebuilding.recorded import recorded
-from train_manager.runs.record.background_writer import BackgroundWriter
-from train_manager.runs.record.metric_items import Begin, HistoryRow, Item, Position, Rates, Row
-from train_manager.runs.record.metric_schema import BATCHES, EPOCHS, EVALUATIONS, FILE, LATEST, RANKS, Series
-from train_manager.runs.record.metric_writer import STORE_CLOSES, MetricWriter, Place
-from train_manager.runs.record.shared_writer import SharedWriter
+from train_manager.runs.store.batches import Position, Rates, Written
+from train_manager.runs.store.rows import Begin, HistoryRow, Metric, Row
+from train_manager.runs.store.schema import BATCHES, EPOCHS, EVALUATIONS, FILE, RANKS, Series
+from train_manager.runs.store.shared_writer import SharedWriter
+from train_manager.runs.store.thread import StoreThread
+from train_manager.runs.store.writer import STORE_CLOSES, MetricWriter, Place
 from train_manager.telling.errors import InputError, StageError
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
+    from train_manager.loop.history import History
     from train_manager.manager import TrainManager
 
 
@@ -57,9 +59,9 @@ class MetricStore(Extension):
 
     A thread writes twice a second, so a run that is killed loses less than a second; a checkpoint waits for the rows of
     its step. Nothing else waits for a device.
-    After a resume, rows of later steps are deleted with the first new one. A training that begins anew keeps the rows
-    of those before it in this folder, which count no more. If the file cannot be written, metrics wait in memory, with
-    a warning, and the run continues.
+    No row is ever deleted: after a resume, earlier rows count up to the step of the checkpoint. A training that begins
+    anew keeps the rows of those before it in this folder, as another run. If the file cannot be written, metrics wait
+    in memory, with a warning, and the run continues.
 
     *Runs at:* the start and the end of ``run`` (the end after other hooks, priority 1,000,000), ``train`` and
     ``train_step_epoch``; around ``phase``; the end of ``load_checkpoint``; the start of ``eval`` and
@@ -74,83 +76,78 @@ class MetricStore(Extension):
     ranks = 0
 
     def __init__(self) -> None:
-        self._present: StoredRuns | None = None  # made by the first run, for one train_dir and one TrainManager
+        self._stored: StoredManager | None = None  # made by the first run, for one train_dir and one TrainManager
 
     @fixture("run")
     def writer(self, train_manager: TrainManager, train_dir: Path) -> MetricWriter:
         """The object with which hooks write their own metrics."""
         place = train_manager.ranks.place
-        own = None if place.rank else self._open(train_manager, train_dir).hook_writer
+        own = None if place.rank else self._open(train_manager, train_dir).writer
         return SharedWriter(own) if own is None or place is not ALONE else own
 
     def pre_run(
-        self,
-        train_manager: TrainManager,
-        train_dir: Path,
-        step_num: int,
-        epoch_num: int,
-        batch_losses: BatchLosses | None = None,
+        self, train_manager: TrainManager, train_dir: Path, epoch_num: int, batch_losses: BatchLosses | None = None
     ) -> None:
         # With a schedule, or a subclass that overrides it, the hook
         # post_train_step_batch appends the rows, not the loop.
         reads = batch_losses if replacement_of(self, "post_train_step_batch") else None
-        self._open(train_manager, train_dir).begin_run(self, train_manager, reads, step_num, epoch_num)
+        self._open(train_manager, train_dir).begin_run(self, train_manager, reads, epoch_num)
 
-    def _open(self, train_manager: TrainManager, train_dir: Path) -> StoredRuns:
+    def _open(self, train_manager: TrainManager, train_dir: Path) -> StoredManager:
         # An extension object may move on to another TrainManager or folder: their metrics go into another file.
-        of, present = (train_dir.absolute(), train_manager.run_id), self._present
-        if present is None or present.of != of:
-            if present is not None:
-                present.writer.close()
-            present = self._present = StoredRuns(*of)
-        return present
+        of, stored = (train_dir.absolute(), train_manager.run_id), self._stored
+        if stored is None or stored.of != of:
+            if stored is not None:
+                stored.thread.close()
+            stored = self._stored = StoredManager(*of)
+        return stored
 
     @property
-    def _runs(self) -> StoredRuns:
-        if self._present is None:
+    def _run(self) -> StoredRun:
+        if self._stored is None:
             what = "a hook of MetricStore was called, but no run has opened its file"
             raise StageError(what, name="run", asked_by="MetricStore", cure="call it in a run: with tm.run(): ...")
-        return self._present
+        return self._stored.run
 
     def post_load_checkpoint(
         self, step_num: int, epoch_num: int, phase_name: str | None, checkpoint_loaded: Path | bool
     ) -> None:
-        run = run_of(Path(str(checkpoint_loaded))) if checkpoint_loaded else None
-        self._runs.begin_after_loading(step_num, epoch_num, phase_name, run)
+        self._run.take_loaded(Path(str(checkpoint_loaded)) if checkpoint_loaded else None)
+        self._run.look(step_num, epoch_num, phase_name)
 
     @priority(STORE_CLOSES)  # last: other hooks may write as the run ends
     @always
     def post_run(self) -> None:
-        if self._present is not None:  # None: the run failed as it opened, before a hook here ran
-            self._present.end_run()
+        if self._stored is not None:  # None: the run failed as it opened, before a hook here ran
+            self._stored.end_run()
 
     def around_phase(self, epoch_num: int, phase_name: str | None) -> Iterator[None]:
-        with self._runs.in_phase(epoch_num, phase_name):
+        with self._run.in_phase(epoch_num, phase_name):
             yield
 
     def pre_train(self, step_num: int, epoch_num: int, phase_name: str | None) -> None:
-        self._runs.begin_training(step_num, epoch_num, phase_name)
+        self._run.begin_training(step_num, epoch_num, phase_name)
 
     def pre_train_step_epoch(self, step_num: int, epoch_num: int, phase_name: str | None) -> None:
-        self._runs.look(step_num, epoch_num + 1, phase_name)
+        self._run.look(step_num, epoch_num + 1, phase_name)
 
     @always
     def post_train_step_epoch(self, epoch_num: int) -> None:
-        self._runs.be_in(epoch_num)
+        self._run.be_in(epoch_num)
 
     def pre_eval(self) -> None:
-        self._runs.append_history()
+        self._run.append_history()
 
     # After the hooks that write what they have measured, and before the one that writes the checkpoint: a process that
     # is killed then leaves no checkpoint of steps whose rows are lost.
     @priority(-500)
     def pre_save_checkpoint(self) -> None:
-        self._runs.append_history()
-        self._runs.writer.flush()
+        self._run.append_history()
+        self._run.thread.flush()
 
     @always
     def post_train(self) -> None:
-        self._runs.append_history()
+        self._run.append_history()
 
     @replaced_by("batch_losses")
     def post_train_step_batch(
@@ -161,95 +158,115 @@ class MetricStore(Extension):
         true_batch_size: int,
         loss: Tensor | None = None,
     ) -> None:
-        if self._runs.manager.losses_by_optimizer:
+        if self._run.manager.losses_by_optimizer:
             loss = None  # only the sum of the losses of several optimizers, which `losses` has one by one
-        self._runs.append_batch(step_num, loss, losses, datasource_name, true_batch_size)
+        self._run.append_batch(step_num, loss, losses, datasource_name, true_batch_size)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from another place: the next row begins a segment."""
+        """Resume from another place: the next row begins a part."""
         super().load_state_dict(state)
-        if self._present is not None:
-            self._present.begin_anew()
+        if self._stored is not None:
+            self._stored.part = None
 
     def __getstate__(self) -> dict[str, Any]:  # a copy opens the file itself: the thread cannot be copied
-        return {**vars(self), "_present": None}
+        return {**vars(self), "_stored": None}
 
 
-class StoredRuns:
-    """The runs of one TrainManager in one ``train_dir``: appends their metrics to the queue of the file."""
+@final
+class StoredManager:
+    """A TrainManager in one ``train_dir``: what stays from one of its runs to the next.
+
+    Attributes:
+        of: the folder, and the run_id.
+        part: the part that rows go into; None if the next row begins one.
+    """
 
     def __init__(self, train_dir: Path, run_id: str) -> None:
-        self.of, self.numbers, self._rates = (train_dir, run_id), HostNumbers(), RateChanges(self._append_rates)
-        self.writer = BackgroundWriter(train_dir / FILE, run_id, self.numbers)
-        self.hook_writer = MetricWriter(self.writer.number, self.append_metric, self.place, self.numbers, train_dir)
-        self._manager: TrainManager | None = None  # while a run is open
-        self._reader: object = None  # the extension that `batch_losses` knows as the reader of these rows
-        # The fixture of the run; None if a hook of every batch appends the rows.
-        self._losses: BatchLosses | None = None
-        self.must_begin = True  # the next row needs a Begin before it
-        # While True, the next row comes to `append`, which puts the items that have changed before it. Then the loop
-        # appends rows to the queue itself, which costs less.
-        self._is_looking = True
-        self._knows_step = False  # from the end of load_checkpoint until the run ends
-        self._has_trained = False  # from the start of a training call until the run ends
-        self._early: list[Item] = []  # metrics that hooks have written before both are True
-        self._written = {EPOCHS: Written(), EVALUATIONS: Written()}  # the rows of the history that the queue has had
-        self._first_step = self._last_step = 0  # at the start of the run, and of the last row in the queue
-        self._loaded_run: str | None = None  # the run whose checkpoint was loaded, until a segment has begun
-        self._last_row: BatchRow | None = None  # the row that _last_step is of
-        self._position = Position(0, "")  # where the training is
-        self._queued_position = self._position  # the same, as the queue has it
+        self.of, self.run_id, self.numbers = (train_dir, run_id), run_id, HostNumbers()
+        self.thread = StoreThread(train_dir / FILE, run_id, self.numbers)
+        self.writer = MetricWriter(
+            lambda metric: self.run.write(metric),
+            lambda: self.run.place(),
+            self.numbers,
+            train_dir,
+            self.thread.follow,
+        )
+        self.rates = RateChanges(self._append_rates)
+        self.part: PartInMemory | None = None
+        self._run: StoredRun | None = None
 
     @property
-    def manager(self) -> TrainManager:
-        """The manager whose run is open."""
-        if self._manager is None:
+    def run(self) -> StoredRun:
+        """The run that is open."""
+        if self._run is None:
             cure = "ask for `writer` in a hook of the present run"
             raise InputError("a metric was written after its run", name="writer", asked_by="writer", cure=cure)
-        return self._manager
+        return self._run
 
     def begin_run(
-        self, reader: object, train_manager: TrainManager, losses: BatchLosses | None, step_num: int, epoch_num: int
+        self, reader: object, train_manager: TrainManager, losses: BatchLosses | None, epoch_num: int
     ) -> None:
-        """Keep the manager and the file, and read the rows of batches, until the run ends."""
-        self._manager, self.writer.keeps_open = train_manager, True
-        self._reader, self._losses, self._last_row = reader, losses, None
-        self._first_step = step_num
-        self.be_in(epoch_num)
-
-    def begin_after_loading(self, step_num: int, epoch_num: int, phase_name: str | None, run: str | None) -> None:
-        """Note the step at which the run begins, and the run that wrote the checkpoint that was loaded, if any."""
-        self._knows_step, self._first_step, self._loaded_run = True, step_num, run
-        self.look(step_num, epoch_num, phase_name)
-        if self.must_begin:
-            self._take_history_for_written()  # the loaded history comes with the next Begin, as a whole
+        """Keep the file open, and read the rows of batches, until the run ends."""
+        self.thread.open()
+        self._run = StoredRun(self, reader, train_manager, losses, epoch_num)
 
     def end_run(self) -> None:
-        """Append what is new, and let go of the manager; after more than one batch, close the file."""
-        self._note_last_step()
-        is_long, self._has_trained = self._has_trained or self._last_step - self._first_step > 1, False
-        self._rates.end()  # first: if warnings are errors, one below would leave hooks on the optimizers
+        """Append what is new; close the file, except after a single batch."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.end()
+
+    def _append_rates(self) -> None:
+        self.thread.append(Rates(self.rates.take()))
+
+
+@final
+class StoredRun:
+    """A run that is open: appends its metrics to the queue of the file.
+
+    Args:
+        stored: its TrainManager.
+        reader: the extension that ``batch_losses`` knows as the reader of these rows.
+        manager: the same as an object.
+        losses: the fixture of the run; None if a hook of every batch appends the rows.
+        epoch: the epoch of the first rows.
+    """
+
+    def __init__(
+        self, stored: StoredManager, reader: object, manager: TrainManager, losses: BatchLosses | None, epoch: int
+    ) -> None:
+        self.manager, self.thread = manager, stored.thread
+        self._stored, self._reader, self._losses = stored, reader, losses
+        self._position = Position(epoch, "")
+        self._first_step, self._trains = manager.step_num, False
+        self._known = len(manager.history.evaluations)  # evaluations that are not of this run
+        self._loaded: str | None = None  # the run whose checkpoint was loaded, until a part has begun
+        self._early: list[Metric] = []  # of hooks, until it is known whether the run trains
+        self._look_at_next_row()
+
+    def take_loaded(self, checkpoint: Path | None) -> None:
+        """Note what the history has before the run, and the run that wrote the checkpoint that was loaded, if any."""
+        self._known = len(self.manager.history.evaluations)
+        if checkpoint is not None:
+            self._stored.part = None
+            self._loaded = run_of(checkpoint) or ""  # without a run_id it goes on from no run of the file
+
+    def end(self) -> None:
+        """Append what is new; after more than one batch, close the file."""
+        self._stored.rates.end()  # first: if warnings are errors, one below would leave hooks on the optimizers
         if self._losses is not None:
             self._losses.end(self._reader)
-        has_new = self._append_aside() if self.must_begin else self.append_history()
-        self._manager, self._reader, self._losses, self._last_row = None, None, None, None
-        self._knows_step, self.writer.keeps_open = False, False
+        has_new, own = self.append_history(), len(self.manager.history.evaluations) - self._known
+        if self._stored.part is None and (own > 0 or self._early):
+            self._begin(None, own)
+            has_new = True
+        has_new |= self._append_early()
         # A run of one batch may be one of many calls of train_on_batch: closing the file each time would take longer
         # than the batch, so the thread closes it later.
-        if is_long or has_new:
-            self.writer.close()
-
-    def _append_aside(self) -> bool:
-        """Append the metrics of a run without training, such as an evaluation; return whether there are any."""
-        rows = self.manager.history.evaluations[len(self._written[EVALUATIONS].rows) :] if self._knows_step else []
-        if not rows and not self._early:
-            return False
-        # LATEST as its step lets this segment supersede nothing, since no row is of a later step.
-        early, self._early = self._early, []
-        new = (HistoryRow(EVALUATIONS, None, dict(row), time()) for row in rows)
-        for item in (Begin(LATEST, time(), {}), *new, *early):
-            self.writer.append(item)
-        return True
+        if self._trains or has_new or self.manager.step_num - self._first_step > 1:
+            self.thread.close()
+        else:
+            self.thread.rest()
 
     # ---- where the training is -----------------------------------------------------------------------------------
 
@@ -267,12 +284,11 @@ class StoredRuns:
     def look(self, step_num: int, epoch: int, phase_name: str | None) -> None:
         """Look at the place, the history and the optimizers, which change between batches."""
         self._position = Position(epoch, phase_name or "")
-        self._note_last_step()
-        # An earlier state was loaded, so the rows of later steps no longer count.
-        if step_num < self._last_step:
-            self.must_begin = True
-        self.numbers.look_at_streams()
-        self._rates.look(self.manager.optimizers)
+        part = self._stored.part
+        if part is not None and step_num < part.last_step:  # an earlier state was loaded
+            self._stored.part = None
+        self._stored.numbers.look_at_streams()
+        self._stored.rates.look(self.manager.optimizers)
         self.append_history()
         self._look_at_next_row()
 
@@ -281,7 +297,7 @@ class StoredRuns:
         """Be in a phase for a ``with`` block, and then again at the place around it."""
         # Put back here and not by the next hook: after the block the next row may
         # be one of train_on_batch, which opens no stage that has a hook here.
-        around, optimizers = self._position, self._rates.optimizers
+        around, optimizers = self._position, self._stored.rates.optimizers
         self._go_to(Position(epoch, phase_name or ""), self.manager.optimizers)
         try:
             yield
@@ -290,71 +306,60 @@ class StoredRuns:
 
     def _go_to(self, position: Position, optimizers: Mapping[str, Optimizer]) -> None:
         self._position = position
-        self._rates.look(optimizers)
+        self._stored.rates.look(optimizers)
         self._look_at_next_row()
+
+    # ---- parts ---------------------------------------------------------------------------------------------------
 
     def begin_training(self, step_num: int, epoch: int, phase_name: str | None) -> None:
-        """Look at the changes, and begin a segment if the training is not where the last one has ended."""
-        self._has_trained = True
+        """Look at the changes, and begin a part if the training is not where the last one has ended."""
+        self._trains = True
         self.look(step_num, epoch, phase_name)
-        if self.must_begin:
-            self._begin(step_num)
+        self._ensure_part_of_training(step_num)
 
-    def begin_anew(self) -> None:
-        """Begin a segment with the next row: the training resumes from another place."""
-        self.must_begin = True
-        self._look_at_next_row()
+    def _ensure_part_of_training(self, step: int) -> None:
+        part = self._stored.part
+        if part is None or part.is_aside:
+            self._begin(step)
 
-    def _begin(self, from_step: int) -> None:
-        """Begin a segment: earlier rows of later steps no longer count."""
-        self.must_begin, self._last_step = False, from_step
-        history = self._history()
-        self._take_history_for_written()
-        # -1 for a training that begins: then also rows of step 0 are superseded.
-        cut = from_step if from_step or any(history.values()) else -1
-        self.writer.append(Begin(cut, time(), history, self._loaded_run))
-        self._loaded_run = None
-        place = self.manager.ranks.place
-        if place is not ALONE:  # so that a reader knows which rows the losses of batches are of
-            row = self.writer.number(Series(RANKS, BATCHES)), from_step + 1, self._position.epoch, time(), place.number
-            self.writer.append(row)
-        self._rates.forget()  # so that the first row of the segment has its rates, changed or not
-        early, self._early = self._early, []
-        for item in early:
-            self.writer.append(item)
+    def _begin(self, step: int | None, own: int = 0) -> None:
+        """Begin a part of the run after a step; or, with None, one for what was measured without a training.
 
-    # ---- the history ---------------------------------------------------------------------------------------------
-
-    def _history(self) -> dict[str, list[Row]]:
-        """Copy all rows, for a segment that begins."""
-        history = self.manager.history
-        return {EPOCHS: [*map(dict, history.epochs)], EVALUATIONS: [*map(dict, history.evaluations)]}
-
-    def _take_history_for_written(self) -> None:
-        history = self.manager.history
-        self._written[EPOCHS].take(history.epochs)
-        self._written[EVALUATIONS].take(history.evaluations)
+        Args:
+            step: the last one of the part before that counts.
+            own: how many evaluations at the end of the history are of this run, if it trains nothing.
+        """
+        history, place = self.manager.history, self.manager.ranks.place
+        rows: dict[str, list[Row]] = {EPOCHS: [*map(dict, history.epochs)]}
+        rows[EVALUATIONS] = [*map(dict, history.evaluations)]
+        resumes = self._stored.run_id if self._loaded is None else self._loaded
+        self.thread.append(Begin(time(), resumes, step, rows, own))
+        self._loaded = None
+        self._stored.part = PartInMemory(self.manager, is_aside=step is None)
+        if place is not ALONE and step is not None:  # so that a reader knows which rows the losses of batches are of
+            series = Series(RANKS, BATCHES)
+            self.thread.append(Written((series, step + 1, None, self._position.epoch, time(), place.number)))
+        self._stored.rates.forget()  # so that the first row of the part has its rates, changed or not
+        if self._stored.rates.have_changed:
+            self.thread.append(Rates(self._stored.rates.take()))
+        self._append_early()
 
     def append_history(self) -> bool:
         """Append the rows of the history that are new, or were replaced or moved; return whether there are any.
 
         The row of an epoch is looked at after its stage, when hooks have added their metrics.
         """
-        if self.must_begin or not self.writer.keeps_open:  # keeps_open: while a run is open
+        part, history = self._stored.part, self.manager.history
+        if part is None:  # the part that begins next has all rows
             return False
-        history, has_new = self.manager.history, False
-        present = ((EPOCHS, history.epochs), (EVALUATIONS, history.evaluations))
-        if any(len(rows) < len(self._written[stage].rows) for stage, rows in present):
-            self.begin_anew()  # a program has taken rows out: the next Begin has the rows that are left
-            return False
-        for stage, rows in present:
-            first = self._written[stage].first_new(rows)
-            for number in range(first, len(rows)):
-                self.writer.append(HistoryRow(stage, number, dict(rows[number]), time()))
-                has_new = True
-            if first < len(rows):
-                self._written[stage].take(rows, first)
-        return has_new
+        part.last_step = max(part.last_step, self.manager.step_num)
+        if part.lacks_rows_of(history):
+            self._begin(self.manager.step_num)  # a program has taken rows out: a part has the rows that are left
+            return True
+        new = [*part.take_new(history)]
+        for row in new:
+            self.thread.append(row)
+        return bool(new)
 
     # ---- metrics -------------------------------------------------------------------------------------------------
 
@@ -362,72 +367,86 @@ class StoredRuns:
         self, step: int, loss: Tensor | None, losses: Mapping[str, Tensor], datasource: str, batch_size: int
     ) -> None:
         """Append a batch whose row the loop does not append."""
-        row = self.numbers.keep(loss), step, self.numbers.keep(batch_size), time(), datasource, detach_terms(losses)
-        self.append(row)
-        self._last_step = step
+        keep = self._stored.numbers.keep
+        self.append((keep(loss), step, keep(batch_size), time(), datasource, detach_terms(losses)))
 
     def append(self, row: BatchRow) -> None:
-        """Append a row, and before it the items that have changed; the loop appends the rows after it to the queue."""
+        """Append a row, after what has changed before it; the loop appends the rows after it to the queue."""
         loss, step, _, _, _, parts = row
         for value in (loss, *(parts or {}).values()):
-            self.numbers.note_stream(value)
-        if self.must_begin:
-            self._begin(step - 1)
-        if self._position != self._queued_position:
-            self._queued_position = self._position
-            self.writer.append(self._position)
-        if self._rates.have_changed:
-            self.writer.append(Rates(self._rates.take()))
-        self.writer.append(row)
+            self._stored.numbers.note_stream(value)
+        self._ensure_part_of_training(step - 1)
+        self.thread.append(self._position)
+        self.thread.append(row)
         if self._losses is not None:
-            self._is_looking = False  # from now on rows go to the queue, not to this method
-            self._losses.read(self._reader, self.writer.queue, look=self.writer.look)
+            self._losses.read(self._reader, self.thread.queue, look=self.thread.look)
 
     def _look_at_next_row(self) -> None:
-        self._is_looking = True
         if self._losses is not None:
             self._losses.read(self._reader, self)
 
-    def _append_rates(self) -> None:
-        """Append the rates that an optimizer is about to step with, unless ``append`` will do it with the next row."""
-        if not self._is_looking:
-            self.writer.append(Rates(self._rates.take()))
-
-    def _note_last_step(self) -> None:
-        """Note the step of the last row that the loop has appended to the queue."""
-        latest = None if self._losses is None else self._losses.latest
-        if latest is not None and latest is not self._last_row:
-            self._last_row, self._last_step = latest, latest[1]
-
-    def append_metric(self, item: Item) -> None:
+    def write(self, metric: Metric) -> None:
         """Append a metric of a hook."""
-        if self.must_begin and (not self._knows_step or not self._has_trained):
-            self._early.append(item)  # until the Begin of the training, or until a run ends without training
+        if self._trains:
+            self._ensure_part_of_training(self.manager.step_num)
+        part = self._stored.part
+        if part is None or part.is_aside:
+            self._early.append(metric)
         else:
-            self.writer.append(item)
+            self.thread.append(Written(metric))
+
+    def _append_early(self) -> bool:
+        early, self._early = self._early, []
+        for metric in early:
+            self.thread.append(Written(metric))
+        return bool(early)
 
 
 @final
-class Written:
-    """The rows of the history that were appended."""
+class PartInMemory:
+    """A part of a run that has begun: what the queue has had of it.
 
-    def __init__(self) -> None:
+    Attributes:
+        is_aside: nothing was trained in it yet.
+        last_step: the last step that was seen; an earlier one is of another part.
+    """
+
+    def __init__(self, manager: TrainManager, is_aside: bool) -> None:
+        self.is_aside, self.last_step = is_aside, manager.step_num
+        self._appended = {EPOCHS: AppendedRows(manager.history.epochs)}
+        self._appended[EVALUATIONS] = AppendedRows(manager.history.evaluations)
+
+    def lacks_rows_of(self, history: History) -> bool:
+        """Return whether the history has fewer rows than were appended."""
+        present = {EPOCHS: history.epochs, EVALUATIONS: history.evaluations}
+        return any(len(present[stage]) < len(appended.rows) for stage, appended in self._appended.items())
+
+    def take_new(self, history: History) -> Iterator[HistoryRow]:
+        """Yield the rows that were not appended as they are now."""
+        for stage, rows in ((EPOCHS, history.epochs), (EVALUATIONS, history.evaluations)):
+            for number in self._appended[stage].take_new(rows):
+                yield HistoryRow(stage, number, dict(rows[number]), time())
+
+
+@final
+class AppendedRows:
+    """The rows of a stage of the history that were appended."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
         self.rows: list[Row] = []
-        self.last: Row | None = None  # a copy of the last one, as it was appended
+        self._last: Row | None = None  # a copy of the last one, as it was appended
+        self.take_new(rows)
 
-    def first_new(self, rows: Sequence[Row]) -> int:
-        """Return the number of the first row to append: a new one, or one that was replaced or has moved."""
+    def take_new(self, rows: Sequence[Row]) -> range:
+        """Return the numbers of the rows to append: new ones, and those that were replaced or have moved."""
         first = len(self.rows)
         # By value: hooks change the last row in place, and the copy shows that.
-        if not first or rows[first - 1 : first] == [self.last]:
-            return first
-        first -= 1
-        # By identity: a row of an epoch that was replaced has moved the rows of phases behind it.
-        while first and rows[first - 1] is not self.rows[first - 1]:
+        if first and rows[first - 1] != self._last:
             first -= 1
-        return first
-
-    def take(self, rows: Sequence[Row], first: int = 0) -> None:
-        """Note that the rows from this one on were appended."""
-        self.rows[first:] = rows[first:]
-        self.last = dict(rows[-1]) if rows else None
+            # By identity: a row of an epoch that was replaced has moved the rows of phases behind it.
+            while first and rows[first - 1] is not self.rows[first - 1]:
+                first -= 1
+        if first < len(rows):
+            self.rows[first:] = rows[first:]
+            self._last = dict(rows[-1])
+        return range(first, len(rows))

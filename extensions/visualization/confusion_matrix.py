@@ -16,7 +16,7 @@ from train_manager.reporting.confusion_svg import confusion_svg
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
-    from train_manager.runs.record.metric_writer import MetricWriter
+    from train_manager.runs.store.writer import MetricWriter
 
 
 @recorded

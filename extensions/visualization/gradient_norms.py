@@ -16,7 +16,7 @@ from train_manager.reporting.layers_svg import layers_svg
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
-    from train_manager.runs.record.metric_writer import MetricWriter
+    from train_manager.runs.store.writer import MetricWriter
 
 NAME: Final = "gradient_norms"  # of the array in metrics.sqlite; with `/<optimizer>` if there are several
 

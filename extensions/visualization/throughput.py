@@ -15,7 +15,7 @@ from train_manager.validation import require_number
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
-    from train_manager.runs.record.metric_writer import MetricWriter
+    from train_manager.runs.store.writer import MetricWriter
 
 
 @recorded

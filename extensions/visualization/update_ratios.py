@@ -19,7 +19,7 @@ from train_manager.validation import require_count
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
-    from train_manager.runs.record.metric_writer import MetricWriter
+    from train_manager.runs.store.writer import MetricWriter
 
 NAME: Final = "update_ratios"  # of the array in metrics.sqlite; with `/<optimizer>` if there are several
 

@@ -14,7 +14,7 @@ import pytest
 from train_manager import Extension, at_most, cli, every, exponentially, scheduled, write_report
 from train_manager.core.schedule import Schedule
 from train_manager.extensions import Checkpoints, MetricStore, RunRecord
-from train_manager.runs.record.metric_writer import MetricWriter
+from train_manager.runs.store.writer import MetricWriter
 from train_manager.testing import tiny_manager
 
 

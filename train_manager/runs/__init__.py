@@ -3,7 +3,8 @@
 Its rooms; each imports only those above it:
 
     code       which code a run used, and how it is put back
-    record     what a run was and what it measured
+    store      what a run measured
+    record     what it was
     sending    its metrics, sent to other tools
     comparing  what differs between runs
     showing    a run as a page, which a browser shows

@@ -44,11 +44,11 @@ from train_manager.extensions import (
 from train_manager.extensions.visualization import live
 from train_manager.metrics.histograms import Histograms
 from train_manager.metrics.layer_norms import changes_by_layer, norms_of
-from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.read_run import read_run
 from train_manager.runs.record.run_file import read_runs
-from train_manager.runs.record.shared_writer import SharedWriter
 from train_manager.runs.sending.following import FollowsStore
+from train_manager.runs.store.reader import MetricReader
+from train_manager.runs.store.shared_writer import SharedWriter
 
 pytestmark = pytest.mark.slow
 WHOLE = pytest.mark.whole

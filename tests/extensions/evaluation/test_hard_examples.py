@@ -25,8 +25,8 @@ from train_manager import (
 from train_manager.extensions import HardExamples, MetricStore
 from train_manager.loop.losses import WeightedLosses
 from train_manager.metrics.example_losses import ExampleLoss
-from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.showing.report_page import write_report
+from train_manager.runs.store.reader import MetricReader
 from train_manager.testing import tiny_manager
 
 X = torch.rand(40, 2, generator=torch.Generator().manual_seed(0))

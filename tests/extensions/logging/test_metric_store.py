@@ -34,8 +34,9 @@ from train_manager import (
     scheduled,
 )
 from train_manager.extensions import Accumulate, Checkpoints, LRSchedule, Metrics, MetricStore, WarmUp
-from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.record.metric_writer import AFTER_STORE, MetricWriter
+from train_manager.runs.store.schema import Series
+from train_manager.runs.store.thread import StoreThread
+from train_manager.runs.store.writer import AFTER_STORE, MetricWriter
 from train_manager.telling.errors import InputError, StageError
 from train_manager.testing import tiny_manager
 
@@ -44,6 +45,11 @@ def stored(folder: Path, name: str, stage: str | None = "train_step_batch", **op
     """Return the only series of this name, as values by steps."""
     [found] = read_run(folder).metrics.scalars(name, stage, **options).values()
     return dict(zip(found.steps, found.values, strict=True))
+
+
+def thread_of(store: MetricStore) -> StoreThread:
+    assert store._stored is not None
+    return store._stored.thread
 
 
 def history_is_that_of(tm: TrainManager, folder: Path) -> bool:
@@ -278,7 +284,7 @@ def test_batches_of_a_loop_of_ones_own_are_stored_though_each_is_a_run(tmp_path:
     tm = tiny_manager(store := MetricStore(), losses := Losses(), train_dir=tmp_path)
     for batch in tm.train_data or ():
         tm.train_on_batch(batch)
-    store._runs.writer.close()
+    thread_of(store).close()
 
     assert stored(tmp_path, "loss") == losses.values
 
@@ -460,11 +466,32 @@ def without_parameters(state: dict[str, Any]) -> dict[str, Any]:
     return {name: part for name, part in state.items() if name != "parameters"}
 
 
+def killed_with_checkpoints(folder: Path, after: int, epochs: int = 3) -> None:
+    """Train until a step, with a checkpoint of every step."""
+
+    def kill(step_num: int) -> None:
+        if step_num == after:
+            raise KilledError
+
+    tm = tiny_manager(MetricStore(), Checkpoints(every(1), keep=10), epochs=epochs, train_dir=folder)
+    tm.add_extension(pre_train_step_batch=kill)
+    with pytest.raises(KilledError):
+        tm.train()
+
+
+def resumed(
+    folder: Path, *extensions: Any, at: Any = "last", epochs: int = 3, into: Path | None = None
+) -> TrainManager:
+    used = MetricStore(), Checkpoints(every(1), keep=10, resume=True, at=at), *extensions
+    tm = tiny_manager(*used, epochs=epochs, train_dir=into or folder)
+    tm.train()
+    return tm
+
+
 @pytest.mark.parametrize("after", [2, 4, 7])
 def test_after_a_resume_the_store_has_what_the_training_has(tmp_path: Path, after: int) -> None:
-    state = killed(tmp_path, after, epochs=3)
-    tm = tiny_manager(MetricStore(), Resume(state), losses := Losses(), epochs=3, train_dir=tmp_path)
-    tm.train()
+    killed_with_checkpoints(tmp_path, after)
+    tm = resumed(tmp_path, losses := Losses())
 
     assert history_is_that_of(tm, tmp_path)
     found = stored(tmp_path, "loss")
@@ -472,55 +499,63 @@ def test_after_a_resume_the_store_has_what_the_training_has(tmp_path: Path, afte
     assert {step: found[step] for step in losses.values} == losses.values
 
 
-def all_stored(folder: Path, name: str, stage: str = "train_step_batch") -> list[int]:
-    """The steps of all rows of the file, also of those that count no more."""
-    metrics = read_run(folder).metrics
-    return [step for of in metrics.scalars(name, stage, superseded=True).values() for step in of.steps]
+def steps_of(folder: Path, name: str = "loss", stage: str = "train_step_batch", run: str | None = None) -> list[int]:
+    found = read_run(folder).metrics.scalars(name, stage, run=run)
+    return [step for of in found.values() for step in of.steps]
 
 
-@pytest.mark.parametrize("after", [4, 7])
-def test_after_a_resume_no_row_is_left_of_what_was_trained_again(tmp_path: Path, after: int) -> None:
-    state = killed(tmp_path, after, epochs=3)
-    tiny_manager(MetricStore(), Resume(state), epochs=3, train_dir=tmp_path).train()
-
-    assert all_stored(tmp_path, "loss") == list(range(1, 10))
-    assert all_stored(tmp_path, "loss", "train_step_epoch") == [3, 6, 9]
+def steps_of_all_runs(folder: Path) -> list[list[int]]:
+    """The steps of the losses that count for each run, the oldest first."""
+    runs = dict.fromkeys(part.run for part in read_run(folder).metrics.runs())
+    return [steps_of(folder, run=run) for run in runs]
 
 
-def test_after_a_second_resume_no_row_is_left_of_the_runs_before(tmp_path: Path) -> None:
-    class Leave(Extension):
-        """Leaves a training before it has a metric of its own."""
+def test_a_resume_leaves_the_rows_of_the_run_before_as_they_are(tmp_path: Path) -> None:
+    killed_with_checkpoints(tmp_path, 7)
+    resumed(tmp_path, at=tmp_path / "checkpoints" / "step-000000000004")
 
-        def pre_train_step_epoch(self, train_manager: TrainManager) -> None:
-            states.append(train_manager.state_dict())
+    assert steps_of_all_runs(tmp_path) == [[*range(1, 8)], [*range(1, 10)]]
+    assert steps_of(tmp_path, stage="train_step_epoch") == [3, 6, 9]
+
+
+def test_after_four_resumes_in_a_row_each_step_counts_once(tmp_path: Path) -> None:
+    killed_with_checkpoints(tmp_path, 3)
+    for after in (5, 6, 8):
+        with pytest.raises(KilledError):
+            resumed(tmp_path, KillAt(after))
+    tm = resumed(tmp_path)
+
+    assert steps_of(tmp_path) == list(range(1, 10))
+    assert [len(steps) for steps in steps_of_all_runs(tmp_path)] == [3, 5, 6, 8, 9]
+    assert history_is_that_of(tm, tmp_path)
+
+
+class KillAt(Extension):
+    """Leave the training before a step."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def pre_train_step_batch(self, step_num: int) -> None:
+        if step_num == self.after:
             raise KilledError
 
-    states = [killed(tmp_path, 7, epochs=3)]
-    with pytest.raises(KilledError):
-        tiny_manager(MetricStore(), Resume(states[0]), Leave(), epochs=3, train_dir=tmp_path).train()
-    for state in (without_parameters(states[1]), states[0]):
-        tiny_manager(MetricStore(), Resume(state), epochs=3, train_dir=tmp_path).train()
 
-    assert all_stored(tmp_path, "loss") == list(range(1, 10))
-    assert list(stored(tmp_path, "loss")) == list(range(1, 10))
+def test_a_training_from_nothing_is_another_run(tmp_path: Path) -> None:
+    killed_with_checkpoints(tmp_path / "a", 4)
+    tiny_manager(MetricStore(), train_dir=tmp_path / "a").train()
 
-
-def test_a_training_from_nothing_keeps_the_rows_of_those_before(tmp_path: Path) -> None:
-    killed(tmp_path, 4, epochs=3)
-    tiny_manager(MetricStore(), train_dir=tmp_path).train()
-
-    assert all_stored(tmp_path, "loss") == [1, 2, 3, 4, 1, 2, 3]
-    assert list(stored(tmp_path, "loss")) == [1, 2, 3]
+    assert steps_of_all_runs(tmp_path / "a") == [[1, 2, 3, 4], [1, 2, 3]]
+    assert list(stored(tmp_path / "a", "loss")) == [1, 2, 3]
 
 
-def test_a_state_of_another_training_deletes_nothing(tmp_path: Path) -> None:
-    state = killed(tmp_path / "other", 4, epochs=2)
-    slow: dict[str, Any] = {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.01)}
-    tiny_manager(MetricStore(), epochs=2, train_dir=tmp_path / "here", **slow).train()
-    tiny_manager(MetricStore(), Resume(state), epochs=2, train_dir=tmp_path / "here").train()
+def test_a_state_that_tells_no_run_goes_on_from_none(tmp_path: Path) -> None:
+    state = killed(tmp_path, 4, epochs=2)
+    tm = tiny_manager(MetricStore(), Resume(state), epochs=2, train_dir=tmp_path)
+    tm.train()
 
-    assert all_stored(tmp_path / "here", "loss") == [1, 2, 3, 4, 5, 6, 4, 5, 6]
-    assert list(stored(tmp_path / "here", "loss")) == [4, 5, 6]
+    assert steps_of_all_runs(tmp_path) == [[1, 2, 3, 4], [4, 5, 6]]
+    assert history_is_that_of(tm, tmp_path)
 
 
 def test_a_checkpoint_of_a_training_continues_with_the_rows_of_that_one(tmp_path: Path) -> None:
@@ -530,7 +565,7 @@ def test_a_checkpoint_of_a_training_continues_with_the_rows_of_that_one(tmp_path
     checkpoint = tmp_path / "checkpoints" / "step-000000000006"
     tiny_manager(MetricStore(), Checkpoints(resume=True, at=checkpoint), epochs=3, train_dir=tmp_path).train()
 
-    assert all_stored(tmp_path, "loss") == [1, 2, 3, 4, 5, 6, 1, 2, 3, 7, 8, 9]
+    assert steps_of_all_runs(tmp_path) == [[1, 2, 3, 4, 5, 6], [1, 2, 3], [*range(1, 10)]]
     assert list(stored(tmp_path, "loss")) == list(range(1, 10))
 
 
@@ -540,17 +575,17 @@ def test_a_checkpoint_of_another_folder_counts_no_row_of_this_one(tmp_path: Path
     checkpoint = tmp_path / "other" / "checkpoints" / "step-000000000006"
     tiny_manager(MetricStore(), Checkpoints(resume=True, at=checkpoint), epochs=3, train_dir=tmp_path / "here").train()
 
-    assert all_stored(tmp_path / "here", "loss") == [*range(1, 10), 7, 8, 9]
+    assert steps_of_all_runs(tmp_path / "here") == [[*range(1, 10)], [7, 8, 9]]
     assert list(stored(tmp_path / "here", "loss")) == [7, 8, 9]
 
 
-def test_the_row_of_a_part_of_an_epoch_is_deleted_as_another_one_replaces_it(tmp_path: Path) -> None:
+def test_the_row_of_a_part_of_an_epoch_gives_way_to_the_next_one(tmp_path: Path) -> None:
     tm = tiny_manager(MetricStore(), train_dir=tmp_path)
     tm.train_steps(2)
-    assert all_stored(tmp_path, "loss", "train_step_epoch") == [2]
+    assert steps_of(tmp_path, stage="train_step_epoch") == [2]
     tm.train_steps(1)
 
-    assert all_stored(tmp_path, "loss", "train_step_epoch") == [3]
+    assert steps_of(tmp_path, stage="train_step_epoch") == [3]
 
 
 def test_a_resume_into_another_folder_brings_the_history_along(tmp_path: Path) -> None:
@@ -593,14 +628,15 @@ def test_a_program_that_only_evaluates_adds_to_the_history(tmp_path: Path) -> No
     assert (after.epochs, after.evaluations) == (before.epochs, [*before.evaluations, *tm.history.evaluations])
 
 
-def test_the_training_that_resumes_counts_though_its_copy_has_trained_meanwhile(tmp_path: Path) -> None:
+def test_a_training_and_its_copy_are_two_runs(tmp_path: Path) -> None:
     tm = tiny_manager(MetricStore(), losses := Losses(), train_dir=tmp_path)
     tm.train_steps(4)
     copy.deepcopy(tm).train_steps(3)
     tm.train_steps(2)
+    history = read_run(tmp_path).metrics.history(tm.run_id)
 
-    assert stored(tmp_path, "loss") == losses.values
-    assert history_is_that_of(tm, tmp_path)
+    assert stored(tmp_path, "loss", run=tm.run_id) == losses.values
+    assert (history["epochs"], history["evaluations"]) == (tm.history.epochs, tm.history.evaluations)
 
 
 def test_two_managers_write_into_two_folders(tmp_path: Path) -> None:
@@ -829,7 +865,7 @@ def train_until_killed(folder: Path) -> None:
 
     def wait(step_num: int) -> None:
         if step_num == 2:
-            eventually(lambda: not store._runs.writer.waiting)
+            eventually(lambda: not thread_of(store).waiting)
             print("written", flush=True)
             os._exit(9)
 

@@ -13,8 +13,8 @@ import torch
 from tests.runs.sending.sinks import OwnMetrics, Points, counting, kill_and_resume, needs_package, run_program
 from train_manager import Extension
 from train_manager.extensions import Checkpoints, MetricStore, TensorBoard
-from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.runs.sending.exporting import export_metrics
+from train_manager.runs.store.writer import MetricWriter
 from train_manager.testing import tiny_manager
 
 needs_package()

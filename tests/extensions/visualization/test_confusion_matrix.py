@@ -10,7 +10,7 @@ import torch
 
 from train_manager import Extension, InputError
 from train_manager.extensions import ConfusionMatrix, MetricStore, PredictionGallery
-from train_manager.runs.record.metric_reader import MetricReader
+from train_manager.runs.store.reader import MetricReader
 from train_manager.testing import tiny_manager
 
 

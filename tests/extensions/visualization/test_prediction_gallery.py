@@ -10,7 +10,7 @@ from torch import nn
 
 from train_manager import InputError
 from train_manager.extensions import MetricStore, PredictionGallery
-from train_manager.runs.record.metric_reader import MetricReader
+from train_manager.runs.store.reader import MetricReader
 from train_manager.testing import tiny_manager
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from train_manager import Extension
 from train_manager.extensions import MetricStore, Report, RunRecord
-from train_manager.runs.record.metric_writer import MetricWriter
+from train_manager.runs.store.writer import MetricWriter
 from train_manager.testing import tiny_manager
 
 

@@ -8,7 +8,7 @@ import torch
 
 from train_manager import Extension
 from train_manager.extensions import MetricStore, Throughput
-from train_manager.runs.record.metric_reader import MetricReader
+from train_manager.runs.store.reader import MetricReader
 from train_manager.testing import tiny_manager
 
 

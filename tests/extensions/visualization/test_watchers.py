@@ -29,7 +29,7 @@ from train_manager.extensions import (
     UpdateRatios,
     WeightHistograms,
 )
-from train_manager.runs.record.metric_reader import MetricReader
+from train_manager.runs.store.reader import MetricReader
 from train_manager.testing import tiny_manager
 
 

@@ -9,7 +9,7 @@ import torch
 
 from train_manager import InputError
 from train_manager.extensions import MetricStore, WeightHistograms
-from train_manager.runs.record.metric_reader import MetricReader
+from train_manager.runs.store.reader import MetricReader
 from train_manager.testing import tiny_manager
 
 

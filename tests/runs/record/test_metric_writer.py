@@ -18,7 +18,7 @@ from train_manager.runs.record.background_writer import BackgroundWriter
 from train_manager.runs.record.metric_blobs import StoredArray
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.record.metric_writer import MetricWriter, Place, picture_name
+from train_manager.runs.store.writer import MetricWriter, Place, picture_name
 from train_manager.telling.errors import InputError
 
 

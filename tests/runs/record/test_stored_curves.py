@@ -9,8 +9,8 @@ from torch import nn
 from train_manager import add_loss, every, read_run
 from train_manager.extensions import LossCurves, Metrics, MetricStore
 from train_manager.reporting.curves import Curve
-from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.stored_curves import stored_curves
+from train_manager.runs.store.reader import MetricReader
 from train_manager.testing import tiny_manager
 
 

@@ -16,9 +16,9 @@ import torch
 from train_manager import Extension
 from train_manager.runs.record.metric_news import NewRow, NewSegment
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.runs.sending.following import FollowsStore
 from train_manager.runs.sending.sink import Sink, scalars_of
+from train_manager.runs.store.writer import MetricWriter
 
 Points = dict[str, list[tuple[int, float]]]
 

@@ -17,7 +17,7 @@ from train_manager.runs.showing.shown_run import run_to_show
 from train_manager.testing import tiny_manager
 
 if TYPE_CHECKING:
-    from train_manager.runs.record.metric_writer import MetricWriter
+    from train_manager.runs.store.writer import MetricWriter
 
 EVIL = "</script><script>alert(1)</script>"
 

@@ -14,8 +14,8 @@ from tests.runs.record.sample_runs import write_code
 from tests.runs.showing.conftest import settle
 from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
 from train_manager import Extension, cli
-from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.runs.record.run_file import read_runs
+from train_manager.runs.store.writer import MetricWriter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -18,8 +18,8 @@ from tests.runs.code.repositories import a_file
 from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
 from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
 from train_manager import Extension, InputError, write_report
-from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.runs.showing.shown_run import run_to_show
+from train_manager.runs.store.writer import MetricWriter
 from train_manager.telling.findings import Finding
 
 VOID = {"meta", "input", "img"}

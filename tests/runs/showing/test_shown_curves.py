@@ -11,11 +11,11 @@ from train_manager import Extension
 from train_manager.extensions import Checkpoints, MetricStore, RunRecord
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import BATCHES, EVALUATIONS, Series
-from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.showing.shown_curves import Plot, as_json, clock, shown_curves
 from train_manager.runs.showing.shown_run import run_to_show
 from train_manager.runs.showing.stored_metrics import StoredMetrics, Stretches, read_metrics
+from train_manager.runs.store.writer import MetricWriter
 from train_manager.testing import tiny_manager
 
 

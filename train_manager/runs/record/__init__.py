@@ -17,8 +17,6 @@ Its files in reading order; each imports only those above it:
     metric_database   the file as its writer has it open: one transaction for each call
     background_writer metrics on their way into the file: a queue, and a thread
     metric_writer     the fixture `writer` of users' hooks
-    shared_writer     the same where several processes train together
-    figure_writer     the old name of metric_writer
     metric_stretches  long series in a few numbers
     metric_news       what has come since the file was read last
     metric_reader     the metrics, read while a run writes them and long after

@@ -11,10 +11,10 @@ from train_manager.loop.history import History
 from train_manager.reporting.tables import html_table
 from train_manager.reporting.values import plural
 from train_manager.runs.code.record import read_code_record
-from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.metric_schema import FILE
 from train_manager.runs.record.run_file import Entry, outcome_of, read_runs
 from train_manager.runs.record.stored_curves import stored_curves
+from train_manager.runs.store.reader import MetricReader
+from train_manager.runs.store.schema import FILE
 from train_manager.telling.errors import InputError
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from train_manager.metrics.history_rows import last_metrics, metrics_of
 from train_manager.metrics.monitor import mode_of
 from train_manager.runs.code.record import changed_files, read_code_record
 from train_manager.runs.record.made_objects import parameter_rows_of
-from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.run_file import first_line, outcome_of, run_file, runs_and_problems
-from train_manager.runs.record.run_paths import FoundRun, chain_of, folders_with_runs, has_trained
+from train_manager.runs.record.run_paths import FoundRun, folders_with_runs, has_trained
+from train_manager.runs.store.reader import MetricReader
 from train_manager.telling.errors import CheckpointError, InputError, TrainManagerError
 
 MALFORMED: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -162,7 +162,7 @@ def _saved_steps(run: FoundRun) -> int:
 def _best_of(run: FoundRun) -> Best | None:
     """Return the best value in the store, also of the runs that a run resumes from."""
     try:
-        rows = _evaluations_of(run)
+        rows = MetricReader(run.train_dir).history(run.id)["evaluations"]
     except InputError:
         return None
     values = [
@@ -178,16 +178,6 @@ def _best_of(run: FoundRun) -> Best | None:
     except InputError:
         return None
     return min((one for one in values if one.metric == monitored), key=lambda one: sign * one.value, default=None)
-
-
-def _evaluations_of(run: FoundRun) -> list[dict[str, Any]]:
-    """Return the evaluations of a run, after the evaluations of earlier runs up to the step at which it resumed."""
-    reader = MetricReader(run.train_dir)
-    rows: list[dict[str, Any]] = []
-    for entry in chain_of(run.entry, run.entries):
-        begun = (entry.get("goes_on_from") or {}).get("step", 0)
-        rows = [row for row in rows if row["step"] <= begun] + reader.history(entry["id"])["evaluations"]
-    return rows
 
 
 def _monitor_of(entry: Mapping[str, Any]) -> tuple[str, str | None] | None:

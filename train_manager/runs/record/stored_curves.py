@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from train_manager.metrics.history_rows import is_loss, metrics_of
 from train_manager.reporting.curves import Curve, Curves, new_curves
 from train_manager.reporting.loss_figure import part_label
-from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.metric_schema import BATCHES, RANKS, Series
+from train_manager.runs.store.reader import MetricReader
+from train_manager.runs.store.schema import BATCHES, RANKS, Series
 
 Row = Mapping[str, Any]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, final
 
 from train_manager.model.sharding import as_whole
-from train_manager.runs.record.metric_writer import BINS, MetricWriter
+from train_manager.runs.store.thread import Take
+from train_manager.runs.store.writer import BINS, MetricWriter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +53,9 @@ class SharedWriter(MetricWriter):
     def file(self, name: str, path: str | PathLike[str], step: int | None = None) -> None:
         if self._own is not None:
             self._own.file(name, path, step)
+
+    def follow(self, take: Take) -> Callable[[], None]:
+        return (lambda: None) if self._own is None else self._own.follow(take)
 
 
 def _full(values: Any) -> Any:

@@ -1,0 +1,14 @@
+"""What a run measured: ``metrics.sqlite``, written while it trains, and read at any time.
+
+Its files in reading order; each imports only those above it:
+
+    schema        the tables of metrics.sqlite, and which of their rows count for a run
+    rows          a row as Python sees it, and as it is in columns
+    batches       metrics made of the rows of batches
+    database      the file as its writer has it open: parts of a run, and one transaction for each call
+    thread        metrics on their way into the file: a queue, and a thread
+    writer        the fixture `writer` of users' hooks
+    shared_writer the same where several processes train together
+    reader        the metrics, read while a run writes them and long after
+    curves        long series in a few points
+"""
