@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.repeating.metrics import MetricValues, compare_metrics
 from train_manager.runs.repeating.reproduction import Reproduction
+from train_manager.runs.store.schema import Series
 
 LOSS = Series("loss", "train_step_batch")
 

@@ -20,7 +20,7 @@ def moved(tmp_path: Path) -> Moved:
 
 
 def run(**code: Any) -> RunToRepeat:
-    return RunToRepeat(Path("runs/first"), {"id": "a"}, [], code)
+    return RunToRepeat(Path("runs/first"), {"id": "a"}, code)
 
 
 def test_data_that_git_ignores_are_linked_into_the_copy(moved: Moved) -> None:
@@ -80,7 +80,7 @@ def test_cells_of_a_notebook_without_a_repository_run_in_an_empty_folder(tmp_pat
     (tmp_path / "code").mkdir()
     (tmp_path / "code/a.py").touch()
 
-    found, problems = restored_code(RunToRepeat(tmp_path, entry, [], code), tmp_path / "code", None)
+    found, problems = restored_code(RunToRepeat(tmp_path, entry, code), tmp_path / "code", None)
 
     assert found == Moved(Path("/home/me/notebooks"), tmp_path / "code")
     assert problems == []

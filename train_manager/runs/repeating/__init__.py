@@ -2,8 +2,7 @@
 
 Its files in reading order; each imports only those above it:
 
-    metrics           where the metrics of two runs differ
-    recorded_metrics  the metrics of a run, as they count in the end
+    metrics           the metrics of two runs, and where they differ
     repeated_run      which run of the program that was run again is the recorded one
     run_to_repeat     what is recorded of a run
     reproduction      what a run that was run again has come to

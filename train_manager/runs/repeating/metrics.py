@@ -1,21 +1,45 @@
-"""Where the metrics of two runs differ, bit for bit, at the steps that both have; whatever they were read from."""
+"""The metrics of two runs, and where they differ, bit for bit, at the steps that both have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
 from train_manager.metrics.history_rows import is_loss
-from train_manager.runs.record.metric_schema import BATCHES, Series
+from train_manager.runs.store.reader import MetricReader
+from train_manager.runs.store.schema import BATCHES, RANKS, Series
 
 TIMES: Final = frozenset({"seconds", "second", "elapsed", "duration", "time", "times", "ms", "throughput"})
 """Words in the names of times and speeds, which differ from run to run."""
 
+STEPWISE: Final = ("lr", "batch_size", RANKS)
+"""Series of which the store has only the changes."""
+
 MetricValues = Mapping[Series, tuple[Sequence[int], Sequence[float]]]
 """The steps and the values of each series, in the order in which they were measured."""
+
+
+def metrics_of_run(train_dir: Path, run: str) -> MetricValues:
+    """Return the metrics that count for a run, with those of the runs that it resumed."""
+    found = MetricReader(train_dir).scalars(run=run)
+    return {
+        series: _changes(steps, values) if _is_stepwise(series) else (steps, values)
+        for series, (steps, values, _) in found.items()
+    }
+
+
+def _is_stepwise(series: Series) -> bool:
+    return series.stage == BATCHES and series.name.split("/")[0] in STEPWISE
+
+
+def _changes(steps: Sequence[int], values: Sequence[float]) -> tuple[list[int], list[float]]:
+    # A run that resumes begins with the value, whether it has changed or not.
+    kept = [number for number, value in enumerate(values) if number == 0 or value != values[number - 1]]
+    return [steps[number] for number in kept], [values[number] for number in kept]
 
 
 @final

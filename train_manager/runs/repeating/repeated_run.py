@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from train_manager.runs.record.metric_schema import FILE
 from train_manager.runs.record.run_file import read_runs
-from train_manager.runs.record.run_paths import chain_of, has_trained
-from train_manager.runs.repeating.metrics import MetricComparison, MetricValues
-from train_manager.runs.repeating.recorded_metrics import metrics_of_runs
+from train_manager.runs.record.run_paths import has_trained
+from train_manager.runs.repeating.metrics import MetricComparison, MetricValues, metrics_of_run
+from train_manager.runs.store.schema import FILE
 
 
 class RepeatedRun(NamedTuple):
@@ -34,12 +33,10 @@ def repeated_run(
     """
     if not (train_dir / FILE).exists():
         return None
-    entries = read_runs(train_dir)
-    trained = [entry for entry in entries if has_trained(entry)]
+    trained = [entry for entry in read_runs(train_dir) if has_trained(entry)]
     of_number = [entry for entry in trained if entry.get("manager") == number]
     found = [
-        RepeatedRun(entry, compare(metrics_of_runs(train_dir, chain_of(entry, entries))))
-        for entry in reversed(of_number or trained)
+        RepeatedRun(entry, compare(metrics_of_run(train_dir, entry["id"]))) for entry in reversed(of_number or trained)
     ]
     return max(found, key=lambda one: _likeness(one.metrics), default=None)
 

@@ -16,10 +16,9 @@ from typing import Final, final
 from train_manager.reporting.terminal_text import printable
 from train_manager.runs.record.command import folder_of
 from train_manager.runs.record.run_file import outcome_of
-from train_manager.runs.repeating.metrics import compare_metrics
+from train_manager.runs.repeating.metrics import compare_metrics, metrics_of_run
 from train_manager.runs.repeating.paths import Moved
 from train_manager.runs.repeating.program import Ended, Show, run_program
-from train_manager.runs.repeating.recorded_metrics import metrics_of_runs
 from train_manager.runs.repeating.repeated_command import Repeated, repeated_command
 from train_manager.runs.repeating.repeated_run import RepeatedRun, repeated_run
 from train_manager.runs.repeating.reproduction import Reproduction
@@ -118,7 +117,7 @@ class _Attempt:
     def __init__(self, recorded: RunToRepeat, folder: Path, steps: int | None, say: Callable[[str], None]) -> None:
         self.recorded, self.folder, self.steps, self.say = recorded, folder, steps, say
         # Read before the program runs: it raises if there is nothing to compare.
-        self.expected = metrics_of_runs(recorded.train_dir, recorded.chain)
+        self.expected = metrics_of_run(recorded.train_dir, recorded.entry["id"])
         self.train_dir = folder / TRAIN_DIR
 
     def announce(self, repository: Path | None, *, here: bool) -> None:

@@ -9,8 +9,8 @@ from typing import Final, final
 
 from train_manager.reporting.terminal_text import printable
 from train_manager.reporting.values import plural
-from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.repeating.metrics import Alone, MetricComparison, series_text
+from train_manager.runs.store.schema import Series
 
 MOST_NAMES: Final = 5  # of series that are named in a line
 

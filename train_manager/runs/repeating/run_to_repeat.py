@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from train_manager.runs.code.record import notebook_file, read_code_record
 from train_manager.runs.record.processes import is_of_this_machine
-from train_manager.runs.record.run_file import run_file, runs_and_problems
-from train_manager.runs.record.run_paths import chain_of, has_trained, named_run
+from train_manager.runs.record.run_file import run_file
+from train_manager.runs.record.run_paths import has_trained, named_run
 from train_manager.telling.errors import CheckpointError, InputError
 
 
@@ -22,7 +22,6 @@ class RunToRepeat:
 
     train_dir: Path
     entry: Mapping[str, Any]  # the content of its file
-    chain: Sequence[Mapping[str, Any]]  # the entries of the runs that it resumed from, the oldest first, and its own
     code: Mapping[str, Any] | None  # its code record; None if there is none
 
     @property
@@ -73,15 +72,10 @@ def run_to_repeat(run: str | Path) -> RunToRepeat:
 
     Raises:
         InputError: there is no such run, or several, or it has not trained.
-        CheckpointError: its file is damaged, or that of a run that it resumed from.
+        CheckpointError: its file is damaged.
     """
     found = named_run(run)
     if not has_trained(found.entry):
         cure = "there is nothing to compare; give a run that has trained"
         raise InputError(f"run {found.id} has not trained", name="run", cure=cure)
-    chain = chain_of(found.entry, found.entries)
-    # A run that cannot be read is not in the chain, whose metrics would lack its steps.
-    before = run_file(found.train_dir, str((chain[0].get("goes_on_from") or {}).get("run")))
-    if (problem := runs_and_problems(found.train_dir)[1].get(before)) is not None:
-        raise problem
-    return RunToRepeat(found.train_dir, found.entry, chain, read_code_record(found.train_dir, found.id))
+    return RunToRepeat(found.train_dir, found.entry, read_code_record(found.train_dir, found.id))

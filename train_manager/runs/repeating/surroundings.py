@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from train_manager.runs.comparing.compare_runs import Comparison, compare_runs
-from train_manager.runs.comparing.compared import differing
 from train_manager.runs.record.environment import OF_SKLEARN, chosen_seed
 
 MOST: Final = 12  # differences of a kind that are listed
@@ -68,8 +67,9 @@ def causes_of(entry: Mapping[str, Any], around: Sequence[str]) -> Iterator[str]:
 
 
 def _rows(kind: str, rows: Mapping[str, tuple[str | None, ...]]) -> list[str]:
-    shown = {name: cells for name, cells in differing(rows).items() if not name.startswith(OF_EACH_RUN[kind])}
-    return _list(kind, [f"{name} {_short(there)} there, {_short(here)} here" for name, (there, here) in shown.items()])
+    shown = {name: [*map(_short, cells)] for name, cells in rows.items() if not name.startswith(OF_EACH_RUN[kind])}
+    # An empty dict is a row, "none", and one that is not empty has rows of other names: both are "none" in a row.
+    return _list(kind, [f"{name} {there} there, {here} here" for name, (there, here) in shown.items() if there != here])
 
 
 def _code(found: Comparison) -> list[str]:
