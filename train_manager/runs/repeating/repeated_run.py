@@ -14,8 +14,9 @@ from train_manager.runs.store.schema import FILE
 
 
 class RepeatedRun(NamedTuple):
-    """A run, and the comparison of its metrics with the record."""
+    """A run, its folder, and the comparison of its metrics with the record."""
 
+    train_dir: Path
     entry: Mapping[str, Any]
     metrics: MetricComparison
 
@@ -23,20 +24,27 @@ class RepeatedRun(NamedTuple):
 def repeated_run(
     train_dir: Path, number: int | None, compare: Callable[[MetricValues], MetricComparison]
 ) -> RepeatedRun | None:
-    """Return the run of a folder that is of the same TrainManager as the recorded one; None if none has trained.
+    """Return the run that is of the same TrainManager as the recorded one; None if none has trained.
 
     Args:
-        train_dir: the folder that has taken the place of the recorded one.
+        train_dir: the folder that has taken the place of the recorded one. It is absent if the program gives its folder
+            a new name each time, such as the next number; then all folders of the program, which lie beside it, count.
         number: of the TrainManager in its process. Several processes of a pool may each have one, and count their tasks
             in another order: of several runs, or of all if none has the number, the closest is taken.
         compare: compares metrics with those of the record.
     """
-    if not (train_dir / FILE).exists():
-        return None
-    trained = [entry for entry in read_runs(train_dir) if has_trained(entry)]
-    of_number = [entry for entry in trained if entry.get("manager") == number]
+    folders = [train_dir] if train_dir.exists() else sorted(train_dir.parent.glob(f"{train_dir.name}-*"))
+    trained = [
+        (folder, entry)
+        for folder in folders
+        if (folder / FILE).exists()
+        for entry in reversed(read_runs(folder))
+        if has_trained(entry)
+    ]
+    of_number = [(folder, entry) for folder, entry in trained if entry.get("manager") == number]
     found = [
-        RepeatedRun(entry, compare(metrics_of_run(train_dir, entry["id"]))) for entry in reversed(of_number or trained)
+        RepeatedRun(folder, entry, compare(metrics_of_run(folder, entry["id"])))
+        for folder, entry in of_number or trained
     ]
     return max(found, key=lambda one: _likeness(one.metrics), default=None)
 

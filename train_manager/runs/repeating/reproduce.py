@@ -59,6 +59,7 @@ def reproduce(
         here: run the program as it is now in the working folder, not as it was recorded.
         steps: stop this training after so many steps, and compare up to there. The program goes on as after
             ``tm.stop``: with what follows its training, and with other trainings, before it or after it, to their ends.
+            A training whose folder has a new name each time is not stopped.
         folder: for the code and the metrics, kept in any case; by default a temporary one, kept if they differ.
         links: files or folders of the repository that the program reads and the record lacks, as data that git
             ignores; they are linked into the copy.
@@ -196,7 +197,8 @@ class _Attempt:
             raise self._failure(ended, command.folder, is_shown=show is not None)
         if found is None:
             where.is_kept = True
-            raise self._nothing_to_compare()
+            cure = "give its TrainManager a train_dir and extensions=default_extensions(), at the record's code too"
+            raise InputError("the program has left no metrics: no TrainManager has trained", name="run", cure=cure)
         if reason:
             self.say(f"ended: {_exit(ended.code)}; {reason}")
         return found
@@ -211,17 +213,6 @@ class _Attempt:
         if self.recorded.entry["outcome"] != "completed":
             return "the recorded run did not reach its end either"
         return "its training was completed, as the recorded one" if found.entry["outcome"] == "completed" else None
-
-    def _nothing_to_compare(self) -> InputError:
-        others = sorted(path.name for path in self.folder.glob(f"{TRAIN_DIR}-*"))
-        if others:
-            what = (
-                f"no TrainManager of the program has the train_dir of the run, {self.recorded.entry.get('train_dir')}"
-            )
-            cure = f"a name with the time in it is another each time; what it trained is in {self.folder}"
-            return InputError(what, name="run", cure=cure)
-        cure = "give its TrainManager a train_dir and extensions=default_extensions(), at the record's code too"
-        return InputError("the program has left no metrics: no TrainManager has trained", name="run", cure=cure)
 
     def _failure(self, ended: Ended, folder: Path, *, is_shown: bool) -> InputError:
         """Return the error of a program that failed; it repeats only the last line of an output that was shown."""
@@ -245,7 +236,7 @@ class _Attempt:
     def compare(self, found: RepeatedRun, *, here: bool) -> Reproduction:
         """Return the comparison of the metrics, with what differs around them, and causes if they differ."""
         recorded, metrics = self.recorded.entry, found.metrics
-        runs = (self.recorded.train_dir, recorded["id"]), (self.train_dir, found.entry["id"])
+        runs = (self.recorded.train_dir, recorded["id"]), (found.train_dir, found.entry["id"])
         around = differences_around(*runs, code=here)  # a copy has the code of the record
         causes = () if metrics.identical else tuple(causes_of(recorded, around))
         return Reproduction(metrics, self._cut_short(metrics.ends), tuple(around), causes, self.folder)
