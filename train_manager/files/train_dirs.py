@@ -54,10 +54,8 @@ def train_dir_of(value: Path | str | None) -> TrainDir:
     number, of = next(_numbers), os.environ.get(OF)
     # Compared as absolute paths: the variable comes from a process with perhaps another working folder.
     path = os.path.abspath(given)
-    limited, steps = _step_limit()
-    return TrainDir(
-        _in_its_place(given, path, number, of), number, steps if number == limited and (not of or path == of) else None
-    )
+    is_meant = path == of if of else True
+    return TrainDir(_in_its_place(given, path, number, of), number, _step_limit(number) if is_meant else None)
 
 
 def _in_its_place(given: Path, path: str, number: int, of: str | None) -> Path:
@@ -69,16 +67,15 @@ def _in_its_place(given: Path, path: str, number: int, of: str | None) -> Path:
     return Path(f"{instead}-{sha256(os.fsencode(path)).hexdigest()[:8] if of else number}")
 
 
-def _step_limit() -> tuple[int | None, int | None]:
-    """Return the number of the TrainManager that is to stop, and after how many steps."""
+def _step_limit(number: int) -> int | None:
     text = os.environ.get(STEPS)
     if not text:
-        return None, None
-    number, _, steps = text.partition(":")
-    if not (number.isdecimal() and steps.isdecimal()):
+        return None
+    of, _, steps = text.partition(":")
+    if not (of.isdecimal() and steps.isdecimal()):
         cure = f"give the number of a TrainManager and that of its steps: {STEPS}=1:100"
         raise InputError(f"{STEPS} is {text!r:.60}", name=STEPS, cure=cure)
-    return int(number), int(steps)
+    return int(steps) if number == int(of) else None
 
 
 def require_train_dir(value: Path | str | None) -> Path | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
@@ -130,38 +130,32 @@ other=0.75), 2, 2, (3, 2))
     left_out = tuple(sorted(series for series in {**one, **other} if is_time(series)))
     ends = last_step(one), last_step(other)
     end = min(*ends, *([] if until is None else [until]))
-    # One of the runs was longer: the end of the comparison may be within an epoch of it.
-    is_cut = max(ends) > end
-    counts = [0, 0]
-    first: list[MetricDifference] = []
-    differing: dict[Series, int] = {}
-    only_in: tuple[dict[Series, Alone], dict[Series, Alone]] = {}, {}
-    largest = 0.0
-    for series in sorted({*one, *other} - {*left_out}):
-        pair = _Pair(_rows(one, series, end), _rows(other, series, end))
-        # counts[0] is of the losses of batches, counts[1] of all other metrics.
-        counts[not (is_loss(series.name) and series.stage == BATCHES)] += len(pair.steps)
-        if pair.differs.any():
-            differing[series] = int(pair.differs.sum())
-            largest = max(largest, pair.largest())
-            first.append(pair.first(series))
-        for into, steps in zip(only_in, pair.alone, strict=True):
-            # Of a run that is cut short, its last epoch and evaluation may be missing.
-            alone = steps[steps < end] if is_cut and series.stage != BATCHES else steps
-            if len(alone):
-                into[series] = Alone(len(alone), int(alone[0]), int(alone[-1]))
+    pairs = {
+        series: _Pair(series, _rows(one, series, end), _rows(other, series, end))
+        for series in sorted({*one, *other} - {*left_out})
+    }
+    losses = sum(len(pair.steps) for series, pair in pairs.items() if series.stage == BATCHES and is_loss(series.name))
+    differing = [pair for pair in pairs.values() if pair.differs.any()]
+    # If a run was longer, the end of the comparison may be within an epoch of it.
+    alone = [pair.alone(end if max(ends) > end else None) for pair in pairs.values()]
     return MetricComparison(
-        losses=counts[0],
-        metrics=counts[1],
+        losses=losses,
+        metrics=sum(len(pair.steps) for pair in pairs.values()) - losses,
         until=end,
         ends=ends,
         # Of one step, the loss of a batch is named first: the other metrics follow from it.
-        first=min(first, key=lambda one: (one.step, one.series.stage != BATCHES), default=None),
-        differing=differing,
-        largest=largest,
-        only_in=only_in,
+        first=min(
+            (pair.first() for pair in differing), key=lambda one: (one.step, one.series.stage != BATCHES), default=None
+        ),
+        differing={pair.series: int(pair.differs.sum()) for pair in differing},
+        largest=max((pair.largest() for pair in differing), default=0.0),
+        only_in=(_of_some(pairs, (one for one, _ in alone)), _of_some(pairs, (other for _, other in alone))),
         left_out=left_out,
     )
+
+
+def _of_some(pairs: Iterable[Series], alone: Iterable[Alone | None]) -> dict[Series, Alone]:
+    return {series: found for series, found in zip(pairs, alone, strict=True) if found is not None}
 
 
 def is_time(name: Series) -> bool:
@@ -197,23 +191,32 @@ def _rows(metrics: MetricValues, name: Series, end: int) -> _Rows:
 class _Pair:
     """The rows of a series in two runs, side by side where both have a step."""
 
-    def __init__(self, one: _Rows, other: _Rows) -> None:
+    def __init__(self, series: Series, one: _Rows, other: _Rows) -> None:
         _, of_one, of_other = np.intersect1d(
             _numbered(one.steps), _numbered(other.steps), assume_unique=True, return_indices=True
         )
+        self.series = series
         self.steps, self.one, self.other = one.steps[of_one], one.values[of_one], other.values[of_other]
         self.differs = ~_same(self.one, self.other)
-        self.alone = np.delete(one.steps, of_one), np.delete(other.steps, of_other)  # steps of which only one has rows
+        self._alone = np.delete(one.steps, of_one), np.delete(other.steps, of_other)
 
-    def first(self, series: Series) -> MetricDifference:
+    def first(self) -> MetricDifference:
         """Return the first difference; there is one."""
         at = int(self.differs.argmax())
-        return MetricDifference(int(self.steps[at]), series, float(self.one[at]), float(self.other[at]))
+        return MetricDifference(int(self.steps[at]), self.series, float(self.one[at]), float(self.other[at]))
 
     def largest(self) -> float:
         """Return the largest distance of two numbers; 0.0 if there is none."""
         by = abs(self.one[self.differs] - self.other[self.differs])
         return float(by[~np.isnan(by)].max(initial=0.0))
+
+    def alone(self, cut_at: int | None) -> tuple[Alone | None, Alone | None]:
+        """Return the values that only one of the runs has; of a run that was cut, not those of its last epoch."""
+        steps = self._alone
+        if cut_at is not None and self.series.stage != BATCHES:
+            steps = steps[0][steps[0] < cut_at], steps[1][steps[1] < cut_at]
+        one, other = (Alone(len(at), int(at[0]), int(at[-1])) if len(at) else None for at in steps)
+        return one, other
 
 
 def _numbered(steps: Any) -> Any:

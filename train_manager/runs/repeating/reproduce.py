@@ -178,7 +178,7 @@ class _Attempt:
         return moved
 
     def run(self, command: Repeated, show: Show | None, where: _Folder) -> RepeatedRun:
-        """Run the program, and return its run that is the recorded one; the folder is kept if there is none.
+        """Run the program, and return its run that is the recorded one; the folder is kept if it fails.
 
         Raises:
             InputError: it has failed, and the recorded run had not; or it has left no metrics.
@@ -196,7 +196,6 @@ class _Attempt:
             where.is_kept = True
             raise self._failure(ended, command.folder, is_shown=show is not None)
         if found is None:
-            where.is_kept = True
             cure = "give its TrainManager a train_dir and extensions=default_extensions(), at the record's code too"
             raise InputError("the program has left no metrics: no TrainManager has trained", name="run", cure=cure)
         if reason:
