@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
-from train_manager.loop.batch_losses import BatchRow
 from train_manager.runs.store.rows import Begin, HistoryRow, Metric
 from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, Series
 
@@ -35,6 +34,8 @@ class Written:
 
 Item: TypeAlias = Metric | Begin | HistoryRow
 """What is written."""
+BatchRow: TypeAlias = tuple[Any, int, Any, float, str, Mapping[str, Any] | None]
+"""The same as in ``loop/batch_losses.py``, also with numbers in place of tensors."""
 Queued: TypeAlias = BatchRow | Position | Rates | Written | Begin | HistoryRow
 """What the training appends."""
 
