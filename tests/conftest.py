@@ -19,7 +19,7 @@ import train_manager.loop.closed_stages
 from tests.fork_server import ForkServer
 from tests.forked_programs import ForkedProgram
 from tests.rotation import ALL_PLACES, choose_all, is_in_turn, share_of
-from train_manager.runs.repeating import watched_program
+from train_manager.runs.repeating import program
 
 OF_THE_LOOP = (
     "extensions",
@@ -114,7 +114,7 @@ def repeated_programs(request: pytest.FixtureRequest, fork_server: ForkServer) -
         if request.param == "forked":
             popen = functools.partial(ForkedProgram, fork_server)
             errors_and_files = {name: getattr(subprocess, name) for name in ("DEVNULL", "TimeoutExpired")}
-            patch.setattr(watched_program, "subprocess", SimpleNamespace(Popen=popen, **errors_and_files))
+            patch.setattr(program, "subprocess", SimpleNamespace(Popen=popen, **errors_and_files))
         yield
 
 

@@ -6,7 +6,6 @@ What ``subprocess.Popen`` does with a real interpreter is tested too, with ``--a
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from tests.other_processes import is_running
 
 
 class ForkedProgram:
-    """What a watched program needs of ``subprocess.Popen``, for ``python -m name arguments`` and ``python script``."""
+    """What a repeated program needs of ``subprocess.Popen``, for ``python -m name arguments`` and ``python script``."""
 
     def __init__(
         self,
@@ -49,12 +48,6 @@ class ForkedProgram:
                 raise subprocess.TimeoutExpired("", timeout)
             time.sleep(0.005)
         return code
-
-    def terminate(self) -> None:
-        self._child.signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._child.signal(signal.SIGKILL)
 
 
 def in_a_group(log: str, variables: dict[str, str], kind: str, *program: str) -> None:

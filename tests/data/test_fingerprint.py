@@ -18,7 +18,6 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 from train_manager import Endless, InMemory, Interleaved, Rows, SeededDataLoader, recorded
 from train_manager.data.fingerprint import fingerprint
 from train_manager.runs.comparing.run_facts import fingerprint_rows
-from train_manager.runs.repeating.surroundings import differing
 
 X = torch.arange(600.0).view(200, 3)
 Y = torch.arange(200)
@@ -91,7 +90,12 @@ every = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
 def between(one: Any, other: Any) -> list[str]:
     """What is told of two data sets."""
-    return differing(*(fingerprint_rows({"data": fingerprint(data)}) for data in (one, other)))
+    there, here = (fingerprint_rows({"data": fingerprint(data)}) for data in (one, other))
+    return [
+        f"{name} {there.get(name, 'none')} there, {here.get(name, 'none')} here"
+        for name in {**there, **here}
+        if there.get(name) != here.get(name)
+    ]
 
 
 @every

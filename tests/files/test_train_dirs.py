@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from train_manager.files import train_dirs
-from train_manager.files.train_dirs import OF, TRAIN_DIR, make_train_dir, require_train_dir
+from train_manager.files.train_dirs import OF, STEPS, TRAIN_DIR, make_train_dir, require_train_dir, train_dir_of
 from train_manager.telling.errors import InputError
 from train_manager.testing import tiny_manager
 
@@ -78,6 +78,35 @@ def test_trainings_with_a_folder_are_counted() -> None:
     numbers = [tiny_manager(train_dir=given).train_dir_number for given in ("runs/a", None, "runs/b")]
 
     assert numbers == [1, None, 2]
+
+
+@pytest.mark.usefixtures("first_of_process")
+def test_the_training_of_a_number_stops_after_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STEPS, "2:100")
+
+    found = [train_dir_of(given) for given in ("runs/a", None, "runs/b", "runs/c")]
+
+    assert [one.step_limit for one in found] == [None, None, 100, None]
+
+
+@pytest.mark.usefixtures("first_of_process")
+def test_the_training_that_stops_has_the_folder_that_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OF, os.path.abspath("runs/b"))
+    monkeypatch.setenv(STEPS, "2:100")
+
+    assert [train_dir_of(given).step_limit for given in ("runs/a", "runs/b", "runs/b")] == [None, 100, None]
+    monkeypatch.setenv(STEPS, "4:100")
+    assert train_dir_of("runs/c").step_limit is None
+
+
+@pytest.mark.parametrize("text", ["100", "1:", ":5", "a:b", "1:-5", "1:2:3"])
+def test_a_limit_of_another_form_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(STEPS, text)
+
+    assert refusal(lambda: train_dir_of("runs/a")) == (
+        f"TRAIN_MANAGER_STEPS is {text!r}\n"
+        "  give the number of a TrainManager and that of its steps: TRAIN_MANAGER_STEPS=1:100"
+    )
 
 
 def test_each_training_has_a_name_of_its_own() -> None:

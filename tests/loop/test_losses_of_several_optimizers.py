@@ -26,7 +26,6 @@ from train_manager.extensions import (
 )
 from train_manager.metrics.history_rows import is_loss
 from train_manager.runs.record.loss_curves import loss_curves
-from train_manager.runs.repeating.lost_metrics import lost_steps
 from train_manager.schedules import every
 
 NAMES = ("critic", "generator")
@@ -221,14 +220,6 @@ def test_batches_that_update_nothing_count_their_examples(tmp_path: Path) -> Non
     live, stored = curves.parts.curves["critic"], loss_curves(read_run(tmp_path).metrics).eval_sets["critic (part)"]
     assert live["example"].x == stored["example"].x == [4, 12]
     assert live["epoch"].y == stored["epoch"].y == [1]
-
-
-def test_steps_that_were_lost_are_found_by_the_losses_of_each(tmp_path: Path) -> None:
-    tm = gan(MetricStore(), train_dir=tmp_path)
-    tm.train()
-    went_on = {"id": "another", "goes_on_from": {"run": tm.run_id, "step": 6}}
-
-    assert lost_steps(tmp_path, [{"id": tm.run_id}, went_on]) == [(5, 6)]
 
 
 # ---- monitors --------------------------------------------------------------------------------------------------------

@@ -17,9 +17,8 @@ def add_to(commands: Any) -> None:
     text = (
         "Run a recorded run again, with its code from the record and a clone of its repository, and compare losses and "
         "metrics bit for bit. It runs the program that is in the record, whose command and folder are shown first; a "
-        "record of another user or another machine, or one that was changed after the end of the run, is asked about. "
-        "That guards against mistakes, and is not a sandbox. Exits with 0 if the metrics are identical, with 1 if they "
-        "differ, and with 2 if it cannot be done."
+        "record of another user or another machine is asked about. That guards against mistakes, and is not a sandbox. "
+        "Exits with 0 if the metrics are identical, with 1 if they differ, and with 2 if it cannot be done."
     )
     command = commands.add_parser("reproduce", help="run a recorded run again, and compare", description=text)
     command.set_defaults(command=reproduce)
@@ -29,7 +28,7 @@ def add_to(commands: Any) -> None:
     command.add_argument("--repository", type=Path, metavar="DIR", help=text)
     text = "run the program as it is now, in its working folder, instead of the recorded code in a clone"
     command.add_argument("--here", action="store_true", help=text)
-    text = "stop after so many steps, and compare up to there"
+    text = "stop this training after so many steps, and compare up to there; other trainings of the program go on"
     command.add_argument("--steps", type=int, metavar="N", help=text)
     text = "keep the code, the metrics and the output here (default: a temporary folder, kept if the metrics differ)"
     command.add_argument("--folder", type=Path, metavar="DIR", help=text)

@@ -1,4 +1,7 @@
-"""The folder for the files of extensions: the one that the user gives, or its replacement in a repeated run."""
+"""The folder for the files of extensions: the one that the user gives, or its replacement in a repeated run.
+
+The environment variables of a repeated run are read here, as a TrainManager is made, and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from train_manager.telling.errors import InputError
 
@@ -22,27 +25,57 @@ OF: Final = "TRAIN_MANAGER_TRAIN_DIR_OF"
 So the processes of a program, which all get these variables, write into folders of their own if they did so before.
 """
 
+STEPS: Final = "TRAIN_MANAGER_STEPS"
+"""An environment variable: ``2:100`` stops the run of the second TrainManager with a train_dir after 100 steps.
+
+If ``TRAIN_MANAGER_TRAIN_DIR_OF`` is set, it must also be the one with that train_dir; each other one trains to its end.
+"""
+
 _numbers: Iterator[int] = itertools.count(1)  # of the TrainManagers of this process that have a train_dir
 
 
-def train_dir_and_number(value: Path | str | None) -> tuple[Path | None, int | None]:
-    """Return the folder of a TrainManager, and its number in this process: 1 for the first one with a folder.
+class TrainDir(NamedTuple):
+    """The folder of a TrainManager, and what else a repeated run asks of it."""
+
+    path: Path | None
+    number: int | None  # in this process: 1 for the first TrainManager with a folder; None without a folder
+    step_limit: int | None  # the number of steps after which its run stops; None if it trains to its end
+
+
+def train_dir_of(value: Path | str | None) -> TrainDir:
+    """Return the folder of a TrainManager, and its number and limit of steps.
 
     Raises:
-        InputError: the value is not a path.
+        InputError: the value is not a path, or a variable is invalid.
     """
     given = require_train_dir(value)
     if given is None:
-        return None, None
-    number, instead, of = next(_numbers), os.environ.get(TRAIN_DIR), os.environ.get(OF)
+        return TrainDir(None, None, None)
+    number, of = next(_numbers), os.environ.get(OF)
     # Compared as absolute paths: the variable comes from a process with perhaps another working folder.
     path = os.path.abspath(given)
-    if not instead:
-        return given, number
+    is_meant = path == of if of else True
+    return TrainDir(_in_its_place(given, path, number, of), number, _step_limit(number) if is_meant else None)
+
+
+def _in_its_place(given: Path, path: str, number: int, of: str | None) -> Path:
+    if not (instead := os.environ.get(TRAIN_DIR)):
+        return given
     if path == of or (number == 1 and not of):
-        return Path(instead), number
+        return Path(instead)
     # The hash of the path is the same in each process of the program; a number would depend on the order.
-    return Path(f"{instead}-{sha256(os.fsencode(path)).hexdigest()[:8] if of else number}"), number
+    return Path(f"{instead}-{sha256(os.fsencode(path)).hexdigest()[:8] if of else number}")
+
+
+def _step_limit(number: int) -> int | None:
+    text = os.environ.get(STEPS)
+    if not text:
+        return None
+    of, _, steps = text.partition(":")
+    if not (of.isdecimal() and steps.isdecimal()):
+        cure = f"give the number of a TrainManager and that of its steps: {STEPS}=1:100"
+        raise InputError(f"{STEPS} is {text!r:.60}", name=STEPS, cure=cure)
+    return int(steps) if number == int(of) else None
 
 
 def require_train_dir(value: Path | str | None) -> Path | None:

@@ -46,6 +46,7 @@ A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and her
     history       the metrics of each epoch and each evaluation
     eval_at       the argument that says when training evaluates
     scheduled_eval  the extension that evaluates within epochs
+    step_limit    the extension that ends a training after a number of steps
     description   a training in a few words
     recorded_arguments  the arguments of a TrainManager, recorded for checkpoints
     rebuilt_arguments  these arguments, rebuilt from a checkpoint

@@ -30,7 +30,7 @@ from train_manager.data.batch import unpack
 from train_manager.data.iteration import example_index_of, refuse_examples
 from train_manager.data.randomness import seed_all
 from train_manager.data.shares import ALONE
-from train_manager.files.train_dirs import make_train_dir, train_dir_and_number
+from train_manager.files.train_dirs import make_train_dir, train_dir_of
 from train_manager.loop.arguments import (
     FIXTURES_OF_A_BATCH,
     TrainsItself,
@@ -88,6 +88,7 @@ from train_manager.loop.saved_state import (
 from train_manager.loop.scheduled_eval import EvalAt, scheduled_eval
 from train_manager.loop.setup import Setup
 from train_manager.loop.step import NO_BACKWARD
+from train_manager.loop.step_limit import StepLimit
 from train_manager.loop.windows import Windows, free_gradients, once_known
 from train_manager.metrics.deferred import numbers
 from train_manager.metrics.history_rows import PART
@@ -294,7 +295,7 @@ class Interface(Extensible, Generic[Model]):
         self.train_dir: Path | None
         self.train_dir_number: int | None
         """Which TrainManager of this process with a ``train_dir`` it is, from 1; None without one."""
-        self.train_dir, self.train_dir_number = train_dir_and_number(train_dir)
+        self.train_dir, self.train_dir_number, step_limit = train_dir_of(train_dir)
         self._has_run = False  # turns True in the first run, which seeds and initialises
         self._step_seconds: deque[float] = deque(maxlen=1001)  # of clocked steps; the oldest fall out
         added = name_extensions(extensions, self._options.words)
@@ -302,6 +303,8 @@ class Interface(Extensible, Generic[Model]):
         if self.objective is not None:
             self.add_extension(self.objective, "objective")
         self.eval_at = eval_at
+        if step_limit is not None:  # another TrainManager has no hook of it
+            self.add_extension(StepLimit(step_limit))
         self._recorded_arguments = record_of_manager(type(self), {**given, "extensions": added})
 
     if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any attribute

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from train_manager import InputError
-from train_manager.runs.repeating.moved_paths import Moved
+from train_manager.runs.repeating.paths import Moved
 from train_manager.runs.repeating.repeated_command import repeated_command
 
 
@@ -126,6 +126,16 @@ def test_the_folder_of_the_training_takes_the_place_of_the_one_in_the_copy(tmp_p
 
     assert copied.variables["TRAIN_MANAGER_TRAIN_DIR_OF"] == str(tmp_path / "copy" / "runs" / "a")
     assert here.variables["TRAIN_MANAGER_TRAIN_DIR_OF"] == str(tmp_path / "old" / "runs" / "a")
+
+
+def test_the_training_that_is_to_stop_is_named_by_its_number(tmp_path: Path) -> None:
+    run, outer = entry("t.py") | {"manager": 2}, {"TRAIN_MANAGER_STEPS": "1:3"}
+
+    stopped = repeated_command(run, tmp_path, steps=100, present=outer)
+    whole = repeated_command(run, tmp_path, present=outer)
+
+    assert stopped.variables["TRAIN_MANAGER_STEPS"] == "2:100"
+    assert "TRAIN_MANAGER_STEPS" not in whole.variables
 
 
 def test_an_interactive_session_is_refused(tmp_path: Path) -> None:

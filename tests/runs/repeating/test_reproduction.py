@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.repeating.comparing_metrics import MetricValues, compare_metrics
+from train_manager.runs.repeating.metrics import MetricValues, compare_metrics
 from train_manager.runs.repeating.reproduction import Reproduction
+from train_manager.runs.store.schema import Series
 
 LOSS = Series("loss", "train_step_batch")
 
@@ -12,12 +12,6 @@ LOSS = Series("loss", "train_step_batch")
 def run(*losses: float, **others: list[float]) -> MetricValues:
     more = {Series(name): (list(range(1, len(values) + 1)), values) for name, values in others.items()}
     return {LOSS: (list(range(1, len(losses) + 1)), list(losses)), **more}
-
-
-def test_the_attribute_figures_is_an_old_name_of_metrics() -> None:
-    report = Reproduction(compare_metrics(run(0.5, lr=[0.1]), run(0.5, lr=[0.1])))
-
-    assert (report.figures, report.figures.figures) == (report.metrics, 1)
 
 
 def test_identical_metrics_are_counted() -> None:
@@ -79,9 +73,20 @@ def test_series_of_one_run_only_are_named() -> None:
     metrics = compare_metrics(run(0.5, lr=[0.1], seconds=[1.0]), run(0.5, norm=[0.1], seconds=[2.0]))
 
     assert str(Reproduction(metrics)).splitlines()[1:4] == [
-        "  only in the record: lr",
-        "  only in the reproduction, and not compared: norm",
+        "  only in the record: 1 value at step 1, of lr",
+        "  only in the reproduction, and not compared: 1 value at step 1, of norm",
         "  not compared, as times differ from run to run: seconds",
+    ]
+
+
+def test_steps_of_the_reproduction_only_are_named() -> None:
+    record = {LOSS: ([4, 5], [0.2, 0.1])}
+
+    report = Reproduction(compare_metrics(record, run(0.5, 0.4, 0.3, 0.2, 0.1)))
+
+    assert report.identical
+    assert str(report).splitlines()[1:] == [
+        "  only in the reproduction, and not compared: 3 values at steps 1 to 3, of loss (train_step_batch)"
     ]
 
 
@@ -90,7 +95,7 @@ def test_many_names_are_cut() -> None:
 
     told = str(Reproduction(compare_metrics(run(0.5, **names), run(0.5)))).splitlines()[1]
 
-    assert told == "  only in the record: norm_0, norm_1, norm_2, norm_3, norm_4 and 2 more"
+    assert told == "  only in the record: 7 values at step 1, of norm_0, norm_1, norm_2, norm_3, norm_4 and 2 more"
 
 
 def test_a_record_without_rows_is_not_compared() -> None:

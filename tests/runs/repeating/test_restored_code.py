@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.runs.code.repositories import a_file, an_entry
 from train_manager import InputError
-from train_manager.runs.repeating.moved_paths import Moved
-from train_manager.runs.repeating.restored_code import code_in_words, link_into, restored_code
+from train_manager.runs.repeating.paths import Moved
+from train_manager.runs.repeating.restored_code import link_into, restored_code
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat
 
 
@@ -21,7 +20,7 @@ def moved(tmp_path: Path) -> Moved:
 
 
 def run(**code: Any) -> RunToRepeat:
-    return RunToRepeat(Path("runs/first"), {"id": "a"}, [], code)
+    return RunToRepeat(Path("runs/first"), {"id": "a"}, code)
 
 
 def test_data_that_git_ignores_are_linked_into_the_copy(moved: Moved) -> None:
@@ -65,20 +64,6 @@ def test_what_is_not_in_the_repository_is_not_linked(moved: Moved, link: str) ->
     )
 
 
-def test_the_record_is_told_in_words() -> None:
-    left_out = [{"path": "b.bin", "why": "too large", "size": 1, "time": 1}]
-    repositories = [
-        an_entry(files=[a_file("a.py")], left_out=left_out),
-        an_entry(path="/r/vendor", inside="vendor", commit=None, branch=None),
-    ]
-
-    assert list(code_in_words(run(reason="git did not answer", repositories=repositories))) == [
-        "not all of the code was recorded: git did not answer",
-        "commit 0123456789ab (main), and 1 file changed or new",
-        "vendor: no commit, without changes",
-    ]
-
-
 def test_a_record_without_a_repository_says_why(tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         restored_code(run(reason="git is not installed", repositories=[]), tmp_path, None)
@@ -95,7 +80,7 @@ def test_cells_of_a_notebook_without_a_repository_run_in_an_empty_folder(tmp_pat
     (tmp_path / "code").mkdir()
     (tmp_path / "code/a.py").touch()
 
-    found, problems = restored_code(RunToRepeat(tmp_path, entry, [], code), tmp_path / "code", None)
+    found, problems = restored_code(RunToRepeat(tmp_path, entry, code), tmp_path / "code", None)
 
     assert found == Moved(Path("/home/me/notebooks"), tmp_path / "code")
     assert problems == []

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import warnings
+import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from tests.runs.code.repositories import an_entry
 from train_manager import CheckpointError, InputError
 from train_manager.extensions import MetricStore, RunRecord
 from train_manager.runs.code.record import VERSION
-from train_manager.runs.record.run_file import read_runs, run_file, write_entry
+from train_manager.runs.record.run_file import read_runs, run_file
 from train_manager.runs.repeating.run_to_repeat import run_to_repeat
 from train_manager.testing import tiny_manager
 
@@ -74,21 +76,34 @@ def test_the_repository_is_that_of_the_program_and_not_a_submodule(train_dir: Pa
     assert (run.repository, run.notebook) == (Path("/r"), train_dir / "code/1.py")
 
 
-def test_a_damaged_file_of_the_run_or_of_one_that_it_resumed_from_is_named(train_dir: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(train_dir, tmp_path / "run")
-    first, second, *_ = read_runs(copy)
-    write_entry(copy, {**second, "goes_on_from": {"run": first["id"], "step": 3}})
-    path = run_file(copy, first["id"])
-    path.write_text(json.dumps({**json.loads(path.read_text()), "progress": 3}))
-    told = f"{path} is damaged: it has 3 at progress, where an object belongs"
+def test_a_record_of_this_user_and_this_machine_is_not_asked_about(train_dir: Path) -> None:
+    assert run_to_repeat(train_dir).reason_to_ask is None
 
-    for run in first, second:
-        with (
-            pytest.raises(CheckpointError) as caught,
-            warnings.catch_warnings(action="ignore"),
-        ):
-            run_to_repeat(f"{copy}#{run['id']}")
-        assert str(caught.value) == told
+
+def test_a_record_of_another_machine_is_asked_about(train_dir: Path) -> None:
+    run = run_to_repeat(train_dir)
+    foreign = replace(run, entry={**run.entry, "process": {"pid": 1, "host": f"not-{socket.gethostname()}"}})
+
+    assert foreign.reason_to_ask == f"it was recorded on another machine, 'not-{socket.gethostname()}'"
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs users with numbers")
+def test_a_record_of_another_user_is_asked_about(train_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, user = run_to_repeat(train_dir), os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+
+    assert run.reason_to_ask == f"{run_file(train_dir, run.entry['id'])} belongs to another user"
+
+
+def test_a_damaged_file_of_the_run_is_named(train_dir: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(train_dir, tmp_path / "run")
+    run = read_runs(copy)[0]["id"]
+    path = run_file(copy, run)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "progress": 3}))
+
+    with pytest.raises(CheckpointError) as caught:
+        run_to_repeat(f"{copy}#{run}")
+    assert str(caught.value) == f"{path} is damaged: it has 3 at progress, where an object belongs"
 
 
 OUTSIDE = ["../notebook.py", "/etc/hostname", "code/../../notebook.py", "code/link.py", "code/a.py"]

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.files.secrets import looks_secret
-from train_manager.files.train_dirs import OF, TRAIN_DIR
+from train_manager.files.train_dirs import OF, STEPS, TRAIN_DIR
 from train_manager.runs.record.command import folder_of, run_again
 from train_manager.runs.record.environment import OF_SKLEARN, matches
-from train_manager.runs.repeating.moved_paths import Moved
+from train_manager.runs.repeating.paths import Moved
 from train_manager.telling.errors import InputError
 
 REPEATED: Final = (
@@ -25,7 +25,7 @@ REPEATED_STARTS: Final = ("OMP_", "MKL_", "OPENBLAS_", "KMP_", "DNNL_", "ONEDNN_
 """Variables that change results and do not depend on the machine: the program gets them as they were recorded."""
 
 # Set by a launcher, or by an outer reproduction, for this process: the program must not take them for its own.
-_OF_ANOTHER_RUN: Final = (TRAIN_DIR, OF, "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+_OF_ANOTHER_RUN: Final = (TRAIN_DIR, OF, STEPS, "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
 
 
 @final
@@ -47,6 +47,7 @@ def repeated_command(
     train_dir: Path,
     moved: Moved | None = None,
     notebook: Path | None = None,
+    steps: int | None = None,
     present: Mapping[str, str] = os.environ,
 ) -> Repeated:
     """Return how the program of a run is run again.
@@ -56,6 +57,7 @@ def repeated_command(
         train_dir: takes the place of that of the program.
         moved: where the repository of the program is now; None if it is where it was.
         notebook: the file with the cells of a notebook, for a run in a notebook.
+        steps: after which the run stops; None for none. Other trainings of the program go on to their ends.
         present: the environment variables of this process.
 
     Raises:
@@ -69,7 +71,7 @@ def repeated_command(
     else:
         arguments = run_again(entry)
         if moved is not None:
-            arguments = [arguments[0], *map(moved.argument, arguments[1:])]
+            arguments = [arguments[0], *map(moved.text, arguments[1:])]
     if moved is not None:
         folder = moved.path(folder)
     variables, notes = repeated_variables(entry, present)
@@ -79,6 +81,8 @@ def repeated_command(
     variables |= {TRAIN_DIR: str(train_dir)}
     if given := entry.get("train_dir"):
         variables[OF] = given if moved is None else str(moved.path(Path(given)))
+    if steps is not None:
+        variables[STEPS] = f"{entry.get('manager') or 1}:{steps}"
     return Repeated(tuple(arguments), folder, variables, tuple(notes))
 
 
@@ -141,7 +145,7 @@ def _search_path(entry: Mapping[str, Any], moved: Moved | None, present: Mapping
     entries = list((entry.get("command") or {}).get("search_path") or ())
     # The copy's folders shadow an installed package that is another version of the same code.
     first = moved.search_path([*entries, *_editable(entry)])
-    return list(dict.fromkeys([*first, *map(moved.argument, old), *new]))
+    return list(dict.fromkeys([*first, *map(moved.text, old), *new]))
 
 
 def _editable(entry: Mapping[str, Any]) -> Iterator[str]:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from train_manager.runs.record.metric_schema import FILE
 from train_manager.runs.record.run_file import read_runs
-from train_manager.runs.record.run_paths import chain_of
-from train_manager.runs.repeating.comparing_metrics import MetricComparison, MetricValues
-from train_manager.runs.repeating.recorded_metrics import has_trained, last_step, metrics_of_runs
+from train_manager.runs.record.run_paths import has_trained
+from train_manager.runs.repeating.metrics import MetricComparison, MetricValues, metrics_of_run
+from train_manager.runs.store.schema import FILE
 
 
 class RepeatedRun(NamedTuple):
@@ -22,32 +21,32 @@ class RepeatedRun(NamedTuple):
     metrics: MetricComparison
 
 
-def closest_run(train_dir: Path, compare: Callable[[MetricValues], MetricComparison]) -> RepeatedRun | None:
-    """Return the run whose metrics are identical, else the one that differs last; None if none has trained.
+def repeated_run(
+    train_dir: Path, number: int | None, compare: Callable[[MetricValues], MetricComparison]
+) -> RepeatedRun | None:
+    """Return the run that is of the same TrainManager as the recorded one; None if none has trained.
 
     Args:
-        train_dir: the folder that replaces the recorded one. It is absent if the program gives its folder a new name
-            each time, such as the hour; then all folders of the program, which lie beside it, are looked at.
+        train_dir: the folder that has taken the place of the recorded one. It is absent if the program gives its folder
+            a new name each time, such as the next number; then all folders of the program, which lie beside it, count.
+        number: of the TrainManager in its process. Several processes of a pool may each have one, and count their tasks
+            in another order: of several runs, or of all if none has the number, the closest is taken.
         compare: compares metrics with those of the record.
     """
+    folders = [train_dir] if train_dir.exists() else sorted(train_dir.parent.glob(f"{train_dir.name}-*"))
+    trained = [
+        (folder, entry)
+        for folder in folders
+        if (folder / FILE).exists()
+        for entry in reversed(read_runs(folder))
+        if has_trained(entry)
+    ]
+    of_number = [(folder, entry) for folder, entry in trained if entry.get("manager") == number]
     found = [
-        RepeatedRun(folder, entry, compare(metrics_of_runs(folder, chain_of(entry, entries))))
-        for folder in folders_of(train_dir)
-        for entries in [read_runs(folder)]
-        for entry in reversed(entries)
-        if has_trained(entry, folder) and (folder / FILE).exists()
+        RepeatedRun(folder, entry, compare(metrics_of_run(folder, entry["id"])))
+        for folder, entry in of_number or trained
     ]
     return max(found, key=lambda one: _likeness(one.metrics), default=None)
-
-
-def folders_of(train_dir: Path) -> list[Path]:
-    """Return the folder that replaces the recorded one, or all folders of the program if there is none."""
-    return [train_dir] if train_dir.exists() else sorted(train_dir.parent.glob(f"{train_dir.name}-*"))
-
-
-def steps_done(train_dir: Path) -> int:
-    """Return the last step of a run that may be open; 0 if there is none yet."""
-    return max(map(last_step, folders_of(train_dir)), default=0)
 
 
 def _likeness(found: MetricComparison) -> tuple[Any, ...]:

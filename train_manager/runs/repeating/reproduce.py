@@ -14,24 +14,17 @@ from pathlib import Path
 from typing import Final, final
 
 from train_manager.reporting.terminal_text import printable
-from train_manager.runs.code.record import read_code_record
 from train_manager.runs.record.command import folder_of
-from train_manager.runs.record.metric_schema import FILE
-from train_manager.runs.record.run_file import outcome_of, runs_and_problems
-from train_manager.runs.repeating.comparing_metrics import compare_metrics
-from train_manager.runs.repeating.introduction import introduction
-from train_manager.runs.repeating.lost_metrics import lost_steps, without_steps
-from train_manager.runs.repeating.moved_paths import Moved
-from train_manager.runs.repeating.ownership import reason_to_ask
-from train_manager.runs.repeating.recorded_metrics import has_trained
+from train_manager.runs.record.run_file import outcome_of
+from train_manager.runs.repeating.metrics import compare_metrics, metrics_of_run
+from train_manager.runs.repeating.paths import Moved
+from train_manager.runs.repeating.program import Ended, Show, run_program
 from train_manager.runs.repeating.repeated_command import Repeated, repeated_command
-from train_manager.runs.repeating.repeated_run import closest_run, folders_of, steps_done
+from train_manager.runs.repeating.repeated_run import RepeatedRun, repeated_run
 from train_manager.runs.repeating.reproduction import Reproduction
 from train_manager.runs.repeating.restored_code import link_into, place_of_copy, restored_code
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat, run_to_repeat
-from train_manager.runs.repeating.surroundings import causes_of, code_around, differences_around
-from train_manager.runs.repeating.unrecorded_inputs import unrecorded_inputs
-from train_manager.runs.repeating.watched_program import Ended, Show, run_program
+from train_manager.runs.repeating.surroundings import causes_of, differences_around
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
@@ -56,15 +49,17 @@ def reproduce(
     """Run a recorded run again and compare its losses and other metrics with the record, bit for bit.
 
     The program that is in the record is run, with your permissions: its command and folder are shown first. A question
-    is asked about a record that may not be yours: a record of another user or another machine, or one that was changed
-    after the end of the run. That is a guard against mistakes, not a sandbox. The code is restored in a temporary
-    folder, from the record and a clone of the repository, which stays as it is.
+    is asked about a record that may not be yours: a record of another user or another machine. That is a guard against
+    mistakes, not a sandbox. The code is restored in a temporary folder, from the record and a clone of the repository,
+    which stays as it is.
 
     Args:
         run: a ``train_dir``, of which the run that trained last is taken; ``train_dir#prefix`` is another one.
         repository: a clone of the repository, if it is not where it was.
         here: run the program as it is now in the working folder, not as it was recorded.
-        steps: stop after so many steps, and compare up to there.
+        steps: stop this training after so many steps, and compare up to there. The program goes on as after
+            ``tm.stop``: with what follows its training, and with other trainings, before it or after it, to their ends.
+            A training whose folder has a new name each time is not stopped.
         folder: for the code and the metrics, kept in any case; by default a temporary one, kept if they differ.
         links: files or folders of the repository that the program reads and the record lacks, as data that git
             ignores; they are linked into the copy.
@@ -87,11 +82,8 @@ def reproduce(
         attempt = _Attempt(recorded, where.path, steps, lambda text: say(printable(text)))
         attempt.announce(repository, here=here)
         attempt.require_consent(yes, ask)
-        for text in introduction(recorded, here=here):
-            attempt.say(text)
         command = attempt.prepare(repository, links, here=here)
-        ended = attempt.run(command, show, where)
-        report = attempt.compare(ended, here=here)
+        report = attempt.compare(attempt.run(command, show, where), here=here)
         where.is_kept = where.is_kept or not report.identical
         # The folder is about to be removed, so the report must not name it.
         return report if where.is_kept else Reproduction(**{**vars(report), "folder": None})
@@ -125,10 +117,9 @@ class _Attempt:
 
     def __init__(self, recorded: RunToRepeat, folder: Path, steps: int | None, say: Callable[[str], None]) -> None:
         self.recorded, self.folder, self.steps, self.say = recorded, folder, steps, say
-        self.expected = recorded.metrics()  # read before the program runs: it raises if there is nothing to compare
-        # The program's n-th TrainManager gets the folder train_dir-n; the number of the recorded one is in its entry.
-        number = 1 if "train_dir" in recorded.entry else recorded.entry.get("manager") or 1
-        self.train_dir = folder / (TRAIN_DIR if number == 1 else f"{TRAIN_DIR}-{number}")
+        # Read before the program runs: it raises if there is nothing to compare.
+        self.expected = metrics_of_run(recorded.train_dir, recorded.entry["id"])
+        self.train_dir = folder / TRAIN_DIR
 
     def announce(self, repository: Path | None, *, here: bool) -> None:
         """Say which command will run, and where, before anything is done."""
@@ -145,7 +136,7 @@ class _Attempt:
         Raises:
             InputError: nobody can be asked, or the answer is "no".
         """
-        reason = None if yes else reason_to_ask(self.recorded)
+        reason = None if yes else self.recorded.reason_to_ask
         if reason is None:
             return
         what = f"the record may not be yours: {reason}"
@@ -173,7 +164,7 @@ class _Attempt:
 
     def _command(self, moved: Moved | None, *, here: bool) -> Repeated:
         notebook = None if here else self.recorded.notebook
-        return repeated_command(self.recorded.entry, self.folder / TRAIN_DIR, moved, notebook)
+        return repeated_command(self.recorded.entry, self.train_dir, moved, notebook, self.steps)
 
     def _moved_here(self, repository: Path | None) -> Moved | None:
         old = self.recorded.repository
@@ -186,42 +177,41 @@ class _Attempt:
         link_into(moved, links, repository)
         return moved
 
-    def run(self, command: Repeated, show: Show | None, where: _Folder) -> Ended:
-        """Run the program; the folder is kept if it fails.
+    def run(self, command: Repeated, show: Show | None, where: _Folder) -> RepeatedRun:
+        """Run the program, and return its run that is the recorded one; the folder is kept if it fails.
 
         Raises:
-            InputError: it has failed, and the recorded run had not.
+            InputError: it has failed, and the recorded run had not; or it has left no metrics.
         """
         for note in command.notes:
             self.say(f"variables: {note}")
-        steps = self.steps
-        ended = run_program(
-            command.arguments,
-            folder=command.folder,
-            variables=command.variables,
-            log=self.folder / LOG,
-            show=show,
-            # The program itself does not know of the limit: its metrics in the file tell how far it is.
-            is_enough=lambda: steps is not None and steps_done(self.train_dir) >= steps,
+        log = self.folder / LOG
+        ended = run_program(command.arguments, folder=command.folder, variables=command.variables, log=log, show=show)
+        number = self.recorded.entry.get("manager")
+        found = repeated_run(
+            self.train_dir, number, lambda metrics: compare_metrics(self.expected, metrics, self.steps)
         )
-        if ended.code and not ended.stopped:
-            if (reason := self._comparable()) is None:
-                where.is_kept = True
-                raise self._failure(ended, command.folder, is_shown=show is not None)
+        reason = self._comparable(found) if ended.code else ""
+        if reason is None:
+            where.is_kept = True
+            raise self._failure(ended, command.folder, is_shown=show is not None)
+        if found is None:
+            cure = "give its TrainManager a train_dir and extensions=default_extensions(), at the record's code too"
+            raise InputError("the program has left no metrics: no TrainManager has trained", name="run", cure=cure)
+        if reason:
             self.say(f"ended: {_exit(ended.code)}; {reason}")
-        return ended
+        return found
 
-    def _comparable(self) -> str | None:
+    def _comparable(self, found: RepeatedRun | None) -> str | None:
         """Return why a program with an exit code is compared; None if it failed, and the recorded one had not."""
-        folders = [folder for folder in folders_of(self.train_dir) if (folder / FILE).exists()]
-        if not folders:
+        if found is None:
             return None
+        # The program may end with an error after its training, such as in a plot.
+        if self.steps is not None and found.metrics.ends[1] >= self.steps:
+            return "its training has done the steps that were asked for"
         if self.recorded.entry["outcome"] != "completed":
             return "the recorded run did not reach its end either"
-        # The program may end with an error after its training, such as in a plot.
-        trained = [one for folder in folders for one in runs_and_problems(folder)[0] if has_trained(one, folder)]
-        is_completed = bool(trained) and trained[-1]["outcome"] == "completed"
-        return "its training was completed, as the recorded one" if is_completed else None
+        return "its training was completed, as the recorded one" if found.entry["outcome"] == "completed" else None
 
     def _failure(self, ended: Ended, folder: Path, *, is_shown: bool) -> InputError:
         """Return the error of a program that failed; it repeats only the last line of an output that was shown."""
@@ -232,7 +222,6 @@ class _Attempt:
         missing = [found[1] for line in ended.last_lines if (found := MISSING.search(line))]
         if missing and self.folder in folder.parents:  # the copy ran
             cures.append(f"files that git ignores are not in the record: {self._link(missing[-1])}")
-        cures += self._inputs(here=self.folder not in folder.parents)
         what = f"the program failed ({_exit(ended.code)}); its output ended with:{end}"
         return InputError(what, name="run", cure="\n  ".join(cures))
 
@@ -243,44 +232,16 @@ class _Attempt:
             return f"link this one into the copy with --link {shlex.quote(str(there.relative_to(root)))}"
         return "link them into the copy with --link PATH"
 
-    def compare(self, ended: Ended, *, here: bool) -> Reproduction:
-        """Compare the metrics, and look for causes if they differ.
+    def compare(self, found: RepeatedRun, *, here: bool) -> Reproduction:
+        """Return the comparison of the metrics, with what differs around them, and causes if they differ."""
+        recorded, metrics = self.recorded.entry, found.metrics
+        runs = (self.recorded.train_dir, recorded["id"]), (found.train_dir, found.entry["id"])
+        around = differences_around(*runs, code=here)  # a copy has the code of the record
+        causes = () if metrics.identical else tuple(causes_of(recorded, around))
+        return Reproduction(metrics, self._cut_short(metrics.ends), tuple(around), causes, self.folder)
 
-        Raises:
-            InputError: the program has left none.
-        """
-        lost = lost_steps(self.recorded.train_dir, self.recorded.chain)
-        expected = without_steps(self.expected, lost)
-        # The program may have trained several times: the run nearest to the record is the one to compare.
-        repeated = closest_run(
-            self.train_dir, lambda metrics: compare_metrics(expected, without_steps(metrics, lost), self.steps)
-        )
-        if repeated is None:
-            cure = "give its TrainManager a train_dir and extensions=default_extensions(), at the record's code too"
-            raise InputError("the program has left no metrics: no TrainManager has trained", name="run", cure=cure)
-        # From here on `train_dir` is the folder of the closest run.
-        self.train_dir, entry, found = repeated
-        for first, last in lost:
-            self.say(f"not compared: the batches of steps {first} to {last}, which a killed process did not record")
-        around = [*differences_around(self.recorded.entry, entry)]
-        if here:
-            around += self._code_around(entry["id"])
-        causes = () if found.identical else tuple(causes_of(self.recorded.entry, around, self._inputs(here=here)))
-        return Reproduction(found, self._cut_short(ended, found.ends), tuple(around), causes, self.folder)
-
-    def _inputs(self, *, here: bool = False) -> list[str]:
-        root = self.recorded.repository if here else self.folder / CODE
-        return [] if root is None else unrecorded_inputs(root, self.recorded.entry)
-
-    def _code_around(self, run_id: str) -> Iterator[str]:
-        codes = self.recorded.code, read_code_record(self.train_dir, run_id)
-        if codes[0] is not None and codes[1] is not None:
-            yield from code_around((self.recorded.train_dir, codes[0]), (self.train_dir, codes[1]))
-        else:
-            yield "code: not compared, as it was not recorded of both"
-
-    def _cut_short(self, ended: Ended, ends: tuple[int, int]) -> str:
-        if self.steps is not None and (ended.stopped or max(ends) > self.steps):
+    def _cut_short(self, ends: tuple[int, int]) -> str:
+        if self.steps is not None and max(ends) > self.steps:
             return "as asked"
         if self.recorded.entry["outcome"] != "completed" and ends[0] != ends[1]:
             return f"as the recorded run did not come to its end ({outcome_of(self.recorded.entry)})"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Final, final
 
 from train_manager.reporting.terminal_text import printable
 from train_manager.reporting.values import plural
-from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.repeating.comparing_metrics import MetricComparison, series_text
+from train_manager.runs.repeating.metrics import Alone, MetricComparison, series_text
+from train_manager.runs.store.schema import Series
 
 MOST_NAMES: Final = 5  # of series that are named in a line
 
@@ -34,8 +33,6 @@ class Reproduction:
     around: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
     folder: Path | None = None
-
-    figures = property(attrgetter("metrics"), doc="The old name of ``metrics``.")
 
     @property
     def identical(self) -> bool:
@@ -63,9 +60,10 @@ class Reproduction:
         else:
             yield from _first(found)
         yield from _lengths(found, self.cut_short)
-        yield from _series("only in the record", found.only_in[0])
-        yield from _series("only in the reproduction, and not compared", found.only_in[1])
-        yield from _series("not compared, as times differ from run to run", found.left_out)
+        yield from _alone("only in the record", found.only_in[0])
+        yield from _alone("only in the reproduction, and not compared", found.only_in[1])
+        if found.left_out:
+            yield f"  not compared, as times differ from run to run: {_names(found.left_out)}"
 
     def _surroundings(self) -> Iterator[str]:
         if self.around:
@@ -89,7 +87,8 @@ def _first(found: MetricComparison) -> Iterator[str]:
     first = found.first
     assert first is not None
     by = "" if (distance := first.by()) is None else f" (apart by {distance:.3g})"
-    values = f"{_value(first.one)} in the record, {_value(first.other)} in the reproduction{by}"
+    # All digits: the last bit counts.
+    values = f"{first.one!r} in the record, {first.other!r} in the reproduction{by}"
     yield f"different from step {first.step} on: {series_text(first.series)} is {values}"
     total = sum(found.differing.values())
     many = f"{plural(total, 'value differs', 'values differ')} of {found.losses + found.metrics:,}"
@@ -105,16 +104,14 @@ def _lengths(found: MetricComparison, cut_short: str) -> Iterator[str]:
         yield f"  compared up to step {found.until}{why}; the record has {plural(one, 'step')}{of_other}"
 
 
-def _series(why: str, names: Iterable[Series]) -> Iterator[str]:
-    if found := _names(names):
-        yield f"  {why}: {found}"
+def _alone(where: str, found: Mapping[Series, Alone]) -> Iterator[str]:
+    if found:
+        first, last = min(one.first for one in found.values()), max(one.last for one in found.values())
+        steps = f"step {first}" if first == last else f"steps {first} to {last}"
+        yield f"  {where}: {plural(sum(one.number for one in found.values()), 'value')} at {steps}, of {_names(found)}"
 
 
 def _names(names: Iterable[Series]) -> str:
     all_names = [series_text(name) for name in names]
     more = len(all_names) - MOST_NAMES
     return ", ".join(all_names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _value(value: float | None) -> str:
-    return "missing" if value is None else repr(value)  # all digits: the last bit counts

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from train_manager.reporting.values import plural
 from train_manager.runs.code.restore import restore_code
 from train_manager.runs.record.command import folder_of
-from train_manager.runs.repeating.moved_paths import Moved
+from train_manager.runs.repeating.paths import Moved
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat
 from train_manager.telling.errors import InputError
 
@@ -42,20 +41,6 @@ def restored_code(run: RunToRepeat, into: Path, repository: Path | None) -> tupl
         raise InputError(f"there is no folder {repository}", name="repository", cure=cure)
     restored = restore_code(run.train_dir, run.entry["id"], into, repository=repository)
     return Moved(old, restored.root), list(restored.problems)
-
-
-def code_in_words(run: RunToRepeat) -> Iterator[str]:
-    """Yield a line for each repository of the code record, and for the files that it lacks."""
-    code = run.code or {}
-    if code.get("reason"):
-        yield f"not all of the code was recorded: {code['reason']}"
-    for one in code.get("repositories") or ():
-        kept = one.get("files") or ()
-        changes = f"and {plural(len(kept), 'file')} changed or new" if kept else "without changes"
-        where = f"{one['inside']}: " if one.get("inside") else ""
-        branch = f" ({one['branch']})" if one.get("branch") else ""
-        at = f"commit {one['commit'][:12]}{branch}" if one.get("commit") else "no commit"
-        yield f"{where}{at}, {changes}"
 
 
 def link_into(moved: Moved, links: Sequence[Path], repository: Path | None = None) -> None:

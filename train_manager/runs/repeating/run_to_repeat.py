@@ -1,17 +1,17 @@
-"""The run to run again: its entry, its metrics so far, its code record; chosen by ``train_dir#prefix``."""
+"""The run to run again: its entry, its code record, whether it is the user's own; chosen by ``train_dir#prefix``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from train_manager.runs.code.record import notebook_file, read_code_record
-from train_manager.runs.record.run_file import outcome_of, run_file, runs_and_problems
-from train_manager.runs.record.run_paths import chain_of, named_run
-from train_manager.runs.repeating.comparing_metrics import MetricValues
-from train_manager.runs.repeating.recorded_metrics import has_trained, metrics_of_runs
+from train_manager.runs.record.processes import is_of_this_machine
+from train_manager.runs.record.run_file import run_file
+from train_manager.runs.record.run_paths import has_trained, named_run
 from train_manager.telling.errors import CheckpointError, InputError
 
 
@@ -22,7 +22,6 @@ class RunToRepeat:
 
     train_dir: Path
     entry: Mapping[str, Any]  # the content of its file
-    chain: Sequence[Mapping[str, Any]]  # the entries of the runs that it resumed from, the oldest first, and its own
     code: Mapping[str, Any] | None  # its code record; None if there is none
 
     @property
@@ -50,13 +49,17 @@ class RunToRepeat:
         return found
 
     @property
-    def outcome(self) -> str:
-        """How it has ended, in words."""
-        return outcome_of(self.entry)
+    def reason_to_ask(self) -> str | None:
+        """Why its record may be somebody else's; None if it is of this user, made on this machine.
 
-    def metrics(self) -> MetricValues:
-        """Return its metrics, after the metrics of the runs that it resumed from."""
-        return metrics_of_runs(self.train_dir, self.chain)
+        That guards against mistakes and is not a sandbox: a record can be forged.
+        """
+        process, path = self.entry["process"], run_file(self.train_dir, self.entry["id"])
+        if not is_of_this_machine(process):
+            return f"it was recorded on another machine, {process.get('host')!r}"
+        if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
+            return f"{path} belongs to another user"
+        return None
 
     @property
     def _repository(self) -> Mapping[str, Any]:
@@ -69,15 +72,10 @@ def run_to_repeat(run: str | Path) -> RunToRepeat:
 
     Raises:
         InputError: there is no such run, or several, or it has not trained.
-        CheckpointError: its file is damaged, or that of a run that it resumed from.
+        CheckpointError: its file is damaged.
     """
     found = named_run(run)
-    if not has_trained(found.entry, found.train_dir):
+    if not has_trained(found.entry):
         cure = "there is nothing to compare; give a run that has trained"
         raise InputError(f"run {found.id} has not trained", name="run", cure=cure)
-    chain = chain_of(found.entry, found.entries)
-    # A run that cannot be read is not in the chain, whose metrics would lack its steps.
-    before = run_file(found.train_dir, str((chain[0].get("goes_on_from") or {}).get("run")))
-    if (problem := runs_and_problems(found.train_dir)[1].get(before)) is not None:
-        raise problem
-    return RunToRepeat(found.train_dir, found.entry, chain, read_code_record(found.train_dir, found.id))
+    return RunToRepeat(found.train_dir, found.entry, read_code_record(found.train_dir, found.id))

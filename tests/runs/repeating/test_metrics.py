@@ -1,9 +1,22 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
-from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.repeating.comparing_metrics import MetricDifference, MetricValues, compare_metrics, is_time
+import pytest
+
+from train_manager import TrainManager
+from train_manager.extensions import Checkpoints, MetricStore
+from train_manager.runs.repeating.metrics import (
+    Alone,
+    MetricDifference,
+    MetricValues,
+    compare_metrics,
+    is_time,
+    metrics_of_run,
+)
+from train_manager.runs.store.schema import Series
+from train_manager.testing import tiny_manager
 
 LOSS = Series("loss", "train_step_batch")
 VALID = Series("loss", "eval", "valid")
@@ -97,29 +110,39 @@ def test_a_step_may_bound_the_comparison() -> None:
 def test_an_evaluation_that_is_missing_in_the_middle_differs() -> None:
     one, other = run([0.5, 0.25], valid=([0, 1, 2], [3, 2, 1])), run([0.5, 0.25], valid=([0, 2], [3, 1]))
 
-    assert compare_metrics(one, other).first == MetricDifference(1, VALID, 2.0, None)
+    found = compare_metrics(one, other)
+
+    assert not found.identical
+    assert (found.first, found.only_in) == (None, ({VALID: Alone(1, 1, 1)}, {}))
 
 
-def test_no_more_values_differ_than_were_compared() -> None:
-    one, other = {LOSS: ([4, 5], [0.2, 0.1])}, run([0.5, 0.4, 0.3, 0.2, 0.1])
+def test_steps_of_the_other_run_only_are_told_and_no_difference() -> None:
+    one, other = {LOSS: ([1, 4, 5], [0.5, 0.2, 0.1])}, run([0.5, 0.4, 0.3, 0.2, 0.1])
 
     found = compare_metrics(one, other)
 
-    assert (found.differing[LOSS], found.losses) == (3, 5)
+    assert found.identical
+    assert (found.losses, found.only_in) == (3, ({}, {LOSS: Alone(2, 2, 3)}))
+
+
+def test_values_at_one_step_are_compared_in_their_order() -> None:
+    one, other = run([0.5, 0.25], valid=([1, 1, 2], [3, 2, 1])), run([0.5, 0.25], valid=([1, 1, 2], [3, 4, 1]))
+
+    assert compare_metrics(one, other).first == MetricDifference(1, VALID, 2.0, 4.0)
 
 
 def test_a_series_of_the_first_run_only_is_a_difference() -> None:
     found = compare_metrics(run([0.5], grad_norm=([1], [2.0])), run([0.5]))
 
     assert not found.identical
-    assert found.only_in == ((Series("grad_norm"),), ())
+    assert found.only_in == ({Series("grad_norm"): Alone(1, 1, 1)}, {})
 
 
 def test_a_series_of_the_other_run_only_is_told_and_no_difference() -> None:
     found = compare_metrics(run([0.5]), run([0.5], grad_norm=([1], [2.0])))
 
     assert found.identical
-    assert found.only_in == ((), (Series("grad_norm"),))
+    assert found.only_in == ({}, {Series("grad_norm"): Alone(1, 1, 1)})
 
 
 def test_times_and_speeds_are_not_compared() -> None:
@@ -151,3 +174,48 @@ def test_a_million_losses_are_compared_in_a_moment() -> None:
     found = compare_metrics(run(losses), run([*losses[:-1], 0.0]))
 
     assert found.first == MetricDifference(1_000_000, LOSS, 1e-6, 0.0)
+
+
+# ---- of runs in a folder ---------------------------------------------------------------------------------------------
+
+
+def manager(train_dir: Path, *, epochs: int = 2) -> TrainManager:
+    return tiny_manager(MetricStore(), Checkpoints(resume=True), epochs=epochs, train_dir=train_dir)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A training of one epoch, one more that resumed from it, and an evaluation; and the ids of the first two."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    trained = [manager(folder, epochs=epochs) for epochs in (1, 2)]
+    for one in trained:
+        one.train()
+    manager(folder).eval()
+    return folder, trained[0].run_id, trained[1].run_id
+
+
+def test_a_run_that_resumed_has_the_metrics_of_the_one_before(runs: tuple[Path, str, str]) -> None:
+    train_dir, first, second = runs
+
+    loss = Series("loss", "train_step_batch", "train")
+    assert metrics_of_run(train_dir, first)[loss][0] == [1, 2, 3]
+    assert metrics_of_run(train_dir, second)[loss][0] == [1, 2, 3, 4, 5, 6]
+    assert metrics_of_run(train_dir, second)[EPOCH][0] == [3, 6]
+
+
+def test_they_are_those_of_a_training_in_one_go(runs: tuple[Path, str, str], tmp_path: Path) -> None:
+    straight = manager(tmp_path / "straight")
+    straight.train()
+    train_dir, _, second = runs
+
+    found = compare_metrics(metrics_of_run(train_dir, second), metrics_of_run(tmp_path / "straight", straight.run_id))
+
+    assert found.identical, found
+    assert found.losses == 6
+    assert found.only_in == ({}, {})
+
+
+def test_a_series_is_named_as_people_name_it(runs: tuple[Path, str, str]) -> None:
+    train_dir, first, _ = runs
+
+    assert VALID in metrics_of_run(train_dir, first)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from train_manager.runs.repeating.moved_paths import Moved
+from train_manager.runs.repeating.paths import Moved
 
 
 @pytest.fixture
@@ -17,20 +17,20 @@ def moved(tmp_path: Path) -> Moved:
 
 @pytest.mark.parametrize("form", ["{}/a.yaml", "--config={}/a.yaml", "data={}", "{}/a,{}/b", "{}"])
 def test_absolute_paths_in_arguments_are_moved(moved: Moved, form: str) -> None:
-    assert moved.argument(form.format(moved.old, moved.old)) == form.format(moved.new, moved.new)
+    assert moved.text(form.format(moved.old, moved.old)) == form.format(moved.new, moved.new)
 
 
 @pytest.mark.parametrize("form", ["src/a.py", "--lr=0.1", "{}er/a.yaml", "/other{}/a.yaml", "text {}", ""])
 def test_other_arguments_stay_as_they_are(moved: Moved, form: str) -> None:
     argument = form.format(moved.old)
 
-    assert moved.argument(argument) == argument
+    assert moved.text(argument) == argument
 
 
 def test_a_path_by_another_name_of_the_folder_is_moved(moved: Moved, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(moved.old)
 
-    assert moved.argument(f"{tmp_path}/link/src/a.py") == f"{moved.new}/src/a.py"
+    assert moved.text(f"{tmp_path}/link/src/a.py") == f"{moved.new}/src/a.py"
 
 
 def test_a_path_that_leaves_the_folder_again_is_not_moved(moved: Moved, tmp_path: Path) -> None:
@@ -40,8 +40,8 @@ def test_a_path_that_leaves_the_folder_again_is_not_moved(moved: Moved, tmp_path
 def test_programs_of_an_environment_in_the_folder_stay_where_they_are(moved: Moved) -> None:
     program = str(moved.old / ".venv/bin/my-tool")
 
-    assert moved.argument(program) == program
-    assert moved.argument(f"--tool={program}") == f"--tool={program}"
+    assert moved.text(program) == program
+    assert moved.text(f"--tool={program}") == f"--tool={program}"
 
 
 def test_the_search_path_has_the_folders_that_the_copy_has_too(moved: Moved) -> None:

@@ -3,17 +3,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.eventually import eventually
 from tests.other_processes import is_running
-from train_manager.runs.repeating.watched_program import Ended, run_program
+from train_manager.runs.repeating.program import Ended, run_program
 
 WAITS = "import time, pathlib; pathlib.Path('began').touch(); time.sleep(60)"
-DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + WAITS
+NAMES_ITSELF = "import os; open('pid', 'w').write(str(os.getpid())); "
+DEAF = "import signal; [signal.signal(n, signal.SIG_IGN) for n in (signal.SIGTERM, signal.SIGINT)]; "
 PARENT = f"""
 import subprocess, sys, pathlib
 child = subprocess.Popen([sys.executable, "-S", "-c", {WAITS!r}])
@@ -28,10 +29,6 @@ def run(code: str, folder: Path, **options: object) -> Ended:
     return run_program(command, folder=folder, variables=os.environ, log=folder / "log", **options)  # type: ignore[arg-type]
 
 
-def began(folder: Path) -> Callable[[], bool]:
-    return (folder / "began").exists
-
-
 def test_the_output_is_kept_and_shown(tmp_path: Path) -> None:
     shown: list[bytes] = []
 
@@ -39,7 +36,7 @@ def test_the_output_is_kept_and_shown(tmp_path: Path) -> None:
         "import sys; print('out'); sys.stdout.flush(); print('err', file=sys.stderr)", tmp_path, show=shown.append
     )
 
-    assert ended == Ended(0, False, ("out", "err"))
+    assert ended == Ended(0, ("out", "err"))
     assert b"".join(shown) == (tmp_path / "log").read_bytes() == b"out\nerr\n"
 
 
@@ -56,19 +53,6 @@ def test_it_gets_no_input(tmp_path: Path) -> None:
     assert run("import sys; print(repr(sys.stdin.read()))", tmp_path).last_lines == ("''",)
 
 
-def test_it_is_asked_to_end_when_enough_is_done(tmp_path: Path) -> None:
-    ended = run(WAITS, tmp_path, is_enough=began(tmp_path))
-
-    assert ended.stopped
-    assert ended.code == -signal.SIGTERM
-
-
-def test_a_program_that_does_not_end_when_asked_is_killed(tmp_path: Path) -> None:
-    ended = run(DEAF, tmp_path, is_enough=began(tmp_path), patience=0.0)
-
-    assert ended.code == -signal.SIGKILL
-
-
 def test_what_it_leaves_running_is_ended(tmp_path: Path) -> None:
     run(PARENT, tmp_path)
     pid = int((tmp_path / "pid").read_text())
@@ -78,32 +62,30 @@ def test_what_it_leaves_running_is_ended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_this_process_ends_the_program_first(tmp_path: Path, number: signal.Signals) -> None:
-    code = "import os; open('pid', 'w').write(str(os.getpid())); " + WAITS
     before = signal.getsignal(number)
 
-    def interrupt() -> bool:
-        if (tmp_path / "began").exists():
-            os.kill(os.getpid(), number)
-        return False
+    def interrupt() -> None:
+        eventually((tmp_path / "began").exists)
+        os.kill(os.getpid(), number)
 
+    waiting = threading.Thread(target=interrupt)
+    waiting.start()
     with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit):
-        run(code, tmp_path, is_enough=interrupt)
+        run(DEAF + NAMES_ITSELF + WAITS, tmp_path)
+    waiting.join()
 
     assert not is_running(int((tmp_path / "pid").read_text()))
     assert signal.getsignal(number) == before
 
 
-def test_an_error_of_the_watcher_ends_the_program_and_comes_out(tmp_path: Path) -> None:
-    def fail() -> bool:
-        if (tmp_path / "pid").exists():
-            raise ValueError("no such store")
-        return False
+def test_an_error_of_its_reader_ends_the_program_and_comes_out(tmp_path: Path) -> None:
+    def fail(output: bytes) -> None:
+        raise BrokenPipeError("nobody reads")
 
-    with pytest.raises(ValueError, match="no such store"):
-        run("import os; open('pid', 'w').write(str(os.getpid())); " + WAITS, tmp_path, is_enough=fail)
+    with pytest.raises(BrokenPipeError, match="nobody reads"):
+        run(NAMES_ITSELF + "print('out', flush=True); " + WAITS, tmp_path, show=fail)
 
-    pid = (tmp_path / "pid").read_text()
-    assert not pid or not is_running(int(pid))
+    assert not is_running(int((tmp_path / "pid").read_text()))
 
 
 def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
