@@ -46,9 +46,9 @@ from train_manager.metrics.histograms import Histograms
 from train_manager.metrics.layer_norms import changes_by_layer, norms_of
 from train_manager.runs.record.read_run import read_run
 from train_manager.runs.record.run_file import read_runs
-from train_manager.runs.sending.following import FollowsStore
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.shared_writer import SharedWriter
+from train_manager.runs.store.sinks import SentRun, Sink
 
 pytestmark = pytest.mark.slow
 WHOLE = pytest.mark.whole
@@ -90,27 +90,19 @@ class SentToFile:
     def __init__(self, train_dir: Path) -> None:
         self.path = train_dir / "sent.txt"
 
-    def cut(self, step: int) -> bool:
-        return False
-
-    def begin(self, segment: object) -> None: ...
-
     def send(self, rows: Sequence[object]) -> None:
         with self.path.open("a") as file:
             file.write(f"{len(rows)}\n")
 
-    def flush(self) -> Mapping[str, Any]:
-        return {}
-
-    def close(self) -> None: ...
+    def close(self, ending: object) -> None: ...
 
 
-class ToFile(FollowsStore):
-    sink = "file"
+class ToFile(Sink):
+    tool = "file"
     package = "json"
 
-    def make_sink(self, train_dir: Path, state: Mapping[str, Any]) -> SentToFile:
-        return SentToFile(train_dir)
+    def connect(self, sent: SentRun) -> SentToFile:
+        return SentToFile(sent.train_dir)
 
 
 class Shipped(NamedTuple):

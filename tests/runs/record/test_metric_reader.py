@@ -19,7 +19,7 @@ from train_manager.runs.record.background_writer import EVERY, BackgroundWriter
 from train_manager.runs.record.metric_items import Begin, Blob, Labels, Other
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import TABLES, Series
-from train_manager.runs.sending.sink import tag_of
+from train_manager.runs.store.schema import tag_of
 from train_manager.telling.errors import InputError
 
 LOSS = Series("loss", "train_step_batch")

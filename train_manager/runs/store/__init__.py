@@ -11,4 +11,5 @@ Its files in reading order; each imports only those above it:
     shared_writer the same where several processes train together
     reader        the metrics, read while a run writes them and long after
     curves        long series in a few points
+    sinks         rows on their way to another tool
 """

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
-from train_manager.loop.batch_losses import BatchRow
 from train_manager.runs.store.rows import Begin, HistoryRow, Metric
 from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, Series
+
+if TYPE_CHECKING:
+    from train_manager.loop.batch_losses import BatchRow  # needs torch, which `train-manager export` does not
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Written:
 
 Item: TypeAlias = Metric | Begin | HistoryRow
 """What is written."""
-Queued: TypeAlias = BatchRow | Position | Rates | Written | Begin | HistoryRow
+Queued: TypeAlias = "BatchRow | Position | Rates | Written | Begin | HistoryRow"
 """What the training appends."""
 
 

@@ -9,11 +9,11 @@ import contextlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, time
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, Protocol, TypeAlias, final
 
 from train_manager.runs.store.batches import Item
 from train_manager.runs.store.rows import (
@@ -34,6 +34,7 @@ from train_manager.runs.store.rows import (
 from train_manager.runs.store.schema import (
     EPOCHS,
     EVALUATIONS,
+    Part,
     Series,
     database_uri,
     is_empty,
@@ -50,6 +51,10 @@ MANY: Final = INSERT + ", ".join([ONE] * TOGETHER)
 WIDTH: Final = ONE.count("?")
 
 
+Told: TypeAlias = dict[Part, list[StoredRow]]
+"""Rows that were written, by the part that they are of."""
+
+
 class Numbers(Protocol):
     """Makes numbers of values, which may be tensors."""
 
@@ -64,8 +69,7 @@ class Numbers(Protocol):
 class OpenPart:
     """The part that rows go into, as the file has it."""
 
-    id: int
-    began: float
+    row: Part
     is_aside: bool  # nothing was trained in it yet
     history: Mapping[tuple[str, int], str] = field(default_factory=dict)  # its rows as texts, by stage and number
     shift: int = 0  # evaluations of the part that it resumes, which its program does not have in its history
@@ -93,9 +97,9 @@ class Database:
         self._ids: dict[tuple[Series, str], int] = {}  # of series with their labels, in the open file
         self._file: tuple[int, int] | None = None  # device and inode of the file that the connection has open
         self._synced_at = 0.0
-        self._told: list[StoredRow] | None = None  # gets the rows of the present transaction
+        self._told: Told | None = None  # gets the rows of the present transaction
 
-    def write(self, items: Sequence[Item], told: list[StoredRow] | None = None) -> None:
+    def write(self, items: Sequence[Item], told: Told | None = None) -> None:
         """Write all, in one transaction; add the rows that followers are told of to ``told``, if there are any.
 
         Raises:
@@ -146,12 +150,12 @@ class Database:
 
     def _make_part(self, connection: sqlite3.Connection, begin: Begin) -> None:
         resumes, before = self._resumed(connection, begin), self._part
-        if before is not None and before.is_aside and before.id == resumes:
+        if before is not None and before.is_aside and before.row.id == resumes:
             self._part = replace(before, is_aside=begin.step is None)  # an evaluation was the beginning of a training
         else:
             row = self._run, begin.time, resumes, None if resumes is None else begin.step
             made = connection.execute("INSERT INTO runs(run, began, resumes, step) VALUES (?, ?, ?, ?)", row)
-            self._part = OpenPart(made.lastrowid or 0, begin.time, is_aside=begin.step is None)
+            self._part = OpenPart(Part(made.lastrowid or 0, *row), is_aside=begin.step is None)
         self._take_history(connection, begin, resumes)
 
     def _resumed(self, connection: sqlite3.Connection, begin: Begin) -> int | None:
@@ -174,13 +178,13 @@ class Database:
         """Begin the part anew if the file has lost it, with the history that it had."""
         part = self._part
         sql = "SELECT 1 FROM runs WHERE id = ? AND run = ? AND began = ?"
-        if part is None or connection.execute(sql, (part.id, self._run, part.began)).fetchone():
+        if part is None or connection.execute(sql, part.row[:3]).fetchone():
             return
         self.rewritten += 1
-        made = connection.execute("INSERT INTO runs(run, began) VALUES (?, ?)", (self._run, part.began))
-        self._part = replace(part, id=made.lastrowid or 0)
+        made = connection.execute("INSERT INTO runs(run, began) VALUES (?, ?)", part.row[1:3])
+        self._part = replace(part, row=Part(made.lastrowid or 0, *part.row[1:3], None, None))
         for (stage, number), text in part.history.items():
-            put_row(connection, self._part.id, stage, number, time(), text)
+            put_row(connection, self._part.row.id, stage, number, time(), text)
 
     # ---- the history ---------------------------------------------------------------------------------------------
 
@@ -201,7 +205,7 @@ class Database:
             shift = len(old[EVALUATIONS]) - kept
         history = {(stage, number): text for stage, texts in given.items() for number, text in enumerate(texts)}
         for (stage, number), text in history.items():
-            put_row(connection, self._part.id, stage, number, known.get((stage, text), begin.time), text)
+            put_row(connection, self._part.row.id, stage, number, known.get((stage, text), begin.time), text)
             if (stage, text) not in known:
                 self._tell_of_row(stage, row_of_text(text), {}, begin.time)
         self._part = replace(self._part, history=history, shift=shift)
@@ -211,17 +215,21 @@ class Database:
         place = item.stage, item.number + (part.shift if item.stage == EVALUATIONS else 0)
         before = part.history.get(place)
         if text != before:
-            put_row(connection, part.id, *place, item.time, text)
-            self._tell_of_row(item.stage, item.row, row_of_text(before or "{}"), item.time)
+            put_row(connection, part.row.id, *place, item.time, text)
+            if text not in part.history.values():  # else a row that has moved, because one before it was replaced
+                self._tell_of_row(item.stage, item.row, row_of_text(before or "{}"), item.time)
             self._part = replace(part, history={**part.history, place: text})
 
     def _tell_of_row(self, stage: str, row: Row, before: Row, at: float) -> None:
         """Tell followers of the new metrics of a row; of those of an epoch once it is whole."""
         if self._told is not None and not row.get("partial"):
             known = {} if before.get("partial") else before
-            for series, value in metrics_in(stage, row):
-                if known.get(series.name) != row[series.name]:
-                    self._told.append(StoredRow(series, row["step"], row["epoch"], at, value))
+            new = [found for found in metrics_in(stage, row) if known.get(found[0].name) != row[found[0].name]]
+            self._tell(StoredRow(series, row["step"], row["epoch"], at, value) for series, value in new)
+
+    def _tell(self, rows: Iterable[StoredRow]) -> None:
+        if self._told is not None and self._part is not None:
+            self._told.setdefault(self._part.row, []).extend(rows)
 
     # ---- metrics -------------------------------------------------------------------------------------------------
 
@@ -229,8 +237,8 @@ class Database:
         if not metrics:
             return
         part = self._present_part(connection)
-        self._put_scalars(connection, part.id, [one for one in metrics if not isinstance(one[5], ITEMS)])
-        self._put_items(connection, part.id, [one for one in metrics if isinstance(one[5], ITEMS)])
+        self._put_scalars(connection, part.row.id, [one for one in metrics if not isinstance(one[5], ITEMS)])
+        self._put_items(connection, part.row.id, [one for one in metrics if isinstance(one[5], ITEMS)])
 
     def _put_scalars(self, connection: sqlite3.Connection, part: int, metrics: Sequence[Metric]) -> None:
         # All tensors at once: a device is waited for once, and not for each number.
@@ -240,11 +248,10 @@ class Database:
         for (series, step, own_step, epoch, at, _), value in zip(metrics, values, strict=True):
             flat += (part, ids[series], step, own_step, epoch, at, value)
         insert(connection, flat)
-        if self._told is not None:
-            self._told += (
-                StoredRow(series, step if own_step is None else own_step, epoch, at, value)
-                for (series, step, own_step, epoch, at, _), value in zip(metrics, values, strict=True)
-            )
+        self._tell(
+            StoredRow(series, step if own_step is None else own_step, epoch, at, value)
+            for (series, step, own_step, epoch, at, _), value in zip(metrics, values, strict=True)
+        )
 
     def _put_items(self, connection: sqlite3.Connection, part: int, metrics: Sequence[Metric]) -> None:
         read = iter(self._numbers.blobs([blob for metric in metrics for blob in blobs_of(metric[5])]))
@@ -256,7 +263,7 @@ class Database:
             connection.execute(f"{sql}(?, ?, ?, ?, ?, ?, ?, ?, ?)", (part, *place, *columns))
             if self._told is not None:
                 step = step if own_step is None else own_step
-                self._told.append(StoredRow(series, step, epoch, at, item_of(*columns, labels, step, epoch, at)))
+                self._tell([StoredRow(series, step, epoch, at, item_of(*columns, labels, step, epoch, at))])
 
     def _id_of(self, connection: sqlite3.Connection, series: Series, labels: str = "") -> int:
         """Return the id of a series; it is made if it is new."""

@@ -25,8 +25,9 @@ from typing import Any, Final, TypeAlias, final
 
 from train_manager.files.atomic import quote_path
 from train_manager.runs.store.batches import BatchMetrics, Item, Queued
-from train_manager.runs.store.database import Database, Numbers
+from train_manager.runs.store.database import Database, Numbers, Told
 from train_manager.runs.store.rows import Begin, StoredRow
+from train_manager.runs.store.schema import Part
 from train_manager.telling.errors import InputError
 from train_manager.telling.source_locations import users_level
 
@@ -35,8 +36,8 @@ IDLE: Final = 2.0  # seconds without a metric, outside of a run, until the file 
 LIMIT: Final = 100_000  # metrics that may wait; further metrics are thrown away
 PATIENCE: Final = 10.0  # seconds that the end of a run, and a fork, wait for a transaction
 
-Take: TypeAlias = Callable[[Sequence[StoredRow]], object]
-"""A follower: it is called by the thread with the rows that were just written, and must return at once."""
+Take: TypeAlias = Callable[[Part, Sequence[StoredRow]], object]
+"""A follower: it is called by the thread with rows of a part that were just written, and must return at once."""
 
 
 class PlainNumbers:
@@ -216,7 +217,7 @@ class StoreThread:
         self._take_from_queue()
         if not self._waiting:
             return
-        told: list[StoredRow] | None = [] if self._followers else None
+        told: Told | None = {} if self._followers else None
         rewritten = self.database.rewritten
         try:
             self.database.write(self._waiting, told)
@@ -231,9 +232,9 @@ class StoreThread:
         if self.database.rewritten > rewritten:
             what = "was removed or replaced, so it lacks the metrics of before"
             self._warnings.append(f"{quote_path(self.database.path)} {what}")
-        if told:
+        for part, rows in (told or {}).items():
             for take in self._followers:
-                take(told)
+                take(part, rows)
 
     def _take_from_queue(self) -> None:
         with contextlib.suppress(Empty):
@@ -301,7 +302,7 @@ def _each(method: str) -> None:
 
 
 @atexit.register
-def _close_all() -> None:
+def close_all() -> None:
     """Write what waits as the interpreter ends."""
     for one in list(_all):
         one.close()
