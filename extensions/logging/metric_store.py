@@ -104,7 +104,7 @@ class MetricStore(Extension):
 
     @property
     def _run(self) -> StoredRun:
-        if self._stored is None:
+        if self._stored is None or self._stored.run is None:
             what = "a hook of MetricStore was called, but no run has opened its file"
             raise StageError(what, name="run", asked_by="MetricStore", cure="call it in a run: with tm.run(): ...")
         return self._stored.run
@@ -166,7 +166,7 @@ class MetricStore(Extension):
         """Resume from another place: the next row begins a part."""
         super().load_state_dict(state)
         if self._stored is not None:
-            self._stored.part = None
+            self._stored.begin_anew()
 
     def __getstate__(self) -> dict[str, Any]:  # a copy opens the file itself: the thread cannot be copied
         return {**vars(self), "_stored": None}
@@ -179,42 +179,48 @@ class StoredManager:
     Attributes:
         of: the folder, and the run_id.
         part: the part that rows go into; None if the next row begins one.
+        run: the run that is open.
     """
 
     def __init__(self, train_dir: Path, run_id: str) -> None:
         self.of, self.run_id, self.numbers = (train_dir, run_id), run_id, HostNumbers()
         self.thread = StoreThread(train_dir / FILE, run_id, self.numbers)
         self.writer = MetricWriter(
-            lambda metric: self.run.write(metric),
-            lambda: self.run.place(),
+            lambda metric: self._run_to_write.write(metric),
+            lambda: self._run_to_write.place(),
             self.numbers,
             train_dir,
             self.thread.follow,
         )
         self.rates = RateChanges(self._append_rates)
         self.part: PartInMemory | None = None
-        self._run: StoredRun | None = None
+        self.run: StoredRun | None = None
 
     @property
-    def run(self) -> StoredRun:
-        """The run that is open."""
-        if self._run is None:
+    def _run_to_write(self) -> StoredRun:
+        if self.run is None:
             cure = "ask for `writer` in a hook of the present run"
             raise InputError("a metric was written after its run", name="writer", asked_by="writer", cure=cure)
-        return self._run
+        return self.run
 
     def begin_run(
         self, reader: object, train_manager: TrainManager, losses: BatchLosses | None, epoch_num: int
     ) -> None:
         """Keep the file open, and read the rows of batches, until the run ends."""
         self.thread.open()
-        self._run = StoredRun(self, reader, train_manager, losses, epoch_num)
+        self.run = StoredRun(self, reader, train_manager, losses, epoch_num)
 
     def end_run(self) -> None:
         """Append what is new; close the file, except after a single batch."""
-        run, self._run = self._run, None
+        run, self.run = self.run, None
         if run is not None:
             run.end()
+
+    def begin_anew(self) -> None:
+        """Let the next row begin a part: another state was loaded."""
+        self.part = None
+        if self.run is not None:
+            self.run.look_at_next_row()
 
     def _append_rates(self) -> None:
         self.thread.append(Rates(self.rates.take()))
@@ -242,7 +248,7 @@ class StoredRun:
         self._known = len(manager.history.evaluations)  # evaluations that are not of this run
         self._loaded: str | None = None  # the run whose checkpoint was loaded, until a part has begun
         self._early: list[Metric] = []  # of hooks, until it is known whether the run trains
-        self._look_at_next_row()
+        self.look_at_next_row()
 
     def take_loaded(self, checkpoint: Path | None) -> None:
         """Note what the history has before the run, and the run that wrote the checkpoint that was loaded, if any."""
@@ -279,7 +285,7 @@ class StoredRun:
     def be_in(self, epoch: int) -> None:
         """Note the epoch of the next rows."""
         self._position = replace(self._position, epoch=epoch)
-        self._look_at_next_row()
+        self.look_at_next_row()
 
     def look(self, step_num: int, epoch: int, phase_name: str | None) -> None:
         """Look at the place, the history and the optimizers, which change between batches."""
@@ -290,7 +296,7 @@ class StoredRun:
         self._stored.numbers.look_at_streams()
         self._stored.rates.look(self.manager.optimizers)
         self.append_history()
-        self._look_at_next_row()
+        self.look_at_next_row()
 
     @contextmanager
     def in_phase(self, epoch: int, phase_name: str | None) -> Iterator[None]:
@@ -307,7 +313,7 @@ class StoredRun:
     def _go_to(self, position: Position, optimizers: Mapping[str, Optimizer]) -> None:
         self._position = position
         self._stored.rates.look(optimizers)
-        self._look_at_next_row()
+        self.look_at_next_row()
 
     # ---- parts ---------------------------------------------------------------------------------------------------
 
@@ -381,7 +387,8 @@ class StoredRun:
         if self._losses is not None:
             self._losses.read(self._reader, self.thread.queue, look=self.thread.look)
 
-    def _look_at_next_row(self) -> None:
+    def look_at_next_row(self) -> None:
+        """Let the loop give the next row to ``append``, and not to the queue."""
         if self._losses is not None:
             self._losses.read(self._reader, self)
 

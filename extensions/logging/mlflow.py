@@ -6,7 +6,6 @@ import os
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 from train_manager.rebuilding.recorded import recorded

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -217,7 +217,7 @@ def test_default_extensions_leave_one_run_one_record_and_one_table(fork_server: 
     folder = tmp_path / "of-rank-0"
     (entry,) = read_runs(folder)
     reader = MetricReader(folder)
-    assert [segment.run for segment in reader.since(most=1).segments] == [entry["id"]]
+    assert [part.run for part in reader.runs()] == [entry["id"]]
     assert [path.name for path in (folder / "code").glob("*.json")] == [f"{entry['id']}.json"]
     assert re.findall(r"^(start|\d/\d) ", first.printed, flags=re.MULTILINE) == ["start", "1/2", "2/2"]
     assert (second.printed, second.errors) == ("", "")

@@ -25,7 +25,7 @@ from tensorboard.summary.writer import event_file_writer  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def _in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Number the files of a process 100, 101, ...: TensorBoard reads files of one second in the order of their names."""
+    """Number the files of a process from 100: TensorBoard reads those of one second in the order of their names."""
     monkeypatch.setattr(event_file_writer._global_uid, "_value", 100)
 
 

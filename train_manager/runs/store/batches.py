@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 from train_manager.runs.store.rows import Begin, HistoryRow, Metric
 from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, Series
-
-if TYPE_CHECKING:
-    from train_manager.loop.batch_losses import BatchRow  # needs torch, which `train-manager export` does not
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,9 @@ class Written:
 
 Item: TypeAlias = Metric | Begin | HistoryRow
 """What is written."""
-Queued: TypeAlias = "BatchRow | Position | Rates | Written | Begin | HistoryRow"
+BatchRow: TypeAlias = tuple[Any, int, Any, float, str, Mapping[str, Any] | None]
+"""The same as in ``loop/batch_losses.py``, also with numbers in place of tensors."""
+Queued: TypeAlias = BatchRow | Position | Rates | Written | Begin | HistoryRow
 """What the training appends."""
 
 

@@ -89,7 +89,8 @@ class Database:
     """
 
     def __init__(self, path: Path, run: str, numbers: Numbers) -> None:
-        self.path, self._run, self._numbers = path, run, numbers
+        self.path, self._numbers = path, numbers
+        self._manager = self._run = run  # the run_id of the TrainManager; in a forked child the run is another one
         self.rewritten = 0
         self._part: OpenPart | None = None
         self._begin: Begin | None = None  # of a part that is made with its first row, so that none stays empty
@@ -144,7 +145,9 @@ class Database:
     def _present_part(self, connection: sqlite3.Connection) -> OpenPart:
         begin, self._begin = self._begin, None
         if begin is not None or self._part is None:
-            self._make_part(connection, begin or Begin(time(), self._run, None, {}))  # else a metric outside of runs
+            self._make_part(
+                connection, begin or Begin(time(), self._manager, None, {})
+            )  # else a metric outside of runs
         assert self._part is not None, "it has just been made"
         return self._part
 
@@ -160,19 +163,15 @@ class Database:
 
     def _resumed(self, connection: sqlite3.Connection, begin: Begin) -> int | None:
         """Return the id of the part that a part resumes; None if there is none in this file."""
-        sql = "SELECT id, resumes, step FROM runs {} ORDER BY id DESC LIMIT 1"
-        if begin.step is None:
-            found = connection.execute(sql.format("WHERE run = ?"), (begin.resumes,)).fetchone()
-            if found is None and begin.resumes == self._run:
-                # An evaluation of a program that has loaded no checkpoint: the training of the folder still counts.
-                found = connection.execute(sql.format("")).fetchone()
-            return None if found is None else int(found[0])
-        # An evaluation, which cuts nothing, is not resumed: else the rows would count that it left in place.
-        trained = "WHERE run = ? AND (resumes IS NULL OR step NOT NULL)"
-        found = connection.execute(sql.format(trained), (begin.resumes,)).fetchone()
-        while found is not None and found[2] is not None and found[2] > begin.step:
-            found = connection.execute(sql.format("WHERE id = ?"), (found[1],)).fetchone()
-        return None if found is None else int(found[0])
+        newest = "SELECT max(id) FROM runs WHERE run = ?"
+        if begin.step is not None:
+            # An evaluation, which cuts nothing, is not resumed: else rows would count that it has left in place.
+            newest += " AND (resumes IS NULL OR step NOT NULL)"
+        (found,) = connection.execute(newest, (begin.resumes,)).fetchone()
+        if found is None and begin.step is None and begin.resumes == self._manager:
+            # An evaluation of a program that has loaded no checkpoint: the training of the folder still counts.
+            (found,) = connection.execute("SELECT max(id) FROM runs").fetchone()
+        return None if found is None else int(found)
 
     def _find_part_again(self, connection: sqlite3.Connection) -> None:
         """Begin the part anew if the file has lost it, with the history that it had."""
@@ -313,8 +312,12 @@ class Database:
         self.close()
 
     def leave_to_parent(self) -> sqlite3.Connection | None:
-        """Forget the connection in a forked child, and return it: it must be neither used nor closed there."""
+        """Forget the connection in a forked child, and return it: it must be neither used nor closed there.
+
+        What the child writes is a run of its own.
+        """
         connection, self._connection = self._connection, None
+        self._run = f"{self._manager}-{os.getpid()}"
         self._part, self._begin, self._ids = None, None, {}
         return connection
 

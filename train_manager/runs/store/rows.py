@@ -195,4 +195,4 @@ def _finite(value: Any) -> Any:
 
 
 def _float_of(found: dict[str, Any]) -> Any:
-    return float(found["$float"]) if found.keys() == {"$float"} and isinstance(found["$float"], str) else found
+    return float(found["$float"]) if found.keys() == {"$float"} and found["$float"] in ("nan", "inf", "-inf") else found

@@ -37,7 +37,7 @@ LIMIT: Final = 100_000  # metrics that may wait; further metrics are thrown away
 PATIENCE: Final = 10.0  # seconds that the end of a run, and a fork, wait for a transaction
 
 Take: TypeAlias = Callable[[Part, Sequence[StoredRow]], object]
-"""A follower: it is called by the thread with rows of a part that were just written, and must return at once."""
+"""A follower: it gets rows of a part that were just written, mostly from the thread, and must return at once."""
 
 
 class PlainNumbers:
@@ -96,16 +96,18 @@ class StoreThread:
         for earlier in list(_all):
             if earlier.database.path == path and earlier.waiting:
                 earlier.flush()
+        self.queue = Items()  # always the same object: the loop appends to it
         self.lost = 0
         self._metrics = BatchMetrics()
+        self._waiting: list[Item] = []  # taken from the queue, and not written yet
         self._followers: tuple[Take, ...] = ()  # replaced as one comes or goes, so that the thread can walk over it
         self._reset()
         _all.add(self)
 
     def _reset(self) -> None:
         # Also called in a forked child, where the locks may be held and the thread does not exist.
-        self.queue = Items()
-        self._waiting: list[Item] = []  # taken from the queue, and not written yet
+        self._take_from_queue()
+        self._waiting = []
         self._writing = threading.Lock()  # held while the file is used
         self._changing = threading.Lock()  # held while the thread starts or ends, or a run opens
         self._is_open = False  # a run is open, so the thread stays though nothing comes
@@ -233,8 +235,15 @@ class StoreThread:
             what = "was removed or replaced, so it lacks the metrics of before"
             self._warnings.append(f"{quote_path(self.database.path)} {what}")
         for part, rows in (told or {}).items():
-            for take in self._followers:
+            self._tell(part, rows)
+
+    def _tell(self, part: Part, rows: Sequence[StoredRow]) -> None:
+        for take in self._followers:
+            try:
                 take(part, rows)
+            except Exception as error:  # of a follower: the file is written all the same
+                self._followers = tuple(one for one in self._followers if one is not take)
+                self._warnings.append(f"{take!r} cannot take metrics, and gets no more: {error!r}")
 
     def _take_from_queue(self) -> None:
         with contextlib.suppress(Empty):

@@ -203,7 +203,7 @@ class MetricWriter:
     def follow(self, take: Take) -> Callable[[], None]:
         """Hand the rows of the run to a function as they are written, half a second later; return what ends that.
 
-        The thread that writes calls it: it must return at once, and must not raise.
+        The thread that writes calls it, so it must return at once; after an error it is not called any more.
         """
         return self._follow(take)
 
@@ -240,6 +240,8 @@ def require_number(name: str, value: Any) -> Any:
         if value.numel() == 1 and not value.is_complex():
             return value
         what = f"{name!r} must be one number, but is a tensor of shape {tuple(value.shape)}"
+        if value.is_complex():
+            what = f"{name!r} must be one real number, but is {value!r:.60}"
     else:
         try:
             return float(value)

@@ -11,76 +11,73 @@ import pytest
 import torch
 
 from tests.host_reads import HostReads
-from train_manager import types
 from train_manager.metrics.host_numbers import HostNumbers
-from train_manager.runs.record import figure_writer
-from train_manager.runs.record.background_writer import BackgroundWriter
-from train_manager.runs.record.metric_blobs import StoredArray
-from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.metric_schema import Series
+from train_manager.runs.store.batches import Written
+from train_manager.runs.store.reader import MetricReader
+from train_manager.runs.store.rows import Histogram, StoredArray, StoredFile, StoredRow
+from train_manager.runs.store.schema import Series
+from train_manager.runs.store.thread import StoreThread
 from train_manager.runs.store.writer import MetricWriter, Place, picture_name
 from train_manager.telling.errors import InputError
 
 
-class Written:
+class Stored:
     """A MetricWriter at step 7 of epoch 2, and what a reader finds of it."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "metrics.sqlite"
         numbers = HostNumbers()
-        self._file = BackgroundWriter(self.path, "run", numbers)
+        self._thread = StoreThread(self.path, "run", numbers)
         place = Place(7, 2, "head")
-        self.writer = MetricWriter(self._file.number, self._file.append, lambda: place, numbers, folder)
+        self.writer = MetricWriter(
+            lambda metric: self._thread.append(Written(metric)), lambda: place, numbers, folder, self._thread.follow
+        )
 
     def read(self) -> MetricReader:
-        self._file.close()
+        self._thread.close()
         return MetricReader(self.path)
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
-    return Written(tmp_path)
+def written(tmp_path: Path) -> Stored:
+    return Stored(tmp_path)
 
 
 NORM = Series("norm", phase="head")
 
 
-def test_figure_writer_is_an_old_name_of_metric_writer() -> None:
-    assert figure_writer.FigureWriter is types.FigureWriter is MetricWriter
-
-
-def test_a_scalar_is_of_the_present_step_and_phase(written: Written) -> None:
+def test_a_scalar_is_of_the_present_step_and_phase(written: Stored) -> None:
     written.writer.scalar("norm", 0.5)
 
     assert written.read().scalars()[NORM][:2] == ([7], [0.5])
 
 
-def test_a_scalar_may_have_a_step_of_its_own(written: Written) -> None:
+def test_a_scalar_may_have_a_step_of_its_own(written: Stored) -> None:
     written.writer.scalar("norm", 0.5, step=100)
 
     assert written.read().scalars()[NORM][:2] == ([100], [0.5])
 
 
 @pytest.mark.parametrize("value", [3, True, 0.25, "0.5"])
-def test_a_scalar_is_whatever_float_takes(written: Written, value: Any) -> None:
+def test_a_scalar_is_whatever_float_takes(written: Stored, value: Any) -> None:
     written.writer.scalar("norm", value)
 
     assert written.read().scalars()[NORM].values == [float(value)]
 
 
-def test_a_histogram_has_edges_and_counts(written: Written) -> None:
+def test_a_histogram_has_edges_and_counts(written: Stored) -> None:
     written.writer.histogram("weights", torch.tensor([[0.0, 0.25], [0.75, 1.0]]), bins=2)
 
     assert written.read().histograms() == {Series("weights", phase="head"): [(7, [0.0, 0.5, 1.0], [2, 2])]}
 
 
-def test_a_text_comes_back_as_it_was(written: Written) -> None:
+def test_a_text_comes_back_as_it_was(written: Stored) -> None:
     written.writer.text("sample", "it's\nü 🦊\0 end")
 
     assert written.read().texts() == {Series("sample", phase="head"): [(7, "it's\nü 🦊\0 end")]}
 
 
-def test_secrets_in_texts_and_names_give_way_to_stars(written: Written) -> None:
+def test_secrets_in_texts_and_names_give_way_to_stars(written: Stored) -> None:
     written.writer.text("sample", 'login with password: "hunter2x9"')
     written.writer.scalar("loss of https://me:hunter2x9@host/x", 0.5)
 
@@ -88,7 +85,15 @@ def test_secrets_in_texts_and_names_give_way_to_stars(written: Written) -> None:
     assert [series.name for series in written.read().scalars()] == ["loss of https://***@host/x"]
 
 
-def test_a_file_is_known_by_its_hash(written: Written, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [2**70, -(2**70)])
+def test_any_step_and_any_text_can_be_stored(written: Stored, step: int) -> None:
+    written.writer.text("half \ud83d", "\udcff", step=step)
+
+    [(series, rows)] = written.read().texts().items()
+    assert (series.name, rows) == ("half \\ud83d", [(max(-(2**63) + 1, min(2**63 - 1, step)), "\\udcff")])
+
+
+def test_a_file_is_known_by_its_hash(written: Stored, tmp_path: Path) -> None:
     (tmp_path / "plot.txt").write_text("x")
     written.writer.file("plot", tmp_path / "plot.txt")
 
@@ -100,7 +105,7 @@ def error_lines(error: pytest.ExceptionInfo[InputError]) -> list[str]:
     return str(error.value).splitlines()
 
 
-def test_a_tensor_of_several_numbers_is_refused(written: Written) -> None:
+def test_a_tensor_of_several_numbers_is_refused(written: Stored) -> None:
     with pytest.raises(InputError) as error:
         written.writer.scalar("norm", torch.zeros(2, 3))
 
@@ -110,20 +115,27 @@ def test_a_tensor_of_several_numbers_is_refused(written: Written) -> None:
     ]
 
 
-def test_what_is_not_a_number_is_refused(written: Written) -> None:
+def test_a_complex_number_is_refused(written: Stored) -> None:
+    with pytest.raises(InputError) as error:
+        written.writer.scalar("norm", torch.tensor(1j))
+
+    assert error_lines(error)[0] == "'norm' must be one real number, but is tensor(0.+1.j)"
+
+
+def test_what_is_not_a_number_is_refused(written: Stored) -> None:
     with pytest.raises(InputError) as error:
         written.writer.scalar("norm", "high")
 
     assert error_lines(error)[0] == "'norm' must be a number, but is 'high'"
 
 
-def test_a_number_that_no_float_holds_is_refused(written: Written) -> None:
+def test_a_number_that_no_float_holds_is_refused(written: Stored) -> None:
     with pytest.raises(InputError, match=r"^'norm' must be a number, but is 1000"):
         written.writer.scalar("norm", 10**400)
 
 
 @pytest.mark.parametrize("step", [1.5, "x", float("nan")])
-def test_a_step_that_is_not_a_whole_number_is_refused(written: Written, step: Any) -> None:
+def test_a_step_that_is_not_a_whole_number_is_refused(written: Stored, step: Any) -> None:
     with pytest.raises(InputError) as error:
         written.writer.scalar("norm", 0.5, step=step)
 
@@ -133,21 +145,21 @@ def test_a_step_that_is_not_a_whole_number_is_refused(written: Written, step: An
 
 
 @pytest.mark.parametrize("values", [None, "abc", {"a": 1}, torch.tensor([1j]), ["a"]])
-def test_a_histogram_of_what_is_not_numbers_is_refused(written: Written, values: Any) -> None:
+def test_a_histogram_of_what_is_not_numbers_is_refused(written: Stored, values: Any) -> None:
     with pytest.raises(InputError) as error:
         written.writer.histogram("weights", values)
 
     assert str(error.value) == f"'weights' must be numbers, but is {values!r:.60}\n  give a tensor or numbers"
 
 
-def test_a_metric_without_a_name_is_refused(written: Written) -> None:
+def test_a_metric_without_a_name_is_refused(written: Stored) -> None:
     with pytest.raises(InputError) as error:
         written.writer.scalar("", 1)
 
     assert error_lines(error)[0] == "a metric must have a name, but it is ''"
 
 
-def test_a_file_that_is_not_there_is_refused(written: Written, tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_refused(written: Stored, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         written.writer.file("plot", tmp_path / "lost")
 
@@ -157,12 +169,12 @@ def test_a_file_that_is_not_there_is_refused(written: Written, tmp_path: Path) -
 # ---- arrays ----------------------------------------------------------------------------------------------------------
 
 
-def arrays(written: Written, name: str) -> list[StoredArray]:
+def arrays(written: Stored, name: str) -> list[StoredArray]:
     [found] = written.read().arrays(name).values()
     return found
 
 
-def test_an_array_is_one_row_with_labels(written: Written) -> None:
+def test_an_array_is_one_row_with_labels(written: Stored) -> None:
     for _ in range(2):
         written.writer.array("norms", torch.tensor([0.5, float("nan")]), ["first", "second"])
 
@@ -171,18 +183,18 @@ def test_an_array_is_one_row_with_labels(written: Written) -> None:
         assert repr(row.values.tolist()) == "[0.5, nan]"
 
 
-def test_the_labels_of_an_array_are_stored_once(written: Written) -> None:
+def test_the_labels_of_an_array_are_stored_once(written: Stored) -> None:
     for labels in (["a", "b"], ["a", "b"], None, ["a", "c"], ["a", "c"]):
         written.writer.array("norms", [1, 2], labels)
     written.read()
 
     with closing(sqlite3.connect(written.path)) as connection:
-        stored = [labels for (labels,) in connection.execute("SELECT labels FROM arrays ORDER BY id")]
-    assert stored == ['["a", "b"]', None, None, '["a", "c"]', None]
+        stored = connection.execute("SELECT series, labels FROM items JOIN series ON series.id = series").fetchall()
+    assert stored == [*[(1, '["a", "b"]')] * 3, *[(2, '["a", "c"]')] * 2]
     assert [row.labels[1] for row in arrays(written, "norms")] == ["b", "b", "b", "c", "c"]
 
 
-def test_a_matrix_keeps_its_shape(written: Written) -> None:
+def test_a_matrix_keeps_its_shape(written: Stored) -> None:
     written.writer.array("confusion", torch.arange(6).reshape(3, 2).T, ["cat", "dog"], step=100)
 
     [row] = arrays(written, "confusion")
@@ -202,13 +214,13 @@ def test_a_matrix_keeps_its_shape(written: Written) -> None:
         torch.tensor([2.0, 1.0]).flip(0)[None].expand(3, 2)[1],
     ],
 )
-def test_an_array_is_whatever_numbers_there_are(written: Written, values: Any) -> None:
+def test_an_array_is_whatever_numbers_there_are(written: Stored, values: Any) -> None:
     written.writer.array("norms", values)
 
     assert [row.values.tolist() for row in arrays(written, "norms")] == [[1.0, 2.0]]
 
 
-def test_an_array_is_stored_as_it_was_when_it_was_written(written: Written) -> None:
+def test_an_array_is_stored_as_it_was_when_it_was_written(written: Stored) -> None:
     values = torch.zeros(3)
     for _ in range(3):
         written.writer.array("norms", values)
@@ -217,7 +229,7 @@ def test_an_array_is_stored_as_it_was_when_it_was_written(written: Written) -> N
     assert [row.values.tolist() for row in arrays(written, "norms")] == [[0.0] * 3, [1.0] * 3, [2.0] * 3]
 
 
-def test_no_number_of_an_array_or_a_histogram_is_read_in_the_step(written: Written) -> None:
+def test_no_number_of_an_array_or_a_histogram_is_read_in_the_step(written: Stored) -> None:
     with HostReads() as reads:
         written.writer.array("norms", torch.zeros(3))
         written.writer.histogram("weights", torch.zeros(3))
@@ -225,7 +237,7 @@ def test_no_number_of_an_array_or_a_histogram_is_read_in_the_step(written: Writt
     assert reads.count == 0
 
 
-def test_two_hundred_layers_take_a_kilobyte_a_step(written: Written) -> None:
+def test_two_hundred_layers_take_a_kilobyte_a_step(written: Stored) -> None:
     labels = [f"{number} Linear" for number in range(200)]
     for step in range(1000):
         written.writer.array("norms", torch.rand(200), labels, step=step)
@@ -242,7 +254,7 @@ def test_two_hundred_layers_take_a_kilobyte_a_step(written: Written) -> None:
         ([1, 2], [[1, 2]], "'norms' is of shape (1, 2), but was of shape (2,) before"),
     ],
 )
-def test_an_array_whose_length_changes_is_refused(written: Written, before: Any, now: Any, what: str) -> None:
+def test_an_array_whose_length_changes_is_refused(written: Stored, before: Any, now: Any, what: str) -> None:
     written.writer.array("norms", before)
     with pytest.raises(InputError) as error:
         written.writer.array("norms", now)
@@ -260,7 +272,7 @@ def test_an_array_whose_length_changes_is_refused(written: Written, before: Any,
         ([[1, 2]], ["a", "b"], "'norms' has 2 labels for 1 rows"),
     ],
 )
-def test_labels_must_be_as_many_as_values(written: Written, values: Any, labels: Any, what: str) -> None:
+def test_labels_must_be_as_many_as_values(written: Stored, values: Any, labels: Any, what: str) -> None:
     with pytest.raises(InputError) as error:
         written.writer.array("norms", values, labels)
 
@@ -268,7 +280,7 @@ def test_labels_must_be_as_many_as_values(written: Written, values: Any, labels:
 
 
 @pytest.mark.parametrize(("values", "shape"), [(0.5, ()), ([], (0,)), (torch.zeros(2, 0), (2, 0))])
-def test_an_array_of_one_number_or_none_is_refused(written: Written, values: Any, shape: tuple[int, ...]) -> None:
+def test_an_array_of_one_number_or_none_is_refused(written: Stored, values: Any, shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError) as error:
         written.writer.array("norms", values)
 
@@ -279,7 +291,7 @@ def test_an_array_of_one_number_or_none_is_refused(written: Written, values: Any
 
 
 @pytest.mark.parametrize("values", [None, "abc", {"a": 1}, ["1", "2"], [[1], [1, 2]], torch.tensor([1j]), [None, 1]])
-def test_an_array_of_what_is_not_numbers_is_refused(written: Written, values: Any) -> None:
+def test_an_array_of_what_is_not_numbers_is_refused(written: Stored, values: Any) -> None:
     with pytest.raises(InputError) as error:
         written.writer.array("norms", values)
 
@@ -288,7 +300,7 @@ def test_an_array_of_what_is_not_numbers_is_refused(written: Written, values: An
     )
 
 
-def test_several_scalars_are_written_by_their_names(written: Written) -> None:
+def test_several_scalars_are_written_by_their_names(written: Stored) -> None:
     written.writer.scalars({"norm": 0.5, "ratio": torch.tensor(2)}, step=9)
 
     found = written.read().scalars()
@@ -298,7 +310,7 @@ def test_several_scalars_are_written_by_their_names(written: Written) -> None:
 # ---- pictures --------------------------------------------------------------------------------------------------------
 
 
-def test_a_picture_is_a_file_below_plots(written: Written, tmp_path: Path) -> None:
+def test_a_picture_is_a_file_below_plots(written: Stored, tmp_path: Path) -> None:
     written.writer.image("samples", torch.rand(3, 4, 5))
 
     [[(step, path, size, sha256)]] = written.read().files("samples").values()
@@ -307,7 +319,7 @@ def test_a_picture_is_a_file_below_plots(written: Written, tmp_path: Path) -> No
     assert (size, sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
 
-def test_pictures_of_several_series_and_steps_are_several_files(written: Written, tmp_path: Path) -> None:
+def test_pictures_of_several_series_and_steps_are_several_files(written: Stored, tmp_path: Path) -> None:
     names = ["samples", "Samples", "samples/a", "samples-a", "../samples", "ü", "🦊", "x" * 300, "a\0b"]
     for name in names:
         for step in (1, 2):
@@ -332,7 +344,7 @@ def test_pictures_of_several_series_and_steps_are_several_files(written: Written
         ("x.png", "has numbers of type <U5, not bytes (uint8), bools or floats from 0 to 1"),
     ],
 )
-def test_what_is_not_a_picture_is_refused(written: Written, tmp_path: Path, image: Any, what: str) -> None:
+def test_what_is_not_a_picture_is_refused(written: Stored, tmp_path: Path, image: Any, what: str) -> None:
     with pytest.raises(InputError) as error:
         written.writer.image("samples", image)
 
@@ -341,10 +353,36 @@ def test_what_is_not_a_picture_is_refused(written: Written, tmp_path: Path, imag
     assert not (tmp_path / "plots").exists()
 
 
-def test_a_picture_that_cannot_be_written_is_told(written: Written, tmp_path: Path) -> None:
+def test_a_picture_that_cannot_be_written_is_told(written: Stored, tmp_path: Path) -> None:
     (tmp_path / "plots").write_text("not a folder")
     with pytest.raises(InputError) as error:
         written.writer.image("samples", torch.zeros(2, 2))
 
     path = tmp_path / "plots" / picture_name("samples", "head", 7)
     assert str(error.value) == f"{path} cannot be written: File exists"
+
+
+# ---- followers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_follower_gets_what_is_written_each_kind_as_a_class_of_its_own(written: Stored, tmp_path: Path) -> None:
+    got: list[StoredRow] = []
+    unfollow = written.writer.follow(lambda _, rows: got.extend(rows))
+    (tmp_path / "plot.txt").write_text("x")
+    written.writer.scalar("norm", torch.tensor(0.5))
+    written.writer.histogram("weights", torch.tensor([0.0, 1.0]), bins=2, step=9)
+    written.writer.array("norms", torch.tensor([1.0, 2.0]), ["a", "b"])
+    written.writer.text("note", "said")
+    written.writer.file("plot", tmp_path / "plot.txt")
+    reader = written.read()
+    unfollow()
+
+    kinds = {row.series.name: (row.step, type(row.value)) for row in got}
+    assert kinds == {
+        "norm": (7, float),
+        "weights": (9, Histogram),
+        "norms": (7, StoredArray),
+        "note": (7, str),
+        "plot": (7, StoredFile),
+    }
+    assert sorted(reader.rows()) == sorted(got)

@@ -4,13 +4,11 @@ from typing import Any
 
 import torch
 
-from train_manager.loop.batch_losses import BatchRow
-from train_manager.runs.record.background_writer import SeriesNumbers
-from train_manager.runs.record.batch_metrics import BatchMetrics
-from train_manager.runs.record.metric_items import Begin, Position, Queued, Rates
-from train_manager.runs.record.metric_schema import Series
+from train_manager.runs.store.batches import BatchMetrics, BatchRow, Position, Queued, Rates, Written
+from train_manager.runs.store.rows import Begin
+from train_manager.runs.store.schema import Series
 
-BEGIN = Begin(-1, 0.0, {})
+BEGIN = Begin(0.0, "run", 0, {})
 
 
 def row(step: int, loss: Any = 0.5, examples: Any = 16, source: str = "train", parts: Any = None) -> BatchRow:
@@ -19,11 +17,9 @@ def row(step: int, loss: Any = 0.5, examples: Any = 16, source: str = "train", p
 
 def made_of(*queued: Queued) -> list[tuple[Any, ...]]:
     """Return name, datasource, phase, step, epoch and value of each scalar that is made."""
-    series: list[Series] = []
-    metrics = BatchMetrics(SeriesNumbers(series))
+    metrics = BatchMetrics()
     items = [item for one in queued for item in metrics.of(one) if isinstance(item, tuple)]
-    named = [(series[number], step, epoch, value) for number, step, epoch, _, value in items]
-    return [(of.name, of.datasource, of.phase, step, epoch, value) for of, step, epoch, value in named]
+    return [(of.name, of.datasource, of.phase, step, epoch, value) for of, step, _, epoch, _, value in items]
 
 
 def names_of(*queued: Queued) -> list[tuple[str, int]]:
@@ -35,9 +31,9 @@ def test_a_row_becomes_its_loss_and_its_size() -> None:
 
 
 def test_a_metric_has_the_time_of_its_row() -> None:
-    metrics = BatchMetrics(SeriesNumbers([]))
+    metrics = BatchMetrics()
 
-    assert {item[3] for item in metrics.of(row(7)) if isinstance(item, tuple)} == {107.0}
+    assert {item[4] for item in metrics.of(row(7)) if isinstance(item, tuple)} == {107.0}
 
 
 def test_a_size_is_written_again_as_it_changes() -> None:
@@ -81,21 +77,13 @@ def test_rows_are_of_the_epoch_and_the_phase_that_were_told_last() -> None:
     ]
 
 
-def test_the_size_is_written_again_in_a_new_segment() -> None:
+def test_the_size_is_written_again_in_a_new_part() -> None:
     found = names_of(BEGIN, row(1), BEGIN, row(2))
 
     assert [step for name, step in found if name == "batch_size"] == [1, 2]
 
 
-def test_what_is_a_metric_already_stays_as_it_is() -> None:
-    metrics, scalar = BatchMetrics(SeriesNumbers([])), (0, 1, 1, 100.0, 0.5)
+def test_a_metric_of_a_hook_stays_as_it_is() -> None:
+    metrics, metric = BatchMetrics(), (Series("norm"), 1, None, 1, 100.0, 0.5)
 
-    assert [*metrics.of(scalar), *metrics.of(BEGIN)] == [scalar, BEGIN]
-
-
-def test_a_series_has_one_number_whoever_asks() -> None:
-    series: list[Series] = []
-    numbers = SeriesNumbers(series)
-
-    assert [numbers(Series("a")), numbers(Series("b")), numbers(Series("a"))] == [0, 1, 0]
-    assert series == [Series("a"), Series("b")]
+    assert [*metrics.of(Written(metric)), *metrics.of(BEGIN)] == [metric, BEGIN]
