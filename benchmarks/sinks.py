@@ -16,9 +16,9 @@ from typing import Any, Final
 from benchmarks.measure import spread
 from benchmarks.section import Claim, Section
 from train_manager.extensions import TensorBoard
+from train_manager.runs.store.delivery import Sent
 from train_manager.runs.store.rows import StoredRow
 from train_manager.runs.store.schema import BATCHES, Part, Series
-from train_manager.runs.store.sinks import SentRun
 
 QUICK: dict[str, Any] = {"rounds": 1, "rows": 2000}
 AT_ONCE: Final = 500  # rows that the store hands on after a transaction, of a training with 1,000 steps in a second
@@ -45,7 +45,7 @@ def seconds_of(count: int) -> float:
     rows = [StoredRow(series, step, 1, 1.7e9 + step / 1000, 1 / step) for step in range(1, count + 1)]
     with TemporaryDirectory() as folder:
         part = Part(1, "0123456789abcdef", 1.7e9, None, None)
-        connection = TensorBoard().connect(SentRun(Path(folder), part, "begin", {}))
+        connection = TensorBoard().connect(Sent(Path(folder), part, "begin", {}))
         began = process_time()
         for first in range(0, count, AT_ONCE):
             connection.send(rows[first : first + AT_ONCE])

@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Final, final
 
 from train_manager.rebuilding.recorded import recorded
 from train_manager.runs.record.run_notes import parameters_in_words, read_notes, status_after
+from train_manager.runs.store.delivery import Connection, Ending, Sent
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import StoredRow
 from train_manager.runs.store.schema import tag_of
-from train_manager.runs.store.sinks import Connection, Ending, SentRun, Sink, file_of, tagged_numbers
+from train_manager.runs.store.sinks import Sink, file_of, tagged_numbers
 
 MOST_METRICS: Final = 1000  # metrics that MLflow accepts in one `log_batch`
 MOST_PARAMETERS: Final = 100  # parameters that it accepts in one
@@ -64,7 +65,7 @@ class MLflow(Sink):
         """Return the parameters of a manager and what it consists of."""
         return parameters_in_words(train_manager)
 
-    def connect(self, sent: SentRun) -> Connection:
+    def connect(self, sent: Sent) -> Connection:
         """Make the run of MLflow, or find it."""
         from mlflow.tracking import MlflowClient  # optional
 
@@ -88,7 +89,7 @@ class MlflowRun:
         sent: what it shows.
     """
 
-    def __init__(self, client: Any, experiment: str, sent: SentRun) -> None:
+    def __init__(self, client: Any, experiment: str, sent: Sent) -> None:
         self._client, self._experiment, self._sent = client, experiment, sent
         found = self._find(sent.part.run)
         self._is_new = found is None

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 from train_manager.rebuilding.recorded import recorded
+from train_manager.runs.store.delivery import Connection, Ending, Sent
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import Histogram, StoredRow
 from train_manager.runs.store.schema import tag_of
-from train_manager.runs.store.sinks import Connection, Ending, SentRun, Sink, file_of, tagged_numbers
+from train_manager.runs.store.sinks import Sink, file_of, tagged_numbers
 
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 
@@ -49,7 +50,7 @@ class TensorBoard(Sink):
     def __init__(self, folder: Path | str | None = None) -> None:
         self.folder = None if folder is None else Path(folder).absolute()
 
-    def connect(self, sent: SentRun) -> Connection:
+    def connect(self, sent: Sent) -> Connection:
         """Open an event file; TensorBoard forgets what the other files of the folder have of the steps that come."""
         purge = purge_step_of(sent)
         events = EventFile(self.folder or sent.train_dir / "tensorboard", sent.train_dir, purge)
@@ -60,11 +61,11 @@ class TensorBoard(Sink):
         return events
 
 
-def purge_step_of(sent: SentRun) -> int | None:
+def purge_step_of(sent: Sent) -> int | None:
     """Return the step from which on TensorBoard forgets what earlier files of the folder have; None for nothing.
 
     >>> from train_manager.runs.store.schema import Part
-    >>> resumed = SentRun(Path(), Part(2, "a", 0.0, resumes=1, step=6), "begin", {})
+    >>> resumed = Sent(Path(), Part(2, "a", 0.0, resumes=1, step=6), "begin", {})
     >>> purge_step_of(resumed), purge_step_of(resumed._replace(mode="continue"))
     (7, None)
     >>> purge_step_of(resumed._replace(mode="export"))

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 from train_manager.rebuilding.recorded import recorded
+from train_manager.runs.store.delivery import Connection, Ending, Sent
 from train_manager.runs.store.rows import Histogram, StoredRow
 from train_manager.runs.store.schema import tag_of
-from train_manager.runs.store.sinks import Connection, Ending, SentRun, Sink, file_of, tagged_numbers
+from train_manager.runs.store.sinks import Sink, file_of, tagged_numbers
 from train_manager.validation import require_one_of
 
 
@@ -48,7 +49,7 @@ class WandB(Sink):
     def __init__(self, project: str | None = None, mode: str = "offline") -> None:
         self.project, self.mode = project, require_one_of(mode, "mode", ("offline", "online"))
 
-    def connect(self, sent: SentRun) -> Connection:
+    def connect(self, sent: Sent) -> Connection:
         """Open a run of W&B, or go on with it."""
         import wandb  # optional
 

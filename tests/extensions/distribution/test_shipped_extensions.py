@@ -48,7 +48,8 @@ from train_manager.runs.record.read_run import read_run
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.shared_writer import SharedWriter
-from train_manager.runs.store.sinks import SentRun, Sink
+from train_manager.runs.store.delivery import Sent
+from train_manager.runs.store.sinks import Sink
 
 pytestmark = pytest.mark.slow
 WHOLE = pytest.mark.whole
@@ -101,7 +102,7 @@ class ToFile(Sink):
     tool = "file"
     package = "json"
 
-    def connect(self, sent: SentRun) -> SentToFile:
+    def connect(self, sent: Sent) -> SentToFile:
         return SentToFile(sent.train_dir)
 
 

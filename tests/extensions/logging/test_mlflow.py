@@ -47,6 +47,18 @@ def _with_tables(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     shutil.copy(tables, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def killed(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that was killed and has resumed."""
+    folder = tmp_path_factory.mktemp("killed")
+    shutil.copy(tables, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        kill_and_resume(folder, "MLflow")
+    return folder
+
+
 def client_of(train_dir: Path) -> Any:
     return MlflowClient(tracking_uri=f"sqlite:///{train_dir / 'mlflow.sqlite'}")
 
@@ -103,11 +115,9 @@ def test_a_resume_is_a_run_of_its_own_that_tells_where_it_continues(tmp_path: Pa
     assert shown(tmp_path) == stored(tmp_path)
 
 
-def test_after_a_kill_and_a_resume_it_has_what_counts(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, "MLflow")
-
-    assert shown(tmp_path) == stored(tmp_path)
-    assert [step for step, _ in shown(tmp_path)["batch/loss"]] == [*range(1, 31)]
+def test_after_a_kill_and_a_resume_it_has_what_counts(killed: Path) -> None:
+    assert shown(killed) == stored(killed)
+    assert [step for step, _ in shown(killed)["batch/loss"]] == [*range(1, 31)]
 
 
 def test_names_that_mlflow_does_not_allow_get_one_that_it_does(tmp_path: Path) -> None:
@@ -166,13 +176,13 @@ def test_a_run_that_is_not_followed_has_no_run_of_mlflow(tmp_path: Path) -> None
     assert len(runs_of(tmp_path)) == 1
 
 
-def test_an_export_brings_what_a_kill_has_kept_from_mlflow(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, "MLflow")
-    for run in runs_of(tmp_path):
-        client_of(tmp_path).delete_run(run.info.run_id)
-    MLflow().export(tmp_path)
+def test_an_export_brings_what_a_kill_has_kept_from_mlflow(killed: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(killed, tmp_path / "copied")
+    for run in runs_of(copied):
+        client_of(copied).delete_run(run.info.run_id)
+    MLflow().export(copied)
 
-    assert shown(tmp_path) == stored(tmp_path)
+    assert shown(copied) == stored(killed)
 
 
 def statuses(train_dir: Path) -> list[str]:
@@ -227,10 +237,8 @@ def test_a_run_that_stops_early_is_shown_as_finished(tmp_path: Path) -> None:
     assert statuses(tmp_path) == ["FINISHED"]
 
 
-def test_a_killed_run_is_shown_as_killed_once_it_resumes(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, "MLflow")
-
-    assert statuses(tmp_path) == ["KILLED", "FINISHED"]
+def test_a_killed_run_is_shown_as_killed_once_it_resumes(killed: Path) -> None:
+    assert statuses(killed) == ["KILLED", "FINISHED"]
 
 
 def test_a_killed_run_is_shown_as_killed_once_it_is_exported(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,14 @@ from tensorboard.summary.writer import event_file_writer  # noqa: E402
 def _in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Number the files of a process from 100: TensorBoard reads those of one second in the order of their names."""
     monkeypatch.setattr(event_file_writer._global_uid, "_value", 100)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that was killed and has resumed."""
+    folder = tmp_path_factory.mktemp("killed")
+    kill_and_resume(folder, "TensorBoard")
+    return folder
 
 
 def read(folder: Path) -> Any:
@@ -97,11 +106,9 @@ def test_after_a_resume_steps_of_hooks_that_are_far_beyond_stay(tmp_path: Path) 
     assert len(shown(tmp_path)["largest"]) == 3
 
 
-def test_after_a_kill_and_a_resume_it_has_what_counts(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, "TensorBoard")
-
-    assert shown(tmp_path) == stored(tmp_path)
-    assert [step for step, _ in shown(tmp_path)["batch/loss"]] == [*range(1, 31)]
+def test_after_a_kill_and_a_resume_it_has_what_counts(killed: Path) -> None:
+    assert shown(killed) == stored(killed)
+    assert [step for step, _ in shown(killed)["batch/loss"]] == [*range(1, 31)]
 
 
 FULL = """
@@ -140,13 +147,11 @@ def test_an_export_shows_what_counts_and_once(tmp_path: Path) -> None:
     assert len(read(tmp_path / "tensorboard").Histograms("weights")) == 3
 
 
-def test_an_export_brings_what_a_kill_has_kept_from_tensorboard(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, "TensorBoard")
-    for file in (tmp_path / "tensorboard").iterdir():
-        file.unlink()
-    TensorBoard().export(tmp_path)
+def test_an_export_brings_what_a_kill_has_kept_from_tensorboard(killed: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(killed, tmp_path / "copied", ignore=shutil.ignore_patterns("tensorboard"))
+    TensorBoard().export(copied)
 
-    assert shown(tmp_path) == stored(tmp_path)
+    assert shown(copied) == stored(killed)
 
 
 def test_a_manager_that_goes_back_shows_what_counts(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from train_manager import Extension
+from train_manager.runs.store.delivery import Connection, Ending, Sent
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import StoredRow
-from train_manager.runs.store.sinks import Connection, Ending, SentRun, Sink, tagged_numbers
+from train_manager.runs.store.sinks import Sink, tagged_numbers
 from train_manager.runs.store.writer import MetricWriter
 
 Points = dict[str, list[tuple[int, float]]]
@@ -40,10 +41,10 @@ class Keeps(Sink):
     def __init__(self, before: Callable[[Any], object] = id) -> None:
         self.before = before
         self.rows: list[StoredRow] = []
-        self.sent: list[SentRun] = []
+        self.sent: list[Sent] = []
         self.endings: list[Ending | None] = []
 
-    def connect(self, sent: SentRun) -> Connection:
+    def connect(self, sent: Sent) -> Connection:
         self.sent.append(sent)
         return Kept(self)
 
@@ -86,10 +87,10 @@ KILLED = """
 import os, signal, sys, threading
 from pathlib import Path
 from train_manager import Extension, every, extensions
-from train_manager.runs.store import sinks
+from train_manager.runs.store import delivery
 from train_manager.testing import tiny_manager
 
-sinks.PATIENCE = 60.0  # the machine may be busy
+delivery.PATIENCE = 60.0  # the machine may be busy
 folder, sink, is_killed = Path(sys.argv[1]), getattr(extensions, sys.argv[2])(), len(sys.argv) > 3
 has_sent = threading.Event()
 

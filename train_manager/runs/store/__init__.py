@@ -11,5 +11,6 @@ Its files in reading order; each imports only those above it:
     shared_writer the same where several processes train together
     reader        the metrics, read while a run writes them and long after
     curves        long series in a few points
-    sinks         rows on their way to another tool
+    delivery      the rows of a run on their way to another tool
+    sinks         extensions that send them there
 """

@@ -1,79 +1,32 @@
-"""Rows of the store on their way to another tool, such as TensorBoard.
+"""Extensions that send what ``MetricStore`` stores to another tool.
 
-    thread of the store ──take──> queue of a Delivery ──its own thread──> Connection
-
-So no step waits for a tool, and a tool that fails or hangs stops neither the training nor the store. The file has all
-rows: ``train-manager export`` sends them again.
+While a run is open the store hands its rows on. The file has them all: ``train-manager export`` sends them again.
 """
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import shlex
-import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from inspect import signature
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias, final
+from typing import Any, ClassVar, Final
 
 from train_manager.core.decorators import always, priority
 from train_manager.core.extension import Extension
 from train_manager.files.atomic import quote_path
 from train_manager.files.secrets import redacted
+from train_manager.runs.store.delivery import Connection, Delivery, Ending, Sent, Target
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import StoredArray, StoredFile, StoredRow
 from train_manager.runs.store.schema import Part, tag_of
-from train_manager.runs.store.thread import close_all
 from train_manager.runs.store.writer import AFTER_STORE, MetricWriter
 from train_manager.telling.errors import InputError
 
-MOST_WAITING: Final = 100_000  # rows in the queue of a sink; later ones are left out
 MOST_AT_ONCE: Final = 1000  # rows of an export in one `send`
-PATIENCE: Final = 10.0  # seconds that the end of a run waits for a sink
-
-Mode: TypeAlias = Literal["begin", "continue", "export"]
-"""Why a connection is made: a part of a run begins; an earlier run of the same TrainManager has begun it; or all rows
-that count for a run are sent, whether or not they were sent before.
-"""
-
-
-class Ending(NamedTuple):
-    """How a run has ended: the error that came out of it, and what ``tm.stop`` was given."""
-
-    error: BaseException | None = None
-    stop_reason: str | None = None
-
-
-class Connection(Protocol):
-    """Takes rows for a tool; it is made, used and closed in one thread."""
-
-    def send(self, rows: Sequence[StoredRow]) -> None:
-        """Send rows."""
-
-    def close(self, ending: Ending | None) -> None:
-        """Send what waits, and let go of files and servers; ``ending`` is None if it is not the run that ends."""
-
-
-class SentRun(NamedTuple):
-    """What a connection is made for.
-
-    Attributes:
-        train_dir: the folder of the run.
-        part: the part of the run that rows are of; of an export, the newest part.
-        parameters: what ``Sink.describe`` has returned; empty of an export.
-    """
-
-    train_dir: Path
-    part: Part
-    mode: Mode
-    parameters: Mapping[str, str]
 
 
 def tagged_numbers(row: StoredRow) -> Iterator[tuple[str, float]]:
@@ -101,12 +54,12 @@ def part_to_export(reader: MetricReader, train_dir: Path, run: str | None) -> Pa
         InputError: there is no such run, or there are several.
     """
     parts = reader.runs()
-    found = [part for part in parts if run is None or part.run.startswith(run)]
-    names, known = ([*dict.fromkeys(part.run for part in some)] for some in (found, parts))
-    if not found or (run is not None and len(names) != 1):
-        what = f"{quote_path(train_dir)} has {len(names) or 'no'} runs that begin with {run!r}"
+    known = [*dict.fromkeys(part.run for part in parts)]
+    named = [one for one in known if one.startswith(run or "")]
+    if not parts or (run is not None and len(named) != 1):
+        what = f"{quote_path(train_dir)} has {len(named) or 'no'} runs that begin with {run or ''!r}"
         raise InputError(what, name="run", cure=f"its runs are {', '.join(known)}")
-    return found[-1]
+    return [part for part in parts if run is None or part.run in named][-1]
 
 
 class Sink(Extension):
@@ -127,7 +80,7 @@ class Sink(Extension):
     _delivery: Delivery | None = None  # of the present run, or of the last one
 
     @abstractmethod
-    def connect(self, sent: SentRun) -> Connection:
+    def connect(self, sent: Sent) -> Connection:
         """Return a connection to the tool; called in the thread that uses it."""
 
     def describe(self, train_manager: Any) -> Mapping[str, str]:
@@ -161,7 +114,7 @@ class Sink(Extension):
         reader, folder, count = MetricReader(train_dir), Path(train_dir).absolute(), 0
         part = part_to_export(reader, folder, run)
         self.require_package()
-        connection = self.connect(SentRun(folder, part, "export", {}))
+        connection = self.connect(Sent(folder, part, "export", {}))
         try:
             stored = iter(reader.rows(part.run))
             while rows := [*islice(stored, MOST_AT_ONCE)]:
@@ -192,7 +145,8 @@ class Sink(Extension):
         of = (train_dir.absolute(), train_manager.run_id)
         before = self._delivery if self._delivery is not None and self._delivery.of == of else None
         if before is None or before.has_ended:
-            self._delivery = Delivery(self, of, writer, self.describe(train_manager), before)
+            target = Target(self.tool, self.connect, self.command(of[0]))
+            self._delivery = Delivery(target, of, self.describe(train_manager), writer, before)
 
     @always
     @priority(AFTER_STORE)
@@ -208,113 +162,3 @@ class Sink(Extension):
     def __getstate__(self) -> dict[str, Any]:
         # A thread cannot be pickled: the copy makes a delivery of its own in its `pre_run`.
         return {**vars(self), "_delivery": None}
-
-
-@final
-class Delivery:
-    """Takes rows from the store, and sends them in a thread of its own, until the run ends.
-
-    Args:
-        sink: makes the connection, as the first rows of a part come.
-        of: the train_dir and the run_id.
-        writer: of the store.
-        parameters: of the TrainManager, for the tool.
-        before: the delivery of the run before of the same TrainManager; its thread may still be sending.
-    """
-
-    def __init__(
-        self,
-        sink: Sink,
-        of: tuple[Path, str],
-        writer: MetricWriter,
-        parameters: Mapping[str, str],
-        before: Delivery | None,
-    ) -> None:
-        self.of, self._sink, self._parameters = of, sink, parameters
-        self._queue = SimpleQueue[tuple[Part, Sequence[StoredRow]] | Ending]()
-        self._taken = self._left_out = 0  # rows; changed by the thread of the store
-        self._sent = 0  # rows; changed by the thread of this delivery
-        self._part: int | None = None  # the last part that a connection was made for
-        self._has_failed = self.has_ended = False
-        self._told, self._untold = list[str](), list[str]()  # untold: what could not be warned of in a thread
-        # A daemon, so that a tool that hangs does not hold the process.
-        self._thread = Thread(target=self._send_all, args=(before,), name=f"train-manager-{sink.tool}", daemon=True)
-        self._thread.start()
-        atexit.register(self._end_at_exit)
-        self._unfollow = writer.follow(self.take)
-
-    def take(self, part: Part, rows: Sequence[StoredRow]) -> None:
-        """Take rows of a part that are in the file; the thread of the store calls it."""
-        self._taken += len(rows)
-        if self._has_failed:
-            return
-        if self._taken - self._left_out - self._sent > MOST_WAITING:
-            self._left_out += len(rows)
-            name, most = self._sink.tool, f"{MOST_WAITING:,} metrics wait for it, and more are left out"
-            self._warn(f"{name} is slower than the training: {most}")
-        else:
-            self._queue.put((part, rows))
-
-    def end(self, ending: Ending) -> None:
-        """Send the rest, for ten seconds at most, and warn if rows are left."""
-        self.has_ended = True
-        atexit.unregister(self._end_at_exit)
-        self._unfollow()
-        self._queue.put(ending)
-        self._thread.join(PATIENCE)
-        problems = [*self._untold, self._unsent()]
-        if any(problems):
-            warnings.warn("; ".join(filter(None, problems)), RuntimeWarning, stacklevel=2)
-
-    def _end_at_exit(self) -> None:
-        close_all()  # the store hands on what it has not written yet
-        self.end(Ending())
-
-    def _unsent(self) -> str:
-        """Return what the tool lacks and the command that sends it, in words; nothing if it was sent all."""
-        name, (folder, _) = self._sink.tool, self.of
-        if count := self._taken - self._sent:
-            return f"{name} lacks {count:,} metrics of {quote_path(folder)}: {self._sink.command(folder)}"
-        what = f"{name} has not ended within {PATIENCE:g} seconds; if it lacks metrics of {quote_path(folder)}"
-        return f"{what}: {self._sink.command(folder)}" if self._thread.is_alive() else ""
-
-    # ---- in the thread -------------------------------------------------------------------------------------------
-
-    def _send_all(self, before: Delivery | None) -> None:
-        """Send what is taken until the run has ended."""
-        if before is not None:  # it may still send rows of earlier steps
-            before._thread.join()
-            self._part = before._part
-        connection: Connection | None = None
-        try:
-            while not isinstance(taken := self._queue.get(), Ending):
-                part, rows = taken
-                if connection is None or part.id != self._part:
-                    connection = self._connect(part, connection)
-                connection.send(rows)
-                self._sent += len(rows)
-            if connection is not None:
-                connection.close(taken)
-        except Exception as error:  # tools raise errors of any class; the run continues
-            self._has_failed = True
-            self._warn(f"{self._sink.tool} gets no metrics: {type(error).__name__}: {error}; the run continues")
-            with suppress(Exception):
-                if connection is not None:
-                    connection.close(None)
-
-    def _connect(self, part: Part, before: Connection | None) -> Connection:
-        if before is not None:
-            before.close(None)
-        mode: Mode = "continue" if part.id == self._part else "begin"
-        made = self._sink.connect(SentRun(self.of[0], part, mode, self._parameters))
-        self._part = part.id
-        return made
-
-    def _warn(self, text: str) -> None:
-        """Warn, once."""
-        if text not in self._told:
-            self._told.append(text)
-            try:
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
-            except RuntimeWarning:  # a filter makes errors of warnings: `end` warns in the thread of the training
-                self._untold.append(text)
