@@ -7,6 +7,7 @@ catch, and are resumed. ``metrics_oracle.py`` has the programs and the sums.
 from __future__ import annotations
 
 import io
+import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +24,8 @@ from torch.optim.lr_scheduler import ExponentialLR, LRScheduler, ReduceLROnPlate
 from tests.metrics_oracle import UPDATES, Batch, Call, FailError, Oracle, Program, random_program
 from tests.resuming import round_trip
 from tests.rotation import share_of
-from train_manager import Extension, SkipBatch, TrainManager, add_loss, provides, read_run
+from train_manager import Extension, SkipBatch, TrainManager, add_loss, modifies, provides, read_run
+from train_manager.checkpoints.manifest import MANIFEST
 from train_manager.extensions import (
     EMA,
     Accumulate,
@@ -84,10 +86,13 @@ class Events(Extension):
         self.given, self.events, self.save_at, self.state = 0, events, save_at, state
         self.saved: Any = None
 
-    def pre_load_checkpoint(self, train_manager: TrainManager) -> None:
-        if self.state is not None:
-            state, self.state = self.state, None
-            train_manager.load_state_dict(state)
+    @modifies("checkpoint_loaded")
+    def pre_load_checkpoint(self, train_manager: TrainManager, train_dir: Path) -> Path | bool:
+        if self.state is None:
+            return False
+        state, self.state = self.state, None
+        train_manager.load_state_dict(state)
+        return train_dir  # where the manifest tells which run has saved the state
 
     def pre_train_step_batch(self) -> None:
         self.given += 1
@@ -116,6 +121,7 @@ class Events(Extension):
 
     def pre_save_checkpoint(self, train_manager: TrainManager) -> None:
         self.saved = round_trip(train_manager.state_dict())
+        Path(str(train_manager.train_dir), MANIFEST).write_text(json.dumps({"run": train_manager.run_id}))
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "given": self.given}

@@ -180,6 +180,7 @@ class StoredManager:
         of: the folder, and the run_id.
         part: the part that rows go into; None if the next row begins one.
         run: the run that is open.
+        resumes: the run_id of the run that the next part of a training goes on from: its own, or that of a checkpoint.
     """
 
     def __init__(self, train_dir: Path, run_id: str) -> None:
@@ -195,6 +196,7 @@ class StoredManager:
         self.rates = RateChanges(self._append_rates)
         self.part: PartInMemory | None = None
         self.run: StoredRun | None = None
+        self.resumes = run_id
 
     @property
     def _run_to_write(self) -> StoredRun:
@@ -246,7 +248,6 @@ class StoredRun:
         self._position = Position(epoch, "")
         self._first_step, self._trains = manager.step_num, False
         self._known = len(manager.history.evaluations)  # evaluations that are not of this run
-        self._loaded: str | None = None  # the run whose checkpoint was loaded, until a part has begun
         self._early: list[Metric] = []  # of hooks, until it is known whether the run trains
         self.look_at_next_row()
 
@@ -255,7 +256,7 @@ class StoredRun:
         self._known = len(self.manager.history.evaluations)
         if checkpoint is not None:
             self._stored.part = None
-            self._loaded = run_of(checkpoint) or ""  # without a run_id it goes on from no run of the file
+            self._stored.resumes = run_of(checkpoint) or ""  # without a run_id it goes on from no run of the file
 
     def end(self) -> None:
         """Append what is new; after more than one batch, close the file."""
@@ -338,9 +339,9 @@ class StoredRun:
         history, place = self.manager.history, self.manager.ranks.place
         rows: dict[str, list[Row]] = {EPOCHS: [*map(dict, history.epochs)]}
         rows[EVALUATIONS] = [*map(dict, history.evaluations)]
-        resumes = self._stored.run_id if self._loaded is None else self._loaded
-        self.thread.append(Begin(time(), resumes, step, rows, own))
-        self._loaded = None
+        self.thread.append(Begin(time(), self._stored.resumes, step, rows, own))
+        if step is not None:
+            self._stored.resumes = self._stored.run_id
         self._stored.part = PartInMemory(self.manager, is_aside=step is None)
         if place is not ALONE and step is not None:  # so that a reader knows which rows the losses of batches are of
             series = Series(RANKS, BATCHES)

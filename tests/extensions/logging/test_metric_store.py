@@ -34,6 +34,7 @@ from train_manager import (
     scheduled,
 )
 from train_manager.extensions import Accumulate, Checkpoints, LRSchedule, Metrics, MetricStore, WarmUp
+from train_manager.extensions.logging import metric_store
 from train_manager.runs.store.schema import Series
 from train_manager.runs.store.thread import StoreThread
 from train_manager.runs.store.writer import AFTER_STORE, MetricWriter
@@ -637,6 +638,98 @@ def test_a_training_and_its_copy_are_two_runs(tmp_path: Path) -> None:
 
     assert stored(tmp_path, "loss", run=tm.run_id) == losses.values
     assert (history["epochs"], history["evaluations"]) == (tm.history.epochs, tm.history.evaluations)
+
+
+def test_an_evaluation_of_an_earlier_checkpoint_cuts_nothing(tmp_path: Path) -> None:
+    tiny_manager(MetricStore(), Checkpoints(every(1), keep=10), epochs=1, train_dir=tmp_path).train()
+    resumed(tmp_path, epochs=3)
+    before = read_run(tmp_path).history
+    checkpoint = tmp_path / "checkpoints" / "step-000000000003"
+    tm = tiny_manager(MetricStore(), Checkpoints(resume=True, at=checkpoint), Writes(), epochs=1, train_dir=tmp_path)
+    tm.eval()
+    after = read_run(tmp_path).history
+
+    assert list(stored(tmp_path, "loss")) == [*range(1, 10)]
+    assert stored(tmp_path, "of_eval", "") == {3: 0.5}
+    # A program that has resumed may train next: its evaluation is no row of the history yet.
+    assert (after.epochs, after.evaluations) == (before.epochs, before.evaluations)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_evaluation_before_the_training_is_of_the_same_run(tmp_path: Path, is_first: bool) -> None:
+    if not is_first:
+        tiny_manager(MetricStore(), Writes(), epochs=3, train_dir=tmp_path).train()
+    tm = tiny_manager(MetricStore(), Writes(), losses := Losses(), train_dir=tmp_path)
+    tm.eval()
+    tm.train()
+
+    assert stored(tmp_path, "loss") == losses.values
+    assert history_is_that_of(tm, tmp_path)
+    [found] = read_run(tmp_path).metrics.scalars("of_eval").values()
+    # Where another training is in the folder, the evaluation was of that one, as far as the store knew.
+    assert found.steps == ([0, 0, 3] if is_first else [0, 3])
+
+
+def test_a_training_after_an_evaluation_of_its_checkpoint_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
+    killed_with_checkpoints(tmp_path, 7)
+    checkpoint = tmp_path / "checkpoints" / "step-000000000004"
+    tm = tiny_manager(MetricStore(), Checkpoints(resume=True, at=checkpoint), epochs=3, train_dir=tmp_path)
+    tm.eval()
+    tm.train()
+
+    assert list(stored(tmp_path, "loss")) == [*range(1, 10)]
+    assert history_is_that_of(tm, tmp_path)
+
+
+def test_a_checkpoint_whose_manifest_tells_no_run_goes_on_from_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_with_checkpoints(tmp_path, 4)
+    monkeypatch.setattr(metric_store, "run_of", lambda checkpoint: None)
+    tm = resumed(tmp_path)
+
+    assert list(stored(tmp_path, "loss")) == [*range(5, 10)]
+    assert history_is_that_of(tm, tmp_path)
+
+
+def test_two_trainings_at_once_in_one_folder_are_two_runs(tmp_path: Path) -> None:
+    """Neither deletes or hides the rows of the other, whichever began first."""
+    one, two = (tiny_manager(MetricStore(), Writes(), epochs=4, train_dir=tmp_path) for _ in range(2))
+    with one.run(), two.run():
+        for tm in (one, two, two, one, one):
+            tm.train_epochs(1)
+
+    metrics = read_run(tmp_path).metrics
+    for tm, steps in ((one, 9), (two, 6)):
+        assert steps_of(tmp_path, run=tm.run_id) == [*range(1, steps + 1)]
+        assert steps_of(tmp_path, "twice", "", run=tm.run_id) == [*range(1, steps + 1)]
+        assert metrics.history(tm.run_id) == tm.history.state_dict()
+    assert {part.run for part in metrics.runs()} == {one.run_id, two.run_id}
+
+
+def evaluate_in_a_child(folder: Path) -> None:
+    tm = tiny_manager(MetricStore(), Writes(), epochs=2, train_dir=folder)
+    with tm.run():
+        tm.train_epochs(1)
+        child = os.fork()
+        if child == 0:
+            tm.eval()
+            tm.train_epochs(1)
+            os._exit(0)
+        os.waitpid(child, 0)
+        tm.train_epochs(1)
+    metrics = read_run(folder).metrics
+    steps = [of.steps for of in metrics.scalars("loss", "train_step_batch", run=tm.run_id).values()]
+    print("done", steps, metrics.history(tm.run_id) == tm.history.state_dict(), flush=True)
+
+
+def test_a_forked_child_that_evaluates_changes_nothing_of_its_parents_run(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    child = fork_server.start(evaluate_in_a_child, tmp_path)
+
+    assert child.wait_for("done") == "done [[1, 2, 3, 4, 5, 6]] True"
+    assert child.wait() == 0
 
 
 def test_two_managers_write_into_two_folders(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import pytest
 from tests.runs.code.repositories import a_file
 from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
-from train_manager.runs.record.background_writer import BackgroundWriter
-from train_manager.runs.record.metric_items import HistoryRow
-from train_manager.runs.record.metric_schema import BATCHES, EPOCHS, EVALUATIONS, FILE, Series
 from train_manager.runs.record.run_paths import named_run
 from train_manager.runs.record.run_summary import Best, summaries_below, summary_of
+from train_manager.runs.store.rows import Begin, HistoryRow
+from train_manager.runs.store.schema import EPOCHS, EVALUATIONS, FILE
+from train_manager.runs.store.thread import StoreThread
 
 
 def test_runs_are_listed_with_the_newest_first(tmp_path: Path) -> None:
@@ -66,10 +66,17 @@ def test_the_time_of_a_run_whose_process_is_gone_is_not_known(tmp_path: Path) ->
     assert summary.outcome == "running, or ended without a word (process 1 on host elsewhere)"
 
 
+def stored(train_dir: Path, run: str, at: float) -> StoreThread:
+    """Store the loss of step 7."""
+    thread = StoreThread(train_dir / FILE, run)
+    thread.append(Begin(at, run, 0, {}))
+    thread.append((0.5, 7, 16, at, "train", None))
+    return thread
+
+
 def test_a_run_that_was_killed_has_come_to_what_its_store_has(tmp_path: Path) -> None:
     killed = entry("aaaa", outcome="running", ended=None, progress={}, metrics={})
-    writer = BackgroundWriter(write_runs(tmp_path, killed) / FILE, "aaaa")
-    writer.append((writer.number(Series("loss", BATCHES)), 7, 1, 0.0, 0.5))
+    writer = stored(write_runs(tmp_path, killed), "aaaa", at=0.0)
     writer.append(HistoryRow(EPOCHS, 0, {"epoch": 1, "step": 5, "seconds": 1.0, "loss": 0.75}, 0.0))
     writer.append(HistoryRow(EVALUATIONS, 0, {"epoch": 1, "step": 5, "set": "valid", "loss": 0.25}, 0.0))
     writer.close()
@@ -84,9 +91,7 @@ def test_a_run_that_was_killed_took_the_time_up_to_its_last_metric(tmp_path: Pat
     killed = entry("aaaa", outcome="running", ended=None)
     began = datetime.fromisoformat(killed["began"]).timestamp()
     for run, time in ("aaaa", began + 90), ("bbbb", began + 500):
-        writer = BackgroundWriter(write_runs(tmp_path, killed) / FILE, run)
-        writer.append((writer.number(Series("loss", BATCHES)), 7, 1, time, 0.5))
-        writer.close()
+        stored(write_runs(tmp_path, killed), run, at=time).close()
 
     assert summary_of(named_run(tmp_path)).seconds == 90
 
@@ -94,19 +99,19 @@ def test_a_run_that_was_killed_took_the_time_up_to_its_last_metric(tmp_path: Pat
 @pytest.mark.parametrize(("saved_by", "steps"), [("aaaa", 8), ("bbbb", 7)])
 def test_a_run_that_was_killed_has_come_to_its_newest_checkpoint(tmp_path: Path, saved_by: str, steps: int) -> None:
     killed = entry("aaaa", outcome="running", ended=None)
-    writer = BackgroundWriter(write_runs(tmp_path, killed) / FILE, "aaaa")
-    writer.append((writer.number(Series("loss", BATCHES)), 7, 1, 0.0, 0.5))
+    writer = stored(write_runs(tmp_path, killed), "aaaa", at=0.0)
     writer.close()
     CheckpointFolder(tmp_path / "checkpoints").write(8, {"model": {}}, {"run": saved_by})
 
     assert summary_of(named_run(tmp_path)).steps == steps
 
 
-def evaluated(folder: Path, run: str, *rows: dict[str, object]) -> None:
+def evaluated(folder: Path, run: str, *rows: dict[str, object], resumes: str = "", step: int = 0) -> None:
     """Store evaluations of a set, after so many epochs of ten steps."""
-    writer = BackgroundWriter(folder / FILE, run)
-    for epoch, row in enumerate(rows, start=1):
-        writer.append(HistoryRow(EVALUATIONS, None, {"epoch": epoch, "step": 10 * epoch, "set": "valid", **row}, 0.0))
+    writer = StoreThread(folder / FILE, run)
+    whole = [{"epoch": epoch, "step": 10 * epoch, "set": "valid", **row} for epoch, row in enumerate(rows, start=1)]
+    writer.append(Begin(0.0, resumes or run, step, {EVALUATIONS: whole[:-1]}))
+    writer.append(HistoryRow(EVALUATIONS, len(rows) - 1, whole[-1], 0.0))
     writer.close()
 
 
@@ -135,7 +140,7 @@ def test_an_evaluation_beside_the_training_is_not_its_best(tmp_path: Path) -> No
 def test_the_best_value_may_be_of_a_run_that_was_resumed_up_to_there(tmp_path: Path) -> None:
     write_runs(tmp_path, entry("aaaa"), entry("bbbb", goes_on_from={"run": "aaaa", "step": 10}))
     evaluated(tmp_path, "aaaa", {"loss": 0.25}, {"loss": 0.125})  # the second one is after the checkpoint
-    evaluated(tmp_path, "bbbb", {"loss": 0.75}, {"loss": 0.5})
+    evaluated(tmp_path, "bbbb", {"loss": 0.25}, {"loss": 0.5}, resumes="aaaa", step=10)
 
     assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.25, 1)
 

@@ -145,9 +145,8 @@ class Database:
     def _present_part(self, connection: sqlite3.Connection) -> OpenPart:
         begin, self._begin = self._begin, None
         if begin is not None or self._part is None:
-            self._make_part(
-                connection, begin or Begin(time(), self._manager, None, {})
-            )  # else a metric outside of runs
+            # In a forked child a row may come without a Begin, which the parent has had.
+            self._make_part(connection, begin or Begin(time(), self._manager, None, {}))
         assert self._part is not None, "it has just been made"
         return self._part
 
@@ -163,10 +162,11 @@ class Database:
 
     def _resumed(self, connection: sqlite3.Connection, begin: Begin) -> int | None:
         """Return the id of the part that a part resumes; None if there is none in this file."""
-        newest = "SELECT max(id) FROM runs WHERE run = ?"
         if begin.step is not None:
             # An evaluation, which cuts nothing, is not resumed: else rows would count that it has left in place.
-            newest += " AND (resumes IS NULL OR step NOT NULL)"
+            newest = "SELECT max(id) FROM runs WHERE run = ? AND (resumes IS NULL OR step NOT NULL)"
+        else:  # what goes on from the run counts after the evaluation too
+            newest = "SELECT max(counting.run) FROM counting JOIN runs ON runs.id = part WHERE runs.run = ?"
         (found,) = connection.execute(newest, (begin.resumes,)).fetchone()
         if found is None and begin.step is None and begin.resumes == self._manager:
             # An evaluation of a program that has loaded no checkpoint: the training of the folder still counts.
