@@ -46,9 +46,9 @@ from train_manager.metrics.histograms import Histograms
 from train_manager.metrics.layer_norms import changes_by_layer, norms_of
 from train_manager.runs.record.read_run import read_run
 from train_manager.runs.record.run_file import read_runs
+from train_manager.runs.store.delivery import Sent
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.shared_writer import SharedWriter
-from train_manager.runs.store.delivery import Sent
 from train_manager.runs.store.sinks import Sink
 
 pytestmark = pytest.mark.slow
