@@ -96,6 +96,8 @@ class MlflowRun:
         self._id: str = self._make() if found is None else found.info.run_id
         if sent.mode == "begin":
             self._note_resume()
+        elif sent.mode == "export" and found is not None and "from_step" in found.data.tags:
+            client.delete_tag(self._id, "from_step")  # it gets the earlier metrics too
 
     def send(self, rows: Sequence[StoredRow]) -> None:
         """Send numbers in batches, and texts and files one by one."""

@@ -120,6 +120,17 @@ def test_after_a_kill_and_a_resume_it_has_what_counts(killed: Path) -> None:
     assert [step for step, _ in shown(killed)["batch/loss"]] == [*range(1, 31)]
 
 
+def test_after_an_export_the_newest_run_has_all_that_counts(tmp_path: Path) -> None:
+    train(tmp_path, epochs=2)
+    train(tmp_path, epochs=3, resume=True)
+    MLflow().export(tmp_path)
+    client, newest = client_of(tmp_path), runs_of(tmp_path)[-1]
+    history = client.get_metric_history(newest.info.run_id, "batch/loss")
+
+    assert sorted((one.step, one.value) for one in history) == stored(tmp_path)["batch/loss"]
+    assert "from_step" not in newest.data.tags
+
+
 def test_names_that_mlflow_does_not_allow_get_one_that_it_does(tmp_path: Path) -> None:
     class Writes(Extension):
         def post_train_step_epoch(self, writer: Any) -> None:
