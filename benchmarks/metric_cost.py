@@ -22,8 +22,7 @@ from benchmarks.mlp import Clocked, new_batches, new_model, sgd
 from benchmarks.section import Claim, Section, table
 from train_manager import Extension, TrainManager
 from train_manager.extensions import MetricStore
-from train_manager.runs.record.background_writer import BackgroundWriter
-from train_manager.runs.record.metric_schema import Series
+from train_manager.runs.store.thread import StoreThread
 
 WARMUP: Final = 10
 STORE: Final = "`MetricStore`'s writer, flush and close included"
@@ -97,11 +96,10 @@ def _to_inserts(path: Path, count: int) -> None:
 
 
 def _to_store(path: Path, count: int) -> None:
-    writer = BackgroundWriter(path, "run")
-    number = writer.number(Series("loss"))
+    thread = StoreThread(path, "run")
     for step in range(count):
-        writer.append((number, step, 1, time(), 0.5))
-    writer.close()
+        thread.append((0.5, step, 16, time(), "train", None))
+    thread.close()
 
 
 WRITES: Final = {

@@ -15,7 +15,7 @@ import pytest
 from tests.fork_server import ForkServer
 from train_manager import Extension, TrainManager, every, priority
 from train_manager.extensions import Checkpoints, MetricStore
-from train_manager.runs.store import database
+from train_manager.runs.store import parts
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.schema import BATCHES
 from train_manager.runs.store.writer import MetricWriter
@@ -54,7 +54,7 @@ class Dies(Extension):
     def pre_save_checkpoint(self, step_num: int) -> None:
         self._die("before the rows of a checkpoint", step_num)
         if (self.moment, self.step) == ("in the transaction", step_num):
-            database.insert = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+            parts.insert = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
     @priority(-400)
     def post_save_checkpoint(self, step_num: int) -> None:

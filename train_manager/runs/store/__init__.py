@@ -5,7 +5,8 @@ Its files in reading order; each imports only those above it:
     schema        the tables of metrics.sqlite, and which of their rows count for a run
     rows          a row as Python sees it, and as it is in columns
     batches       metrics made of the rows of batches
-    database      the file as its writer has it open: parts of a run, and one transaction for each call
+    parts         the parts of a run, and the rows that are written into them
+    database      the file as its writer has it open: one transaction for each call
     thread        metrics on their way into the file: a queue, and a thread
     writer        the fixture `writer` of users' hooks
     shared_writer the same where several processes train together

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
-from train_manager.runs.store.rows import Begin, HistoryRow, Metric
+from train_manager.runs.store.rows import ITEMS, Begin, HistoryRow, Metric
 from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, Series
 
 
@@ -32,8 +32,8 @@ class Written:
     metric: Metric
 
 
-Item: TypeAlias = Metric | Begin | HistoryRow
-"""What is written."""
+Item: TypeAlias = Metric | Written | Begin | HistoryRow
+"""What is written. A scalar is a plain tuple, because there are many of them; an item is a Written."""
 BatchRow: TypeAlias = tuple[Any, int, Any, float, str, Mapping[str, Any] | None]
 """The same as in ``loop/batch_losses.py``, also with numbers in place of tensors."""
 Queued: TypeAlias = BatchRow | Position | Rates | Written | Begin | HistoryRow
@@ -52,15 +52,16 @@ class BatchMetrics:
         self._position = Position(0, "")  # of the rows that come
         self._rates: Mapping[str, Any] = {}  # written with the next row, then empty
         self._batch_size: Any = None  # as it was written last in this part
+        self._series: dict[tuple[str, str], Series] = {}  # of this phase, by name and datasource
 
     def of(self, queued: Queued) -> Sequence[Item]:
         """Return the items to write for one item of the queue."""
         if isinstance(queued, tuple):
             return self._of_row(queued)
         if isinstance(queued, Written):
-            return (queued.metric,)
+            return (queued if isinstance(queued.metric[5], ITEMS) else queued.metric,)
         if isinstance(queued, Position):
-            self._position = queued
+            self._move(queued)
             return ()
         if isinstance(queued, Rates):
             self._rates = queued.rates
@@ -79,7 +80,16 @@ class BatchMetrics:
             values[BATCH_SIZE, ""] = examples
         rates, self._rates = self._rates, {}
         values |= {(name, ""): rate for name, rate in rates.items()}
-        epoch, phase = self._position.epoch, self._position.phase
-        return [
-            (Series(name, BATCHES, of, phase), step, None, epoch, time, value) for (name, of), value in values.items()
-        ]
+        epoch = self._position.epoch
+        return [(self._series_of(name), step, None, epoch, time, value) for name, value in values.items()]
+
+    def _series_of(self, name: tuple[str, str]) -> Series:
+        found = self._series.get(name)
+        if found is None:
+            found = self._series[name] = Series(name[0], BATCHES, name[1], self._position.phase)
+        return found
+
+    def _move(self, position: Position) -> None:
+        if position.phase != self._position.phase:
+            self._series = {}
+        self._position = position

@@ -82,6 +82,9 @@ class Counted(NamedTuple):
     counts: Any
 
 
+ITEMS: Final = (Vector, Counted, str, StoredFile)
+"""The values of what is not a scalar, while it waits to be written."""
+
 Metric: TypeAlias = tuple[Series, int, int | None, int, float, Any]
 """What waits to be written: series, the step at which it was written, the step that a hook has given or None, epoch,
 time, and a value: a number or a tensor of one, a Vector, a Counted, a text or a StoredFile.

@@ -25,7 +25,8 @@ from typing import Any, Final, TypeAlias, final
 
 from train_manager.files.atomic import quote_path
 from train_manager.runs.store.batches import BatchMetrics, Item, Queued
-from train_manager.runs.store.database import Database, Numbers, Told
+from train_manager.runs.store.database import Database
+from train_manager.runs.store.parts import Numbers, Told
 from train_manager.runs.store.rows import Begin, StoredRow
 from train_manager.runs.store.schema import Part
 from train_manager.telling.errors import InputError
@@ -220,9 +221,8 @@ class StoreThread:
         if not self._waiting:
             return
         told: Told | None = {} if self._followers else None
-        rewritten = self.database.rewritten
         try:
-            self.database.write(self._waiting, told)
+            has_all = self.database.write(self._waiting, told)
         except (sqlite3.OperationalError, OSError, InputError) as error:
             return self._keep_waiting(what_of(error))
         except Exception as error:  # of SQLite, of a value, or of a device whose tensor is read: the thread stays
@@ -231,7 +231,7 @@ class StoreThread:
             self._drop(error)
             return
         self._waiting, self._problem = [], None
-        if self.database.rewritten > rewritten:
+        if not has_all:
             what = "was removed or replaced, so it lacks the metrics of before"
             self._warnings.append(f"{quote_path(self.database.path)} {what}")
         for part, rows in (told or {}).items():
