@@ -13,7 +13,7 @@ from train_manager.runs.record.run_notes import parameters_in_words, read_notes,
 from train_manager.runs.store.delivery import Connection, Ending, Sent
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import StoredRow
-from train_manager.runs.store.schema import tag_of
+from train_manager.runs.store.schema import Part, tag_of
 from train_manager.runs.store.sinks import Sink, file_of, tagged_numbers
 
 MOST_METRICS: Final = 1000  # metrics that MLflow accepts in one `log_batch`
@@ -94,8 +94,8 @@ class MlflowRun:
         found = self._find(sent.part.run)
         self._is_new = found is None
         self._id: str = self._make() if found is None else found.info.run_id
-        if sent.mode == "begin":
-            self._note_resume()
+        if sent.mode == "begin" and sent.part.step is not None:
+            self._note_resume(sent.part)
         elif sent.mode == "export" and found is not None and "from_step" in found.data.tags:
             client.delete_tag(self._id, "from_step")  # it gets the earlier metrics too
 
@@ -137,20 +137,20 @@ class MlflowRun:
         made = self._client.create_run(self._experiment, int(1000 * part.began), tags, run_name=part.run)
         noted = read_notes(train_dir).get(part.run)
         rows = noted.parameters if noted and not parameters else parameters
-        params = [Param(key_of(name), value[:LONGEST]) for name, value in rows.items()]
+        # MLflow refuses a second value of a key, and two names may become one key.
+        values = {key_of(name): value[:LONGEST] for name, value in rows.items()}
+        params = [Param(key, value) for key, value in values.items()]
         for first in range(0, len(params), MOST_PARAMETERS):
             self._client.log_batch(made.info.run_id, params=params[first : first + MOST_PARAMETERS])
         return str(made.info.run_id)
 
-    def _note_resume(self) -> None:
+    def _note_resume(self, part: Part) -> None:
         """Note at the run that this one goes on from how much of it counts, and how it has ended."""
-        part = self._sent.part
-        resumed = [one.run for one in MetricReader(self._sent.train_dir).runs() if one.id == part.resumes]
-        for run in resumed if part.step is not None else ():
-            found = None if run == part.run else self._find(run)
-            if found is not None:
-                self._client.set_tag(found.info.run_id, "until_step", part.step)
-                self._note_end(run, found.info.run_id, "KILLED")
+        [resumed] = [one.run for one in MetricReader(self._sent.train_dir).runs() if one.id == part.resumes]
+        found = None if resumed == part.run else self._find(resumed)
+        if found is not None:
+            self._client.set_tag(found.info.run_id, "until_step", part.step)
+            self._note_end(resumed, found.info.run_id, "KILLED")
 
     def _note_end(self, run: str, id_: str, unknown: str) -> None:
         """Set the status that the record of a run has; without a record, ``unknown`` if MLflow has it as running."""

@@ -142,6 +142,20 @@ def test_names_that_mlflow_does_not_allow_get_one_that_it_does(tmp_path: Path) -
     assert {1.0, 3.0, 4.0, 5.0} <= {points[0][1] for points in shown(tmp_path).values()}
 
 
+def test_two_names_that_become_one_in_mlflow_do_not_stop_the_sink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Writes(Extension):
+        def post_train_step_epoch(self, writer: Any) -> None:
+            writer.scalars({"größe <1>": 1.0, "größe (1)": 2.0})
+
+    monkeypatch.setattr(MLflow, "describe", lambda self, train_manager: {"a <1>": "x", "a (1)": "y"})
+    train(tmp_path, Writes(), epochs=1)
+
+    assert shown(tmp_path)["größe _1_"] == [(3, 1.0), (3, 2.0)]
+    assert runs_of(tmp_path)[0].data.params == {"a _1_": "y"}
+
+
 def test_nan_is_shown_as_it_is(tmp_path: Path) -> None:
     class Writes(Extension):
         def post_train_step_epoch(self, writer: Any) -> None:
