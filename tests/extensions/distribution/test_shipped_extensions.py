@@ -43,13 +43,15 @@ from train_manager.extensions import (
 )
 from train_manager.extensions.visualization import live
 from train_manager.metrics.histograms import Histograms
+from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.metrics.layer_norms import changes_by_layer, norms_of
 from train_manager.runs.record.read_run import read_run
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.store.delivery import Sent
 from train_manager.runs.store.reader import MetricReader
-from train_manager.runs.store.shared_writer import SharedWriter
+from train_manager.runs.store.rows import Metric, Vector
 from train_manager.runs.store.sinks import Sink
+from train_manager.runs.store.writer import MetricWriter, Place
 
 pytestmark = pytest.mark.slow
 WHOLE = pytest.mark.whole
@@ -326,16 +328,21 @@ def test_numbers_of_layers_are_those_of_one_process(fork_server: ForkServer, tmp
 
 
 class Kept:
-    """Notes what it is given."""
+    """Notes what a writer is given."""
 
     def __init__(self) -> None:
-        self.values: list[Any] = []
+        self.numbers, self.train_dir = HostNumbers(), Path()
+        self.values: list[float] = []
 
-    def scalar(self, name: str, value: Any, step: int | None) -> None:
-        self.values.append(value)
+    def place(self) -> Place:
+        return Place(1, 1, "")
 
-    def array(self, name: str, values: Any, labels: Any, step: int | None) -> None:
-        self.values += values
+    def write(self, metric: Metric) -> None:
+        value = metric[5]
+        self.values += value.values.tolist() if isinstance(value, Vector) else [float(value)]
+
+    def follow(self, take: Any) -> Any:
+        raise NotImplementedError
 
 
 def measure_shards() -> list[Any]:
@@ -350,7 +357,7 @@ def measure_shards() -> list[Any]:
     moved = [distribute_tensor(one + 0.5, mesh, [Shard(0)]) for one in whole]
     histograms, kept = Histograms(), Kept()
     histograms.count("weights", shards, writer=None)
-    writer = SharedWriter(None if dist.get_rank() else kept)  # type: ignore[arg-type]
+    writer = MetricWriter(None if dist.get_rank() else kept)
     writer.scalar("norm", shards[0].norm())
     writer.array("norms", [shards[0].norm(), shards[1].norm()])
     found = [
@@ -358,7 +365,7 @@ def measure_shards() -> list[Any]:
         norms_of([shards[0], None]).tolist(),
         changes_by_layer(moved, shards, [0, 1], 2).tolist(),
         int(histograms["weights"][1].sum()),
-        [value.item() for value in kept.values],
+        kept.values,
     ]
     dist.destroy_process_group()
     return found

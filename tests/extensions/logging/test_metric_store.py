@@ -34,7 +34,7 @@ from train_manager import (
     scheduled,
 )
 from train_manager.extensions import Accumulate, Checkpoints, LRSchedule, Metrics, MetricStore, WarmUp
-from train_manager.extensions.logging import metric_store
+from train_manager.runs.store import training
 from train_manager.runs.store.schema import Series
 from train_manager.runs.store.thread import StoreThread
 from train_manager.runs.store.writer import AFTER_STORE, MetricWriter
@@ -685,7 +685,7 @@ def test_a_checkpoint_whose_manifest_tells_no_run_goes_on_from_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed_with_checkpoints(tmp_path, 4)
-    monkeypatch.setattr(metric_store, "run_of", lambda checkpoint: None)
+    monkeypatch.setattr(training, "run_of", lambda checkpoint: None)
     tm = resumed(tmp_path)
 
     assert list(stored(tmp_path, "loss")) == [*range(5, 10)]

@@ -14,7 +14,7 @@ from tests.host_reads import HostReads
 from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.runs.store.batches import Written
 from train_manager.runs.store.reader import MetricReader
-from train_manager.runs.store.rows import Histogram, StoredArray, StoredFile, StoredRow
+from train_manager.runs.store.rows import Histogram, Metric, StoredArray, StoredFile, StoredRow
 from train_manager.runs.store.schema import Series
 from train_manager.runs.store.thread import StoreThread
 from train_manager.runs.store.writer import MetricWriter, Place, picture_name
@@ -25,13 +25,16 @@ class Stored:
     """A MetricWriter at step 7 of epoch 2, and what a reader finds of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / "metrics.sqlite"
-        numbers = HostNumbers()
-        self._thread = StoreThread(self.path, "run", numbers)
-        place = Place(7, 2, "head")
-        self.writer = MetricWriter(
-            lambda metric: self._thread.append(Written(metric)), lambda: place, numbers, folder, self._thread.follow
-        )
+        self.path, self.train_dir, self.numbers = folder / "metrics.sqlite", folder, HostNumbers()
+        self._thread = StoreThread(self.path, "run", self.numbers)
+        self.follow = self._thread.follow
+        self.writer = MetricWriter(self)
+
+    def place(self) -> Place:
+        return Place(7, 2, "head")
+
+    def write(self, metric: Metric) -> None:
+        self._thread.append(Written(metric))
 
     def read(self) -> MetricReader:
         self._thread.close()

@@ -9,7 +9,7 @@ Its files in reading order; each imports only those above it:
     database      the file as its writer has it open: one transaction for each call
     thread        metrics on their way into the file: a queue, and a thread
     writer        the fixture `writer` of users' hooks
-    shared_writer the same where several processes train together
+    training      what a TrainManager appends to the queue
     reader        the metrics, read while a run writes them and long after
     curves        long series in a few points
     delivery      the rows of a run on their way to another tool

@@ -11,11 +11,14 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from train_manager.runs.store.batches import Item
-from train_manager.runs.store.parts import Numbers, Parts, Told
+from train_manager.runs.store.parts import Parts, Told
 from train_manager.runs.store.schema import database_uri, is_empty, make_tables, require_ours
+
+if TYPE_CHECKING:
+    from train_manager.metrics.host_numbers import HostNumbers
 
 SYNC_SECONDS: Final = 30.0  # seconds between two syncs; a power failure loses the transactions since the last one
 BUSY_SECONDS: Final = 5.0  # seconds that a transaction waits for another process
@@ -31,7 +34,7 @@ class Database:
         numbers: makes numbers of values.
     """
 
-    def __init__(self, path: Path, run: str, numbers: Numbers) -> None:
+    def __init__(self, path: Path, run: str, numbers: HostNumbers) -> None:
         self.path, self._parts = path, Parts(run, numbers)
         self._connection: sqlite3.Connection | None = None  # None before the first write, and after each `close`
         self._file: tuple[int, int] | None = None  # device and inode of the file that the connection has open

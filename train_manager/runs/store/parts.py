@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import time
-from typing import Any, Final, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from train_manager.runs.store.batches import Item, Written
 from train_manager.runs.store.rows import (
@@ -32,6 +32,9 @@ from train_manager.runs.store.rows import (
 )
 from train_manager.runs.store.schema import EPOCHS, EVALUATIONS, Part, Series
 
+if TYPE_CHECKING:
+    from train_manager.metrics.host_numbers import HostNumbers
+
 TOGETHER: Final = 140  # scalars in one statement: 980 variables, of the 999 that old versions of SQLite allow
 INSERT: Final = "INSERT INTO scalars(run, series, step, own_step, epoch, time, value) VALUES "
 ONE: Final = "(?, ?, ?, ?, ?, ?, ?)"
@@ -41,16 +44,6 @@ WIDTH: Final = ONE.count("?")
 
 Told: TypeAlias = dict[Part, list[StoredRow]]
 """What followers are told: the rows that were written, by the part that they are of."""
-
-
-class Numbers(Protocol):
-    """Makes numbers of values, which may be tensors."""
-
-    def __call__(self, values: Sequence[Any]) -> Sequence[float]:
-        """Return the values of scalars."""
-
-    def blobs(self, blobs: Sequence[tuple[str, Any]]) -> Sequence[bytes]:
-        """Return numbers of a kind ("f", "d" or "q") as bytes, the lowest byte first."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,7 @@ class Parts:
         is_rewritten: the file was found to have lost the part.
     """
 
-    def __init__(self, run: str, numbers: Numbers) -> None:
+    def __init__(self, run: str, numbers: HostNumbers) -> None:
         self._manager = self._run = run  # the run_id of the TrainManager; in a forked child the run is another one
         self._numbers = numbers
         self._part: OpenPart | None = None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, final
 
 from train_manager.files.atomic import quote_path
 from train_manager.runs.store.rows import (
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 AT_ONCE: Final = 10_000  # rows that are read together
+
+
+ScalarRow: TypeAlias = tuple[Series, int, int, float, float]
+"""Series, step, epoch, time and value: a StoredRow as a plain tuple, because there are many of them."""
 
 
 class Scalars(NamedTuple):
@@ -107,13 +111,13 @@ class MetricReader:
             run: the run_id of a run; None for the one that began last.
         """
         found: dict[Series, Scalars] = {}
-        last, into = None, Scalars([], [], [])
-        for row in self._scalars(name, stage, run):
-            if row.series != last:
-                last, into = row.series, found.setdefault(row.series, Scalars([], [], []))
-            into.steps.append(row.step)
-            into.values.append(row.value)
-            into.times.append(row.time)
+        for series, step, _, time, value in self._scalars(name, stage, run):
+            into = found.get(series)
+            if into is None:
+                into = found[series] = Scalars([], [], [])
+            into.steps.append(step)
+            into.values.append(value)
+            into.times.append(time)
         return found
 
     def histograms(
@@ -190,7 +194,7 @@ class MetricReader:
             import pandas
         except ImportError as error:
             raise ImportError(f'to_pandas needs pandas ({error}): pip install "train-manager[pandas]"') from error
-        rows = [(*row.series, *row[1:]) for row in self._scalars(name, stage, run)]
+        rows = [(*series, *rest) for series, *rest in self._scalars(name, stage, run)]
         columns = [*Series._fields, *StoredRow._fields[1:]]
         frame: DataFrame = pandas.DataFrame.from_records(rows, columns=columns)
         return frame
@@ -199,12 +203,16 @@ class MetricReader:
         """Yield all rows that count, in the order in which they were written; metrics of whole epochs only."""
         with self.reading() as connection:
             part = newest_part(connection, run)
-            several = scalars_of(connection, part), items_of(connection, part), told_of_history(connection, part)
+            several = (
+                map(StoredRow._make, scalars_of(connection, part)),
+                items_of(connection, part),
+                told_of_history(connection, part),
+            )
             yield from heapq.merge(*several, key=lambda row: row.time)
 
     # ---- how it is read ------------------------------------------------------------------------------------------
 
-    def _scalars(self, name: str | None, stage: str | None, run: str | None) -> Iterator[Any]:
+    def _scalars(self, name: str | None, stage: str | None, run: str | None) -> Iterator[ScalarRow]:
         """Yield the numbers that count: of batches and hooks, then of epochs and evaluations."""
         with self.reading() as connection:
             part = newest_part(connection, run)
@@ -214,7 +222,7 @@ class MetricReader:
                 if stage in (None, of):
                     for series, value in metrics_in(of, row):
                         if name in (None, series.name):
-                            yield StoredRow(series, row["step"], row["epoch"], time, value)
+                            yield series, row["step"], row["epoch"], time, value
 
     def _items(self, kind: str, name: str | None, run: str | None) -> Iterator[StoredRow]:
         with self.reading() as connection:
@@ -265,7 +273,7 @@ def told_of_history(connection: sqlite3.Connection, part: int | None) -> Iterato
 
 def scalars_of(
     connection: sqlite3.Connection, part: int | None, name: str | None = None, stage: str | None = None
-) -> Iterator[StoredRow]:
+) -> Iterator[ScalarRow]:
     """Yield the scalars of batches and hooks that count for a part, in the order of writing."""
     series, wanted = wanted_of(connection, name, stage)
     sql = (
@@ -273,7 +281,7 @@ def scalars_of(
         f"AND series IN ({wanted}) ORDER BY scalars.rowid"
     )
     for id_, step, epoch, time, value in fetched(connection.execute(sql, (part,))):
-        yield StoredRow(series[id_], step, epoch, time, math.nan if value is None else value)
+        yield series[id_], step, epoch, time, math.nan if value is None else value
 
 
 def items_of(

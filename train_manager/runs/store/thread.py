@@ -12,21 +12,20 @@ import atexit
 import contextlib
 import os
 import sqlite3
-import sys
 import threading
 import warnings
 import weakref
-from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Final, TypeAlias, final
 
 from train_manager.files.atomic import quote_path
+from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.runs.store.batches import BatchMetrics, Item, Queued
 from train_manager.runs.store.database import Database
-from train_manager.runs.store.parts import Numbers, Told
+from train_manager.runs.store.parts import Told
 from train_manager.runs.store.rows import Begin, StoredRow
 from train_manager.runs.store.schema import Part
 from train_manager.telling.errors import InputError
@@ -39,26 +38,6 @@ PATIENCE: Final = 10.0  # seconds that the end of a run, and a fork, wait for a 
 
 Take: TypeAlias = Callable[[Part, Sequence[StoredRow]], object]
 """A follower: it gets rows of a part that were just written, mostly from the thread, and must return at once."""
-
-
-class PlainNumbers:
-    """Makes numbers of numbers, without torch."""
-
-    def __call__(self, values: Sequence[Any]) -> Sequence[float]:
-        """Return numbers as floats."""
-        return [float(value) for value in values]
-
-    def blobs(self, blobs: Sequence[tuple[str, Any]]) -> Sequence[bytes]:
-        """Return numbers as bytes, the lowest byte first."""
-        return [pack(kind, numbers) for kind, numbers in blobs]
-
-
-def pack(kind: str, numbers: Iterable[Any]) -> bytes:
-    """Return numbers as bytes, the lowest byte first."""
-    found = array(kind, numbers)
-    if sys.byteorder == "big":
-        found.byteswap()
-    return found.tobytes()
 
 
 class Items(SimpleQueue[Queued]):
@@ -83,7 +62,7 @@ class StoreThread:
     Args:
         path: the file; it is made with the first metric.
         run: the run_id.
-        numbers: makes numbers of values; it is called by the thread.
+        numbers: makes numbers of values, in the thread.
 
     Attributes:
         queue: what waits for the thread. While a run is open, rows of batches are appended here, with a ``look`` at
@@ -91,9 +70,9 @@ class StoreThread:
         lost: how many metrics were thrown away.
     """
 
-    def __init__(self, path: Path, run: str, numbers: Numbers | None = None) -> None:
+    def __init__(self, path: Path, run: str, numbers: HostNumbers | None = None) -> None:
         # An earlier thread of this file may still have to begin its run there: the run that began last counts.
-        self.database = Database(path, run, numbers or PlainNumbers())
+        self.database = Database(path, run, numbers or HostNumbers())
         for earlier in list(_all):
             if earlier.database.path == path and earlier.waiting:
                 earlier.flush()
@@ -170,11 +149,13 @@ class StoreThread:
 
         return unfollow
 
-    def flush(self) -> None:
-        """Write the waiting metrics now, in the calling thread."""
+    def flush(self, *, close: bool = False) -> None:
+        """Write the waiting metrics now, in the calling thread; with ``close``, close the file too."""
         if self._writing.acquire(timeout=PATIENCE):
             try:
                 self._write_all()
+                if close:
+                    self.database.close_without_log()
             finally:
                 self._writing.release()
         else:
@@ -185,14 +166,10 @@ class StoreThread:
         """Write the waiting metrics, end the thread and close the file; a further metric begins both again."""
         self._is_open = False
         self._end.set()
-        if self._thread is not None:
-            self._thread.join(PATIENCE)
-        self.flush()
-        with self._changing:
-            if self._thread is not None and not self._thread.is_alive():
-                self._thread = None
-            if self._thread is None:
-                self.database.close_without_log()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(PATIENCE)  # it ends after the transaction in which it is
+        self.flush(close=True)
 
     # ---- the side of the thread ----------------------------------------------------------------------------------
 

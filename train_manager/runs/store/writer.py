@@ -9,10 +9,11 @@ from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from train_manager.files.atomic import quote_path, replace_file
 from train_manager.files.secrets import redacted
+from train_manager.model.sharding import as_whole
 from train_manager.runs.store.rows import Counted, Metric, StoredFile, Vector, storable
 from train_manager.runs.store.schema import Series
 from train_manager.runs.store.thread import Take
@@ -48,6 +49,27 @@ class Form(NamedTuple):
     labels: tuple[str, ...] | None  # None until labels are given
 
 
+class Store(Protocol):
+    """What the metrics of hooks go to."""
+
+    @property
+    def numbers(self) -> HostNumbers:
+        """What keeps tensors as they are now until they are written."""
+
+    @property
+    def train_dir(self) -> Path:
+        """The folder of the training, to which paths of files are relative if they are in it."""
+
+    def place(self) -> Place:
+        """Return where the training is."""
+
+    def write(self, metric: Metric) -> None:
+        """Take a metric."""
+
+    def follow(self, take: Take) -> Callable[[], None]:
+        """Hand rows to a function as they are written, and return what ends that."""
+
+
 class MetricWriter:
     """What hooks write with: ``writer.scalar("grad_norm", norm)``.
 
@@ -67,24 +89,15 @@ class MetricWriter:
 
     Every method takes the ``step`` that the metric belongs to, by default the step in which it is written.
 
+    Where several processes train together, hooks ask for it in each: all take part in making sharded tensors whole,
+    and rank 0 writes.
+
     Args:
-        append: takes what the file will get.
-        place: returns where the training is.
-        numbers: keeps tensors as they are now until they are written.
-        train_dir: the folder of the training, to which paths of files are relative if they are in it.
-        follow: hands rows to a function as they are written, and returns what ends that.
+        store: takes what the file will get; None in another process than rank 0.
     """
 
-    def __init__(
-        self,
-        append: Callable[[Metric], None],
-        place: Callable[[], Place],
-        numbers: HostNumbers,
-        train_dir: Path,
-        follow: Callable[[Take], Callable[[], None]],
-    ) -> None:
-        self._append, self._place, self._numbers, self._follow = append, place, numbers, follow
-        self._train_dir = train_dir
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
         self._forms: dict[Series, Form] = {}  # of arrays
 
     def scalar(self, name: str, value: Any, step: int | None = None) -> None:
@@ -93,7 +106,9 @@ class MetricWriter:
         Raises:
             InputError: it is not one number.
         """
-        self._write(name, require_number(name, self._numbers.keep(value)), step)
+        value = as_whole(value)
+        if self._store is not None:
+            self._write(self._store, name, require_number(name, self._store.numbers.keep(value)), step)
 
     def scalars(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Write several numbers by their names, each as ``scalar`` does.
@@ -120,14 +135,17 @@ class MetricWriter:
             InputError: they are not numbers, or only one; their shape is not that of the array before, or not as many
                 labels were given.
         """
+        values = each_whole(values)
+        if self._store is None:
+            return
         try:
-            kept = self._numbers.keep_floats(values)
+            kept = self._store.numbers.keep_floats(values)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             what = f"{name!r} must be numbers of one shape, but is {values!r:.60}"
             raise InputError(what, name=name, asked_by="writer.array", cure="give a tensor or numbers") from error
-        series = Series(require_name(name), phase=self._place().phase)
+        series = Series(require_name(name), phase=self._store.place().phase)
         form = self._forms[series] = require_form(name, tuple(kept.shape), labels, self._forms.get(series))
-        self._write(name, Vector(kept, form.shape, form.labels or ()), step)
+        self._write(self._store, name, Vector(kept, form.shape, form.labels or ()), step)
 
     def histogram(self, name: str, values: Any, step: int | None = None, bins: int = BINS) -> tuple[Tensor, Tensor]:
         """Write how values are distributed: a tensor, an array, numbers, or lists of these; return edges and counts.
@@ -141,18 +159,21 @@ class MetricWriter:
         """
         from train_manager.metrics.histogram import histogram_of
 
+        values = each_whole(values)
         require_count(bins, "bins", at_least=1)
         try:
             edges, counts = histogram_of(values, bins)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             what = f"{name!r} must be numbers, but is {values!r:.60}"
             raise InputError(what, name=name, asked_by="writer.histogram", cure="give a tensor or numbers") from error
-        self._write(name, Counted(edges, counts), step)
+        if self._store is not None:
+            self._write(self._store, name, Counted(edges, counts), step)
         return edges, counts
 
     def text(self, name: str, text: str, step: int | None = None) -> None:
         """Write a text, such as the output of a model; values that look like secrets are replaced by ``***``."""
-        self._write(name, storable(redacted(str(text))), step)
+        if self._store is not None:
+            self._write(self._store, name, storable(redacted(str(text))), step)
 
     def image(self, name: str, image: Any, step: int | None = None) -> None:
         """Write a picture as a PNG file below ``plots/`` of the ``train_dir``, and where it is, as ``file`` does.
@@ -169,9 +190,12 @@ class MetricWriter:
         """
         from train_manager.reporting.png import png_of
 
-        place = self._place()
+        image = as_whole(image)
+        if self._store is None:
+            return
+        place = self._store.place()
         own_step = place.step if step is None else require_step(name, step)
-        path = self._train_dir / PLOTS / picture_name(require_name(name), place.phase, own_step)
+        path = self._store.train_dir / PLOTS / picture_name(require_name(name), place.phase, own_step)
         try:
             replace_file(path, png_of(image))
         except ValueError as error:
@@ -188,6 +212,8 @@ class MetricWriter:
         Raises:
             InputError: there is no such file.
         """
+        if self._store is None:
+            return
         given = Path(path)
         try:
             with given.open("rb") as file:
@@ -196,21 +222,26 @@ class MetricWriter:
         except OSError as error:
             what = f"{quote_path(given)} cannot be recorded: {error.strerror}"
             raise InputError(what, name=name, asked_by="writer.file", cure="write the file before") from error
-        whole, folder = given.absolute(), self._train_dir.absolute()
+        whole, folder = given.absolute(), self._store.train_dir.absolute()
         inside = whole.relative_to(folder) if whole.is_relative_to(folder) else whole
-        self._write(name, StoredFile(storable(str(inside)), size, sha256), step)
+        self._write(self._store, name, StoredFile(storable(str(inside)), size, sha256), step)
 
     def follow(self, take: Take) -> Callable[[], None]:
         """Hand the rows of the run to a function as they are written, half a second later; return what ends that.
 
         The thread that writes calls it, so it must return at once; after an error it is not called any more.
         """
-        return self._follow(take)
+        return (lambda: None) if self._store is None else self._store.follow(take)
 
-    def _write(self, name: str, value: Any, step: int | None) -> None:
-        place = self._place()
+    def _write(self, store: Store, name: str, value: Any, step: int | None) -> None:
+        place = store.place()
         own_step = None if step is None else require_step(name, step)
-        self._append((Series(require_name(name), phase=place.phase), place.step, own_step, place.epoch, time(), value))
+        store.write((Series(require_name(name), phase=place.phase), place.step, own_step, place.epoch, time(), value))
+
+
+def each_whole(values: Any) -> Any:
+    """Return sharded tensors whole: one, or each of a list."""
+    return [*map(as_whole, values)] if isinstance(values, list | tuple) else as_whole(values)
 
 
 def require_name(name: str) -> str:
