@@ -35,9 +35,10 @@ from train_manager import (
 )
 from train_manager.extensions import Accumulate, Checkpoints, LRSchedule, Metrics, MetricStore, WarmUp
 from train_manager.runs.store import training
+from train_manager.runs.store.priorities import AFTER_STORE
 from train_manager.runs.store.schema import Series
 from train_manager.runs.store.thread import StoreThread
-from train_manager.runs.store.writer import AFTER_STORE, MetricWriter
+from train_manager.runs.store.writer import MetricWriter
 from train_manager.telling.errors import InputError, StageError
 from train_manager.testing import tiny_manager
 

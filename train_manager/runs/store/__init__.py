@@ -3,6 +3,7 @@
 Its files in reading order; each imports only those above it:
 
     schema        the tables of metrics.sqlite, and which of their rows count for a run
+    priorities    the order of hooks `post_run` around the end of the store
     rows          a row as Python sees it, and as it is in columns
     batches       metrics made of the rows of batches
     parts         the parts of a run, and the rows that are written into them

@@ -14,13 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, final
 
 from train_manager.files.atomic import quote_path
 from train_manager.runs.store.rows import StoredRow
 from train_manager.runs.store.schema import Part
-from train_manager.runs.store.thread import close_all
-from train_manager.runs.store.writer import MetricWriter
+
+if TYPE_CHECKING:
+    from train_manager.runs.store.writer import MetricWriter
 
 MOST_WAITING: Final = 100_000  # rows in the queue; later ones are left out
 PATIENCE: Final = 10.0  # seconds that the end of a run waits for a tool
@@ -138,6 +139,9 @@ class Delivery:
             warnings.warn("; ".join(filter(None, problems)), RuntimeWarning, stacklevel=2)
 
     def _end_at_exit(self) -> None:
+        # Imported here, because it imports torch, which an export to MLflow does not need.
+        from train_manager.runs.store.thread import close_all
+
         # Python calls first what was registered last, so the store has not written its last rows yet.
         close_all()
         self.end(Ending())

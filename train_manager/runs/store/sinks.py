@@ -13,18 +13,21 @@ from inspect import signature
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from train_manager.core.decorators import always, priority
 from train_manager.core.extension import Extension
 from train_manager.files.atomic import quote_path
 from train_manager.files.secrets import redacted
 from train_manager.runs.store.delivery import Connection, Delivery, Ending, Sent, Target
+from train_manager.runs.store.priorities import AFTER_STORE
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import StoredArray, StoredFile, StoredRow
 from train_manager.runs.store.schema import Part, tag_of
-from train_manager.runs.store.writer import AFTER_STORE, MetricWriter
 from train_manager.telling.errors import InputError
+
+if TYPE_CHECKING:
+    from train_manager.runs.store.writer import MetricWriter  # imports torch, which an export to MLflow does not need
 
 MOST_AT_ONCE: Final = 1000  # rows of an export in one `send`
 
