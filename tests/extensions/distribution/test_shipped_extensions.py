@@ -133,7 +133,7 @@ SHIPPED: dict[str, Shipped] = {
     "RunRecord": Shipped(lambda: [RunRecord()], [r"run-\w+\.json"]),
     "CodeRecord": Shipped(lambda: [CodeRecord(folder=".")], [r"code/\w+\.json"]),
     "Report": Shipped(lambda: [MetricStore(), Report()], [STORE, r"report\.html"]),
-    "a sink": Shipped(lambda: [MetricStore(), ToFile()], [STORE, r"sent\.txt", r"sinks\.json"]),
+    "a sink": Shipped(lambda: [MetricStore(), ToFile()], [STORE, r"sent\.txt"]),
     "Profile": Shipped(
         lambda: [Profile(first=2, steps=1)],
         [r"profile/steps_2-2\.json", r"profile/steps_3-3\.prof"],

@@ -131,7 +131,7 @@ class Sink(Extension):
         """Return the command that sends all rows of the newest run in a folder to where this sink sends them."""
         command = f"train-manager export {quote_path(train_dir)} --to {self.tool}"
         for name, parameter in signature(type(self)).parameters.items():
-            value = getattr(self, name)
+            value = getattr(self, name, None)
             if value != parameter.default and isinstance(value, str | PathLike):
                 command += f" --with {shlex.quote(f'{name}={redacted(str(value))}')}"
         return command
