@@ -136,10 +136,13 @@ def test_a_manager_that_goes_back_gets_another_connection(tmp_path: Path) -> Non
     tm = tiny_manager(MetricStore(), kept, train_dir=tmp_path)
     tm.train_steps(4)
     tm.step_num = 2
+    tm.train_steps(1)  # as long as a call of train_on_batch, so the thread goes on
+    tm.step_num = 1
     tm.train_steps(2)
 
-    assert [(sent.mode, sent.part.step) for sent in kept.sent] == [("begin", None), ("begin", 2)]
-    assert [row.step for row in kept.rows if tag_of(row.series) == "batch/loss"] == [1, 2, 3, 4, 3, 4]
+    assert [(sent.mode, sent.part.step) for sent in kept.sent] == [("begin", None), ("begin", 2), ("begin", 1)]
+    assert [row.step for row in kept.rows if tag_of(row.series) == "batch/loss"] == [1, 2, 3, 4, 3, 2, 3]
+    assert len(kept.endings) == 3
 
 
 def test_several_sinks_get_all_though_one_fails(tmp_path: Path) -> None:
@@ -227,7 +230,8 @@ def test_a_sink_that_raises_does_not_stop_the_training_and_is_told_once(tmp_path
     assert left == f"kept lacks 16 metrics of {tmp_path}: train-manager export {tmp_path} --to kept"
 
 
-def test_a_sink_that_has_failed_is_sent_no_more_in_this_run(tmp_path: Path) -> None:
+def test_a_sink_that_has_failed_is_sent_no_more_in_this_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "MOST_WAITING", 10)
     tries = list[int]()
     has_tried = threading.Event()
 
@@ -240,11 +244,13 @@ def test_a_sink_that_has_failed_is_sent_no_more_in_this_run(tmp_path: Path) -> N
 
     def train() -> None:
         with tm.run():
-            tm.train_steps(2)
+            tm.train_steps(1)
             assert has_tried.wait(60)
-            tm.train_steps(2)
+            for _ in range(9):
+                tm.train_steps(3)
+                tm["metric_store"].pre_save_checkpoint()  # waits until the rows are written
 
-    told_by(train)
+    assert [text.partition(":")[0] for text in told_by(train)][:-1] == ["kept gets no metrics"]
     assert len(tries) == 1
 
 
