@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlia
 from train_manager.files.atomic import quote_path
 from train_manager.runs.store.rows import StoredRow
 from train_manager.runs.store.schema import Part
+from train_manager.telling.source_locations import users_level
 
 if TYPE_CHECKING:
     from train_manager.runs.store.writer import MetricWriter
@@ -136,7 +137,7 @@ class Delivery:
         self._thread.join(PATIENCE)
         problems = [*self._untold, self._unsent()]
         if any(problems):
-            warnings.warn("; ".join(filter(None, problems)), RuntimeWarning, stacklevel=2)
+            warnings.warn("; ".join(filter(None, problems)), RuntimeWarning, stacklevel=users_level())
 
     def _end_at_exit(self) -> None:
         # Imported here, because it imports torch, which an export to MLflow does not need.
