@@ -18,8 +18,9 @@ from train_manager.core.extension import Extension
 from train_manager.core.hooks import replacement_of
 from train_manager.loop.batch_losses import BatchLosses
 from train_manager.rebuilding.recorded import recorded
+from train_manager.runs.store.priorities import STORE_CLOSES
 from train_manager.runs.store.training import StoredManager, StoredRun
-from train_manager.runs.store.writer import STORE_CLOSES, MetricWriter
+from train_manager.runs.store.writer import MetricWriter
 from train_manager.telling.errors import StageError
 
 if TYPE_CHECKING:

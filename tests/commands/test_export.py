@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import train_manager.extensions
-from tests.runs.sending.sinks import Keeps, counting, points_of
+from tests.runs.store.sinks import Keeps, counting, points_of
 from train_manager import cli
 from train_manager.extensions import MetricStore
 from train_manager.testing import tiny_manager
@@ -35,12 +37,12 @@ def test_it_sends_the_metrics_of_a_run_that_has_ended(
     assert capsys.readouterr().out == f"{len(kept.rows)} metrics sent to tensorboard\n"
 
 
-def test_a_second_export_sends_nothing(tmp_path: Path, kept: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_export_sends_all_again(tmp_path: Path, kept: Keeps) -> None:
     train(tmp_path)
     for _ in range(2):
+        kept.rows.clear()
         assert cli.main(["export", str(tmp_path), "--to", "tensorboard"]) == 0
 
-    assert capsys.readouterr().out.splitlines()[1] == "tensorboard has all metrics already"
     assert points_of(kept.rows) == counting(tmp_path)
 
 
@@ -51,17 +53,52 @@ def test_a_tool_may_be_called_as_its_extension_is(tmp_path: Path, kept: Keeps) -
     assert points_of(kept.rows) == counting(tmp_path)
 
 
-def test_it_sends_one_run_of_several(tmp_path: Path, kept: Keeps) -> None:
-    first = tiny_manager(MetricStore(), train_dir=tmp_path)
-    first.train()
-    second = tiny_manager(MetricStore(), train_dir=tmp_path)
-    second.load_state_dict(first.state_dict())
-    second.train_epochs(1)
+def test_it_sends_the_newest_run_of_several_or_the_one_that_is_named(tmp_path: Path, kept: Keeps) -> None:
+    first, newest = train(tmp_path), train(tmp_path)
 
-    assert cli.main(["export", str(tmp_path), "--to", "tensorboard", "--run", first.run_id[:6]]) == 0
-    assert {row.run for row in kept.rows} == {first.run_id}
+    assert cli.main(["export", str(tmp_path), "--to", "tensorboard", "--run", first[:6]]) == 0
     assert cli.main(["export", str(tmp_path), "--to", "tensorboard"]) == 0
-    assert points_of(kept.rows) == counting(tmp_path)
+    assert [sent.part.run for sent in kept.sent] == [first, newest]
+
+
+def test_arguments_of_the_extension_are_given_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, str]] = []
+    monkeypatch.setattr(train_manager.extensions, "WandB", lambda **given: made.append(given) or Keeps(), raising=False)  # type: ignore[func-returns-value]
+    train(tmp_path)
+    arguments = ["--with", "project=digits", "--with", "mode=online"]
+
+    assert cli.main(["export", str(tmp_path), "--to", "wandb", *arguments]) == 0
+    assert made == [{"project": "digits", "mode": "online"}]
+
+
+def test_an_argument_that_the_extension_lacks_is_refused_with_a_cure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["export", str(tmp_path), "--to", "wandb", "--with", "projct=digits"]) == 2
+    assert "did you mean 'project'?" in capsys.readouterr().err
+
+
+def test_an_argument_without_a_value_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["export", str(tmp_path), "--to", "wandb", "--with", "project"])
+
+    assert "'project' has no value: write project=..." in capsys.readouterr().err
+
+
+TORCHLESS = """
+import sys
+from train_manager import cli
+from train_manager.extensions import MLflow, WandB
+
+try:
+    cli.main(["export", sys.argv[1], "--to", "mlflow"])
+finally:
+    assert "torch" not in sys.modules
+"""
+
+
+def test_finding_an_extension_needs_no_torch(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", TORCHLESS, tmp_path], check=True, timeout=90)
 
 
 def test_a_folder_without_metrics_is_refused(tmp_path: Path, kept: Keeps, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,16 +17,19 @@ SINKS: Final = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "Wand
 def add_to(commands: Any) -> None:
     """Add the command to a parser's commands."""
     text = (
-        "Send the metrics that MetricStore has stored in a train_dir to TensorBoard, MLflow or Weights & Biases: those "
-        "that count, and only what was not sent yet by this command or while the run trained. What was sent is noted "
-        "in sinks.json. It needs the extra of that name: pip install 'train-manager[tensorboard]'."
+        "Send the metrics that MetricStore has stored in a train_dir to TensorBoard, MLflow or Weights & Biases: all "
+        "that count for a run, also if they were sent while it trained. TensorBoard then shows these alone, MLflow "
+        "each once, and Weights & Biases a run of another name. It needs the extra of that name: pip install "
+        "'train-manager[tensorboard]'."
     )
     command = commands.add_parser("export", help="send the metrics of a run to another tool", description=text)
     command.set_defaults(command=export)
     command.add_argument("train_dir", metavar="RUN", type=Path, help="a train_dir")
     command.add_argument("--to", required=True, type=tool, choices=SINKS, help="the tool")
-    text = "only what this run has measured, of several in the folder; the first digits of its run_id suffice"
+    text = "another run than the newest of the folder; the first digits of its run_id suffice"
     command.add_argument("--run", metavar="ID", help=text)
+    text = "an argument of the extension, such as project=digits; may be repeated"
+    command.add_argument("--with", dest="settings", metavar="NAME=VALUE", type=setting, action="append", help=text)
 
 
 def tool(name: str) -> str:
@@ -42,18 +45,28 @@ def tool(name: str) -> str:
     return found
 
 
-def export(options: argparse.Namespace) -> int:
-    """Send the metrics that were not sent yet, and print their number."""
-    import train_manager.extensions
-    from train_manager.runs.sending.exporting import export_metrics
+def setting(text: str) -> tuple[str, str]:
+    """Return the name and the value of an argument.
 
-    # Of the extension only its settings are used, such as the folder or the address that it sends to by default.
-    extension = getattr(train_manager.extensions, SINKS[options.to])()
+    Raises:
+        argparse.ArgumentTypeError: it has no value.
+    """
+    name, is_given, value = text.partition("=")
+    if not is_given:
+        raise argparse.ArgumentTypeError(f"{text!r} has no value: write {text}=...")
+    return name, value
+
+
+def export(options: argparse.Namespace) -> int:
+    """Send the metrics of a run, and print their number."""
+    import train_manager.extensions
+
+    sink = getattr(train_manager.extensions, SINKS[options.to])(**dict(options.settings or ()))
     try:
-        count = export_metrics(extension, options.train_dir.absolute(), options.run)
+        count = sink.export(options.train_dir, options.run)
     # The package of the tool is missing: the message names the extra to install, and needs no traceback.
     except ImportError as error:
         print(f"train-manager: {error}", file=sys.stderr)
         return CANNOT_BE_DONE
-    print(f"{count:,} metrics sent to {options.to}" if count else f"{options.to} has all metrics already")
+    print(f"{count:,} metrics sent to {options.to}")
     return ALL_IS_WELL

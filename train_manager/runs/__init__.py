@@ -3,9 +3,8 @@
 Its rooms; each imports only those above it:
 
     code       which code a run used, and how it is put back
-    store      what a run measured
+    store      what a run measured, also sent to other tools
     record     what it was
-    sending    its metrics, sent to other tools
     comparing  what differs between runs
     showing    a run as a page, which a browser shows
     repeating  a recorded run is run again

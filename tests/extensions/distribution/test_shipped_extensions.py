@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,9 +47,10 @@ from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.metrics.layer_norms import changes_by_layer, norms_of
 from train_manager.runs.record.read_run import read_run
 from train_manager.runs.record.run_file import read_runs
-from train_manager.runs.sending.following import FollowsStore
+from train_manager.runs.store.delivery import Sent
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import Metric, Vector
+from train_manager.runs.store.sinks import Sink
 from train_manager.runs.store.writer import MetricWriter, Place
 
 pytestmark = pytest.mark.slow
@@ -92,27 +93,19 @@ class SentToFile:
     def __init__(self, train_dir: Path) -> None:
         self.path = train_dir / "sent.txt"
 
-    def cut(self, step: int) -> bool:
-        return False
-
-    def begin(self, segment: object) -> None: ...
-
     def send(self, rows: Sequence[object]) -> None:
         with self.path.open("a") as file:
             file.write(f"{len(rows)}\n")
 
-    def flush(self) -> Mapping[str, Any]:
-        return {}
-
-    def close(self) -> None: ...
+    def close(self, ending: object) -> None: ...
 
 
-class ToFile(FollowsStore):
-    sink = "file"
+class ToFile(Sink):
+    tool = "file"
     package = "json"
 
-    def make_sink(self, train_dir: Path, state: Mapping[str, Any]) -> SentToFile:
-        return SentToFile(train_dir)
+    def connect(self, sent: Sent) -> SentToFile:
+        return SentToFile(sent.train_dir)
 
 
 class Shipped(NamedTuple):
@@ -140,7 +133,7 @@ SHIPPED: dict[str, Shipped] = {
     "RunRecord": Shipped(lambda: [RunRecord()], [r"run-\w+\.json"]),
     "CodeRecord": Shipped(lambda: [CodeRecord(folder=".")], [r"code/\w+\.json"]),
     "Report": Shipped(lambda: [MetricStore(), Report()], [STORE, r"report\.html"]),
-    "a sink": Shipped(lambda: [MetricStore(), ToFile()], [STORE, r"sent\.txt", r"sinks\.json"]),
+    "a sink": Shipped(lambda: [MetricStore(), ToFile()], [STORE, r"sent\.txt"]),
     "Profile": Shipped(
         lambda: [Profile(first=2, steps=1)],
         [r"profile/steps_2-2\.json", r"profile/steps_3-3\.prof"],

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from train_manager.runs.sending import follower
+from train_manager.runs.store import delivery
 
 
 @pytest.fixture(autouse=True)
-def patient_follower(monkeypatch: pytest.MonkeyPatch) -> None:
+def patient_sinks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a sink as long as it takes: other tests may keep the machine busy."""
-    monkeypatch.setattr(follower, "PATIENCE", 60.0)
+    monkeypatch.setattr(delivery, "PATIENCE", 60.0)

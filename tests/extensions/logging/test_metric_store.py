@@ -35,9 +35,10 @@ from train_manager import (
 )
 from train_manager.extensions import Accumulate, Checkpoints, LRSchedule, Metrics, MetricStore, WarmUp
 from train_manager.runs.store import training
+from train_manager.runs.store.priorities import AFTER_STORE
 from train_manager.runs.store.schema import Series
 from train_manager.runs.store.thread import StoreThread
-from train_manager.runs.store.writer import AFTER_STORE, MetricWriter
+from train_manager.runs.store.writer import MetricWriter
 from train_manager.telling.errors import InputError, StageError
 from train_manager.testing import tiny_manager
 
@@ -707,20 +708,38 @@ def test_two_trainings_at_once_in_one_folder_are_two_runs(tmp_path: Path) -> Non
     assert {part.run for part in metrics.runs()} == {one.run_id, two.run_id}
 
 
+def train_beside_another(folder: Path) -> None:
+    tm = tiny_manager(MetricStore(), Writes(), epochs=40, train_dir=folder)
+    tm.train()
+    print("trained", tm.run_id, flush=True)
+
+
+def test_two_processes_train_in_one_folder_at_once(fork_server: ForkServer, tmp_path: Path) -> None:
+    children = [fork_server.start(train_beside_another, tmp_path) for _ in range(2)]
+    runs = [child.wait_for("trained").split()[1] for child in children]
+
+    assert [child.wait() for child in children] == [0, 0]
+    assert [child.errors for child in children] == ["", ""]
+    for run in runs:
+        assert steps_of(tmp_path, run=run) == steps_of(tmp_path, "twice", "", run=run) == [*range(1, 121)]
+
+
 def evaluate_in_a_child(folder: Path) -> None:
-    tm = tiny_manager(MetricStore(), Writes(), epochs=2, train_dir=folder)
+    tm = tiny_manager(store := MetricStore(), Writes(), epochs=2, train_dir=folder)
     with tm.run():
         tm.train_epochs(1)
+        thread_of(store).flush()
         child = os.fork()
         if child == 0:
             tm.eval()
             tm.train_epochs(1)
+            thread_of(store).flush()
             os._exit(0)
         os.waitpid(child, 0)
         tm.train_epochs(1)
     metrics = read_run(folder).metrics
     steps = [of.steps for of in metrics.scalars("loss", "train_step_batch", run=tm.run_id).values()]
-    print("done", steps, metrics.history(tm.run_id) == tm.history.state_dict(), flush=True)
+    print("done", steps, metrics.history(tm.run_id) == tm.history.state_dict(), len(metrics.runs()), flush=True)
 
 
 def test_a_forked_child_that_evaluates_changes_nothing_of_its_parents_run(
@@ -728,7 +747,7 @@ def test_a_forked_child_that_evaluates_changes_nothing_of_its_parents_run(
 ) -> None:
     child = fork_server.start(evaluate_in_a_child, tmp_path)
 
-    assert child.wait_for("done") == "done [[1, 2, 3, 4, 5, 6]] True"
+    assert child.wait_for("done") == "done [[1, 2, 3, 4, 5, 6]] True 2"
     assert child.wait() == 0
 
 

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.runs.sending.sinks import OwnMetrics, Points, counting, kill_and_resume, needs_package
+from tests.runs.store.sinks import OwnMetrics, Points, counting, kill_and_resume, needs_package
 from train_manager import Extension, TrainManager
 from train_manager.extensions import Checkpoints, MetricStore, MLflow, RunRecord
+from train_manager.extensions.logging.mlflow import key_of
 from train_manager.runs.record.processes import this_process
 from train_manager.runs.record.run_file import read_runs, write_entry
-from train_manager.runs.sending.exporting import export_metrics
-from train_manager.runs.sending.mlflow_keys import key_of
 from train_manager.testing import tiny_manager
 
 needs_package()
@@ -46,6 +45,18 @@ def _with_tables(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     shutil.copy(tables, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def killed(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that was killed and has resumed."""
+    folder = tmp_path_factory.mktemp("killed")
+    shutil.copy(tables, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        kill_and_resume(folder, "MLflow")
+    return folder
 
 
 def client_of(train_dir: Path) -> Any:
@@ -100,26 +111,49 @@ def test_a_resume_is_a_run_of_its_own_that_tells_where_it_continues(tmp_path: Pa
     train(tmp_path, epochs=3, resume=True)
     tags = [(run.data.tags.get("from_step"), run.data.tags.get("until_step")) for run in runs_of(tmp_path)]
 
-    assert tags == [("-1", "6"), ("6", None)]
+    assert tags == [(None, "6"), ("6", None)]
     assert shown(tmp_path) == stored(tmp_path)
 
 
-def test_after_a_kill_and_a_resume_it_has_what_counts(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, "MLflow")
+def test_after_a_kill_and_a_resume_it_has_what_counts(killed: Path) -> None:
+    assert shown(killed) == stored(killed)
+    assert [step for step, _ in shown(killed)["batch/loss"]] == [*range(1, 31)]
 
-    assert shown(tmp_path) == stored(tmp_path)
-    assert [step for step, _ in shown(tmp_path)["batch/loss"]] == [*range(1, 31)]
+
+def test_after_an_export_the_newest_run_has_all_that_counts(tmp_path: Path) -> None:
+    train(tmp_path, epochs=2)
+    train(tmp_path, epochs=3, resume=True)
+    MLflow().export(tmp_path)
+    client, newest = client_of(tmp_path), runs_of(tmp_path)[-1]
+    history = client.get_metric_history(newest.info.run_id, "batch/loss")
+
+    assert sorted((one.step, one.value) for one in history) == stored(tmp_path)["batch/loss"]
+    assert "from_step" not in newest.data.tags
 
 
 def test_names_that_mlflow_does_not_allow_get_one_that_it_does(tmp_path: Path) -> None:
     class Writes(Extension):
         def post_train_step_epoch(self, writer: Any) -> None:
-            writer.scalars({"größe <1>": 1.0, "größe (1)": 2.0, "../up": 3.0, "//": 4.0, "x" * 300: 5.0})
+            writer.scalars({"größe <1>": 1.0, "../up": 3.0, "//": 4.0, "x" * 300: 5.0})
 
     train(tmp_path, Writes(), epochs=1)
 
     assert shown(tmp_path) == stored(tmp_path)
-    assert {1.0, 2.0, 3.0, 4.0, 5.0} <= {points[0][1] for points in shown(tmp_path).values()}
+    assert {1.0, 3.0, 4.0, 5.0} <= {points[0][1] for points in shown(tmp_path).values()}
+
+
+def test_two_names_that_become_one_in_mlflow_do_not_stop_the_sink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Writes(Extension):
+        def post_train_step_epoch(self, writer: Any) -> None:
+            writer.scalars({"größe <1>": 1.0, "größe (1)": 2.0})
+
+    monkeypatch.setattr(MLflow, "describe", lambda self, train_manager: {"a <1>": "x", "a (1)": "y"})
+    train(tmp_path, Writes(), epochs=1)
+
+    assert shown(tmp_path)["größe _1_"] == [(3, 1.0), (3, 2.0)]
+    assert runs_of(tmp_path)[0].data.params == {"a _1_": "y"}
 
 
 def test_nan_is_shown_as_it_is(tmp_path: Path) -> None:
@@ -134,8 +168,7 @@ def test_nan_is_shown_as_it_is(tmp_path: Path) -> None:
 
 def test_rows_that_are_sent_twice_are_there_once(tmp_path: Path) -> None:
     train(tmp_path)
-    (tmp_path / "sinks.json").unlink()
-    export_metrics(MLflow(), tmp_path)
+    MLflow().export(tmp_path)
 
     assert shown(tmp_path) == stored(tmp_path)
     assert len(runs_of(tmp_path)) == 1
@@ -153,7 +186,7 @@ def test_a_server_that_does_not_answer_does_not_stop_the_training_and_gets_all_l
         ):
             tm.train()
     assert tm.epoch_num == 2
-    export_metrics(MLflow(), tmp_path)
+    MLflow().export(tmp_path)
 
     assert shown(tmp_path) == stored(tmp_path)
 
@@ -163,8 +196,18 @@ def test_a_run_that_is_not_followed_has_no_run_of_mlflow(tmp_path: Path) -> None
     train(tmp_path, epochs=2, resume=True)
 
     assert [run.data.tags["from_step"] for run in runs_of(tmp_path)] == ["3"]
-    export_metrics(MLflow(), tmp_path)
+    MLflow().export(tmp_path)
     assert shown(tmp_path) == stored(tmp_path)
+    assert len(runs_of(tmp_path)) == 1
+
+
+def test_an_export_brings_what_a_kill_has_kept_from_mlflow(killed: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(killed, tmp_path / "copied")
+    for run in runs_of(copied):
+        client_of(copied).delete_run(run.info.run_id)
+    MLflow().export(copied)
+
+    assert shown(copied) == stored(killed)
 
 
 def statuses(train_dir: Path) -> list[str]:
@@ -219,17 +262,14 @@ def test_a_run_that_stops_early_is_shown_as_finished(tmp_path: Path) -> None:
     assert statuses(tmp_path) == ["FINISHED"]
 
 
-def test_a_killed_run_is_shown_as_killed_once_it_resumes(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, "MLflow")
-
-    assert statuses(tmp_path) == ["KILLED", "FINISHED"]
+def test_a_killed_run_is_shown_as_killed_once_it_resumes(killed: Path) -> None:
+    assert statuses(killed) == ["KILLED", "FINISHED"]
 
 
 def test_a_killed_run_is_shown_as_killed_once_it_is_exported(tmp_path: Path) -> None:
     train(tmp_path, RunRecord())
     change_entry(tmp_path, outcome="running", process={**this_process(), "started": "before the boot"})
-    (tmp_path / "sinks.json").unlink()
-    export_metrics(MLflow(), tmp_path)
+    MLflow().export(tmp_path)
 
     assert statuses(tmp_path) == ["KILLED"]
 
@@ -237,7 +277,7 @@ def test_a_killed_run_is_shown_as_killed_once_it_is_exported(tmp_path: Path) -> 
 def test_a_run_that_has_failed_and_was_not_followed_is_failed_in_the_export(tmp_path: Path) -> None:
     tiny_manager(MetricStore(), RunRecord(), epochs=1, train_dir=tmp_path).train()
     change_entry(tmp_path, outcome="failed")
-    export_metrics(MLflow(), tmp_path)
+    MLflow().export(tmp_path)
 
     assert statuses(tmp_path) == ["FAILED"]
     assert runs_of(tmp_path)[0].data.params["epochs"] == "1"

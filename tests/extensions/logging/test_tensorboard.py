@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.runs.sending.sinks import OwnMetrics, Points, counting, kill_and_resume, needs_package, run_program
+from tests.runs.store.sinks import OwnMetrics, Points, counting, kill_and_resume, needs_package, run_program
 from train_manager import Extension
 from train_manager.extensions import Checkpoints, MetricStore, TensorBoard
-from train_manager.runs.sending.exporting import export_metrics
 from train_manager.runs.store.writer import MetricWriter
 from train_manager.testing import tiny_manager
 
@@ -21,8 +21,21 @@ needs_package()
 pytestmark = [pytest.mark.sinks, pytest.mark.slow]
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
+from tensorboard.summary.writer import event_file_writer  # noqa: E402
 
-from train_manager.runs.sending.event_file import EventFile  # noqa: E402
+
+@pytest.fixture(autouse=True)
+def _in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Number the files of a process from 100: TensorBoard reads those of one second in the order of their names."""
+    monkeypatch.setattr(event_file_writer._global_uid, "_value", 100)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that was killed and has resumed."""
+    folder = tmp_path_factory.mktemp("killed")
+    kill_and_resume(folder, "TensorBoard")
+    return folder
 
 
 def read(folder: Path) -> Any:
@@ -93,50 +106,9 @@ def test_after_a_resume_steps_of_hooks_that_are_far_beyond_stay(tmp_path: Path) 
     assert len(shown(tmp_path)["largest"]) == 3
 
 
-def test_after_a_kill_and_a_resume_it_has_what_counts(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, "TensorBoard")
-
-    assert shown(tmp_path) == stored(tmp_path)
-    assert [step for step, _ in shown(tmp_path)["batch/loss"]] == [*range(1, 31)]
-
-
-def test_what_was_written_but_not_noted_as_a_process_was_killed_is_not_there_twice(tmp_path: Path) -> None:
-    train(tmp_path)
-    [file] = (tmp_path / "tensorboard").iterdir()
-    noted = file.read_bytes()
-    file.write_bytes(noted + noted[-60:] + b"half of an event")
-    train(tmp_path, epochs=3, resume=True)
-
-    assert file.read_bytes() == noted
-    assert shown(tmp_path) == stored(tmp_path)
-
-
-def test_a_file_that_was_begun_but_not_noted_as_a_process_was_killed_is_removed(tmp_path: Path) -> None:
-    train(tmp_path)
-    [file] = (tmp_path / "tensorboard").iterdir()
-    later = file.with_name(file.name.replace("tfevents.1", "tfevents.2"))
-    later.write_bytes(file.read_bytes())
-    of_others = file.with_name("events.out.tfevents.9999999999.host.1.0")
-    of_others.write_bytes(b"")
-    train(tmp_path, epochs=3, resume=True)
-
-    assert not later.exists()
-    assert of_others.exists()
-    assert shown(tmp_path) == stored(tmp_path)
-
-
-def test_a_disk_that_is_full_again_and_again_leaves_nothing_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train(tmp_path)
-    flush = EventFile.flush
-    with monkeypatch.context() as patch:
-        patch.setattr(EventFile, "flush", lambda events: flush(events) and 1 / 0)
-        with pytest.raises(RuntimeWarning, match="ZeroDivisionError"):
-            train(tmp_path, epochs=3, resume=True)
-    export_metrics(TensorBoard(), tmp_path)
-
-    assert shown(tmp_path) == stored(tmp_path)
+def test_after_a_kill_and_a_resume_it_has_what_counts(killed: Path) -> None:
+    assert shown(killed) == stored(killed)
+    assert [step for step, _ in shown(killed)["batch/loss"]] == [*range(1, 31)]
 
 
 FULL = """
@@ -159,29 +131,46 @@ def test_a_file_that_takes_no_more_does_not_stop_a_program_and_is_written_anew_b
     assert full.returncode == 0, full.stderr
     assert full.stderr.count("File too large; the run continues") == 1
     assert f"metrics of {tmp_path}: train-manager export {tmp_path} --to tensorboard" in full.stderr
-    export_metrics(TensorBoard(), tmp_path)
+    TensorBoard().export(tmp_path)
 
     assert shown(tmp_path) == stored(tmp_path)
     assert [image.step for image in read(tmp_path / "tensorboard").Images("noise")] == [*range(3, 25, 3)]
 
 
-def test_a_second_export_writes_nothing(tmp_path: Path) -> None:
-    train(tmp_path)
-    [file] = (tmp_path / "tensorboard").iterdir()
-    before = file.read_bytes()
-
-    assert [export_metrics(TensorBoard(), tmp_path) for _ in range(2)] == [0, 0]
-    assert [*(tmp_path / "tensorboard").iterdir()] == [file]
-    assert file.read_bytes() == before
-
-
-def test_without_a_note_of_what_was_sent_all_is_written_anew(tmp_path: Path) -> None:
-    train(tmp_path)
-    (tmp_path / "sinks.json").unlink()
-    export_metrics(TensorBoard(), tmp_path)
+def test_an_export_shows_what_counts_and_once(tmp_path: Path) -> None:
+    train(tmp_path, OwnMetrics(), epochs=2)
+    train(tmp_path, OwnMetrics(), epochs=3, resume=True)
+    for _ in range(2):
+        TensorBoard().export(tmp_path)
 
     assert shown(tmp_path) == stored(tmp_path)
-    assert len([*(tmp_path / "tensorboard").iterdir()]) == 1
+    assert len(read(tmp_path / "tensorboard").Histograms("weights")) == 3
+
+
+def test_an_export_brings_what_a_kill_has_kept_from_tensorboard(killed: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(killed, tmp_path / "copied", ignore=shutil.ignore_patterns("tensorboard"))
+    TensorBoard().export(copied)
+
+    assert shown(copied) == stored(killed)
+
+
+def test_a_manager_that_goes_back_shows_what_counts(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), TensorBoard(), train_dir=tmp_path)
+    tm.train_steps(4)
+    tm.step_num = 2
+    tm.train_steps(2)
+
+    assert shown(tmp_path) == stored(tmp_path)
+    assert [step for step, _ in shown(tmp_path)["batch/loss"]] == [1, 2, 3, 4]
+
+
+def test_a_second_training_of_the_same_manager_is_added(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), TensorBoard(), OwnMetrics(), train_dir=tmp_path)
+    tm.train()
+    tm.train_epochs(1)
+
+    assert shown(tmp_path) == stored(tmp_path)
+    assert len(shown(tmp_path)["largest"]) == 2
 
 
 def test_nan_and_infinity_are_shown_as_they_are(tmp_path: Path) -> None:
@@ -201,30 +190,6 @@ def test_it_writes_where_it_is_told_to(tmp_path: Path) -> None:
 
     assert "batch/loss" in read(tmp_path / "events").Tags()["scalars"]
     assert not (tmp_path / "run" / "tensorboard").exists()
-
-
-def test_a_full_disk_does_not_stop_the_training_and_what_was_lost_comes_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Full:
-        def __init__(self) -> None:
-            self.send, self.is_full = EventFile.send, True
-
-        def __call__(self, events: EventFile, rows: Any) -> None:
-            self.send(events, rows)
-            if self.is_full:
-                raise OSError(28, "No space left on device")
-
-    full = Full()
-    monkeypatch.setattr(EventFile, "send", lambda events, rows: full(events, rows))
-    tm = tiny_manager(MetricStore(), TensorBoard(), train_dir=tmp_path)
-    with pytest.raises(RuntimeWarning, match="No space left on device; the run continues; tensorboard lacks"):
-        tm.train()
-    full.is_full = False
-    tm.train_epochs(1)
-
-    assert tm.epoch_num == 2
-    assert shown(tmp_path) == stored(tmp_path)
 
 
 def test_it_does_not_change_what_is_trained(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import eventually
-from tests.runs.sending.sinks import OwnMetrics, Points, counting, kill_and_resume, needs_package
+from tests.runs.store.sinks import OwnMetrics, Points, counting, kill_and_resume, needs_package
 from train_manager.extensions import Checkpoints, MetricStore, WandB
 from train_manager.telling.errors import InputError
 from train_manager.testing import tiny_manager
@@ -74,10 +74,30 @@ def test_it_is_handed_histograms_texts_and_pictures(tmp_path: Path, runs: list[R
     assert type(found["picture"]) is wandb.Image
 
 
-def test_a_resume_is_a_run_of_its_own_in_a_folder_of_the_same_name(tmp_path: Path, runs: list[Run]) -> None:
+def test_a_resume_is_a_run_of_its_own(tmp_path: Path, runs: list[Run]) -> None:
     ids = [train(tmp_path, epochs=2), train(tmp_path, epochs=3, resume=True)]
 
-    assert [run.options["id"] for run in runs] == [f"{ids[0]}-1", f"{ids[1]}-2"]
+    assert [run.options["id"] for run in runs] == ids
+    assert handed(runs) == counting(tmp_path)
+
+
+def test_an_export_is_a_run_of_another_name_with_all_that_counts(tmp_path: Path, runs: list[Run]) -> None:
+    train(tmp_path, epochs=2)
+    last = train(tmp_path, epochs=3, resume=True)
+    WandB(project="digits").export(tmp_path)
+    of_export = runs[-1]
+
+    assert (of_export.options["id"], of_export.options["project"]) == (f"{last}-export", "digits")
+    assert handed([of_export]) == counting(tmp_path)
+    assert of_export.is_finished
+
+
+def test_online_a_second_training_goes_on_with_the_run(tmp_path: Path, runs: list[Run]) -> None:
+    tm = tiny_manager(MetricStore(), WandB(mode="online"), train_dir=tmp_path)
+    tm.train()
+    tm.train_epochs(1)
+
+    assert [(run.options["id"], run.options["resume"]) for run in runs] == [(tm.run_id, "allow")] * 2
     assert handed(runs) == counting(tmp_path)
 
 

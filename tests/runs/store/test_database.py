@@ -73,7 +73,7 @@ class Training:
         self.runs += 1
         self.run = f"run {self.runs}"
         self.thread = StoreThread(self.path, self.run)
-        self.thread.follow(self.told.extend)
+        self.thread.follow(lambda _, rows: self.told.extend(rows))
 
     def batches(self, values: list[float]) -> None:
         for value in values:

@@ -219,7 +219,7 @@ def test_rows_come_in_the_order_of_writing(path: Path) -> None:
 
 def test_a_part_of_an_epoch_is_no_row_until_it_is_whole(path: Path) -> None:
     thread, got = store(path, 1), list[StoredRow]()
-    thread.follow(got.extend)
+    thread.follow(lambda _, rows: got.extend(rows))
     for number, found in enumerate(({**EPOCH, "partial": True}, {**EPOCH, "step": 4, "partial": True})):
         thread.append(HistoryRow(EPOCHS, 0, found, float(number)))
         thread.flush()
@@ -237,7 +237,7 @@ def test_a_part_of_an_epoch_is_no_row_until_it_is_whole(path: Path) -> None:
 def test_rows_of_the_history_that_a_resume_brings_keep_their_times_and_are_told_once(path: Path) -> None:
     with_history(path).close()
     thread, got = StoreThread(path, "second"), list[StoredRow]()
-    thread.follow(got.extend)
+    thread.follow(lambda _, rows: got.extend(rows))
     history = {EPOCHS: [EPOCH], EVALUATIONS: [EVALUATION, {**EVALUATION, "set": "test"}]}
     thread.append(Begin(1800000000.0, "run", 3, history))
     thread.append((0.5, 4, 16, 1800000001.0, "train", None))

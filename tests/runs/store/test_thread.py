@@ -30,7 +30,7 @@ WHY = "float() argument must be a string or a real number, not 'NoneType'"
 @pytest.fixture(autouse=True)
 def _ends() -> Iterator[None]:
     yield
-    thread._close_all()  # a test that fails leaves no thread behind
+    thread.close_all()  # a test that fails leaves no thread behind
 
 
 @pytest.fixture
@@ -277,7 +277,7 @@ def test_beyond_the_limit_metrics_are_lost_with_one_warning(path: Path, monkeypa
 
 def test_a_follower_gets_the_rows_of_each_transaction(path: Path) -> None:
     store, got = StoreThread(path, "run"), list[list[StoredRow]]()
-    unfollow = store.follow(lambda rows: got.append(list(rows)))
+    unfollow = store.follow(lambda _, rows: got.append(list(rows)))
     fill(store, 0.5, 0.25)
     store.flush()
     fill(store, 0.125, start=3)
@@ -293,7 +293,7 @@ def test_a_follower_gets_the_rows_of_each_transaction(path: Path) -> None:
 def test_a_follower_gets_nothing_that_is_not_in_the_file(path: Path) -> None:
     path.mkdir()
     store, got = StoreThread(path, "run"), list[float]()
-    store.follow(lambda rows: got.extend(row.value for row in rows))  # type: ignore[misc]
+    store.follow(lambda _, rows: got.extend(row.value for row in rows))  # type: ignore[misc]
     fill(store, 0.5)
     warned(store)
     assert not got
@@ -307,7 +307,7 @@ def test_a_follower_that_fails_is_told_of_and_called_no_more(path: Path) -> None
     class Fails:
         calls = 0
 
-        def __call__(self, rows: Any) -> None:
+        def __call__(self, part: Any, rows: Any) -> None:
             self.calls += 1
             raise OSError("gone")
 
@@ -440,7 +440,7 @@ def test_metrics_that_could_not_be_written_until_the_end_are_told(path: Path) ->
     warned(store)
 
     with pytest.warns(RuntimeWarning) as told:
-        thread._close_all()
+        thread.close_all()
     assert str(told[-1].message) == f"{path} cannot be written: unable to open database file; 1 metrics are lost"
 
 

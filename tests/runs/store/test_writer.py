@@ -370,7 +370,7 @@ def test_a_picture_that_cannot_be_written_is_told(written: Stored, tmp_path: Pat
 
 def test_a_follower_gets_what_is_written_each_kind_as_a_class_of_its_own(written: Stored, tmp_path: Path) -> None:
     got: list[StoredRow] = []
-    unfollow = written.writer.follow(got.extend)
+    unfollow = written.writer.follow(lambda _, rows: got.extend(rows))
     (tmp_path / "plot.txt").write_text("x")
     written.writer.scalar("norm", torch.tensor(0.5))
     written.writer.histogram("weights", torch.tensor([0.0, 1.0]), bins=2, step=9)

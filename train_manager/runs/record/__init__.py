@@ -20,6 +20,7 @@ Its files in reading order; each imports only those above it:
     metric_stretches  long series in a few numbers
     metric_news       what has come since the file was read last
     metric_reader     the metrics, read while a run writes them and long after
+    run_notes         what another tool shows of a run beside its metrics
     run_paths         which run a path means, and which runs are below a folder
     run_summary       a run in a line
     loss_curves       the curves of LossCurves, of a training that is gone

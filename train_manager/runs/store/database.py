@@ -14,8 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, final
 
 from train_manager.runs.store.batches import Item
-from train_manager.runs.store.parts import Parts
-from train_manager.runs.store.rows import StoredRow
+from train_manager.runs.store.parts import Parts, Told
 from train_manager.runs.store.schema import database_uri, is_empty, make_tables, require_ours
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Database:
         self._file: tuple[int, int] | None = None  # device and inode of the file that the connection has open
         self._synced_at = 0.0
 
-    def write(self, items: Sequence[Item], told: list[StoredRow] | None = None) -> bool:
+    def write(self, items: Sequence[Item], told: Told | None = None) -> bool:
         """Write all, in one transaction.
 
         Args:

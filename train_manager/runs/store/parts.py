@@ -9,10 +9,10 @@ import copy
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import time
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from train_manager.runs.store.batches import Item, Written
 from train_manager.runs.store.rows import (
@@ -30,7 +30,7 @@ from train_manager.runs.store.rows import (
     storable,
     text_of_row,
 )
-from train_manager.runs.store.schema import EPOCHS, EVALUATIONS, Series
+from train_manager.runs.store.schema import EPOCHS, EVALUATIONS, Part, Series
 
 if TYPE_CHECKING:
     from train_manager.metrics.host_numbers import HostNumbers
@@ -42,12 +42,15 @@ MANY: Final = INSERT + ", ".join([ONE] * TOGETHER)
 WIDTH: Final = ONE.count("?")
 
 
+Told: TypeAlias = dict[Part, list[StoredRow]]
+"""What followers are told: the rows that were written, by the part that they are of."""
+
+
 @dataclass(frozen=True)
 class OpenPart:
     """The part that rows go into, as the file has it."""
 
-    id: int
-    began: float
+    row: Part
     is_aside: bool  # nothing was trained in it yet
     history: Mapping[tuple[str, int], str] = field(default_factory=dict)  # its rows as texts, by stage and number
     shift: int = 0  # evaluations of the part that it resumes, which its program does not have in its history
@@ -73,10 +76,10 @@ class Parts:
         self._part: OpenPart | None = None
         self._begin: Begin | None = None  # of a part that is made with its first row, so that none stays empty
         self._ids: dict[tuple[Series, str], int] = {}  # of series with their labels, in the open file
-        self._told: list[StoredRow] | None = None
+        self._told: Told | None = None
         self.is_rewritten = False
 
-    def copied(self, told: list[StoredRow] | None) -> Parts:
+    def copied(self, told: Told | None) -> Parts:
         """Return a copy for a transaction."""
         found = copy.copy(self)
         found._ids, found._told, found.is_rewritten = dict(self._ids), told, False
@@ -121,12 +124,12 @@ class Parts:
 
     def _make_part(self, connection: sqlite3.Connection, begin: Begin) -> None:
         resumes, before = self._resumed(connection, begin), self._part
-        if before is not None and before.is_aside and before.id == resumes:
+        if before is not None and before.is_aside and before.row.id == resumes:
             self._part = replace(before, is_aside=begin.step is None)  # an evaluation was the beginning of a training
         else:
             row = self._run, begin.time, resumes, None if resumes is None else begin.step
             made = connection.execute("INSERT INTO runs(run, began, resumes, step) VALUES (?, ?, ?, ?)", row)
-            self._part = OpenPart(made.lastrowid or 0, begin.time, is_aside=begin.step is None)
+            self._part = OpenPart(Part(made.lastrowid or 0, *row), is_aside=begin.step is None)
         self._take_history(connection, begin, resumes)
 
     def _resumed(self, connection: sqlite3.Connection, begin: Begin) -> int | None:
@@ -146,13 +149,13 @@ class Parts:
         """Begin the part anew if the file has lost it, with the history that it had."""
         part = self._part
         sql = "SELECT 1 FROM runs WHERE id = ? AND run = ? AND began = ?"
-        if part is None or connection.execute(sql, (part.id, self._run, part.began)).fetchone():
+        if part is None or connection.execute(sql, part.row[:3]).fetchone():
             return
         self.is_rewritten = True
-        made = connection.execute("INSERT INTO runs(run, began) VALUES (?, ?)", (self._run, part.began))
-        self._part = replace(part, id=made.lastrowid or 0)
+        made = connection.execute("INSERT INTO runs(run, began) VALUES (?, ?)", part.row[1:3])
+        self._part = replace(part, row=Part(made.lastrowid or 0, *part.row[1:3], None, None))
         for (stage, number), text in part.history.items():
-            put_row(connection, self._part.id, stage, number, time(), text)
+            put_row(connection, self._part.row.id, stage, number, time(), text)
 
     # ---- the history ---------------------------------------------------------------------------------------------
 
@@ -162,7 +165,7 @@ class Parts:
         sql = "SELECT stage, number, time, row FROM history WHERE run = ? ORDER BY stage, number"
         before = connection.execute(sql, (resumes,)).fetchall()
         # Of an evaluation that this training begins with; it may have had rows that a program has taken out since.
-        connection.execute("DELETE FROM history WHERE run = ?", (self._part.id,))
+        connection.execute("DELETE FROM history WHERE run = ?", (self._part.row.id,))
         known = {(stage, text): at for stage, _, at, text in before}
         given = {stage: [*map(text_of_row, rows)] for stage, rows in begin.history.items()}
         shift = 0
@@ -175,7 +178,7 @@ class Parts:
             shift = len(old[EVALUATIONS]) - kept
         history = {(stage, number): text for stage, texts in given.items() for number, text in enumerate(texts)}
         for (stage, number), text in history.items():
-            put_row(connection, self._part.id, stage, number, known.get((stage, text), begin.time), text)
+            put_row(connection, self._part.row.id, stage, number, known.get((stage, text), begin.time), text)
             if (stage, text) not in known:
                 self._tell_of_row(stage, row_of_text(text), {}, begin.time)
         self._part = replace(self._part, history=history, shift=shift)
@@ -185,23 +188,27 @@ class Parts:
         place = item.stage, item.number + (part.shift if item.stage == EVALUATIONS else 0)
         before = part.history.get(place)
         if text != before:
-            put_row(connection, part.id, *place, item.time, text)
-            self._tell_of_row(item.stage, item.row, row_of_text(before or "{}"), item.time)
+            put_row(connection, part.row.id, *place, item.time, text)
+            if text not in part.history.values():  # else it has moved, because a row before it was replaced
+                self._tell_of_row(item.stage, item.row, row_of_text(before or "{}"), item.time)
             self._part = replace(part, history={**part.history, place: text})
 
     def _tell_of_row(self, stage: str, row: Row, before: Row, at: float) -> None:
         """Tell followers of the new metrics of a row; of those of an epoch once it is whole."""
         if self._told is not None and not row.get("partial"):
             known = {} if before.get("partial") else before
-            for series, value in metrics_in(stage, row):
-                if known.get(series.name) != row[series.name]:
-                    self._told.append(StoredRow(series, row["step"], row["epoch"], at, value))
+            new = [found for found in metrics_in(stage, row) if known.get(found[0].name) != row[found[0].name]]
+            self._tell(StoredRow(series, row["step"], row["epoch"], at, value) for series, value in new)
+
+    def _tell(self, rows: Iterable[StoredRow]) -> None:
+        if self._told is not None and self._part is not None:
+            self._told.setdefault(self._part.row, []).extend(rows)
 
     # ---- metrics -------------------------------------------------------------------------------------------------
 
     def _put_metrics(self, connection: sqlite3.Connection, scalars: Sequence[Metric], others: Sequence[Metric]) -> None:
         if scalars or others:
-            part = self._present_part(connection).id
+            part = self._present_part(connection).row.id
             # All tensors at once: a device is waited for once, and not for each number.
             self._put_scalars(connection, part, scalars, self._numbers([metric[5] for metric in scalars]))
             blobs = self._numbers.blobs([blob for metric in others for blob in blobs_of(metric[5])])
@@ -216,11 +223,10 @@ class Parts:
             id_ = ids.get((series, "")) or self._id_of(connection, series)
             flat += (part, id_, step, own_step, epoch, at, value)
         insert(connection, flat)
-        if self._told is not None:
-            self._told += (
-                StoredRow(series, step if own_step is None else own_step, epoch, at, value)
-                for (series, step, own_step, epoch, at, _), value in zip(metrics, values, strict=True)
-            )
+        self._tell(
+            StoredRow(series, step if own_step is None else own_step, epoch, at, value)
+            for (series, step, own_step, epoch, at, _), value in zip(metrics, values, strict=True)
+        )
 
     def _put_items(
         self, connection: sqlite3.Connection, part: int, metrics: Sequence[Metric], blobs: Iterator[bytes]
@@ -232,7 +238,7 @@ class Parts:
             connection.execute("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             if self._told is not None:
                 step = step if own_step is None else own_step
-                self._told.append(StoredRow(series, step, epoch, at, item_of(*columns, labels, step, epoch, at)))
+                self._tell([StoredRow(series, step, epoch, at, item_of(*columns, labels, step, epoch, at))])
 
     def _id_of(self, connection: sqlite3.Connection, series: Series, labels: str = "") -> int:
         """Return the id of a series; it is made if it is new."""

@@ -128,6 +128,30 @@ class Series(NamedTuple):
     phase: str = ""
 
 
+USUAL_DATA: Final = ("train", "")
+"""What the data of batches is called if it has no name of its own."""
+
+
+def tag_of(series: Series) -> str:
+    """Return the text of a series: where it was measured, and its name; a hook's own metric has only its name.
+
+    The view ``metrics`` has the same texts.
+
+    >>> tag_of(Series("loss", "train_step_batch", "train")), tag_of(Series("accuracy", "eval", "valid"))
+    ('batch/loss', 'eval/valid/accuracy')
+    >>> tag_of(Series("loss", "train_step_epoch", phase="head")), tag_of(Series("grad_norm"))
+    ('head/epoch/loss', 'grad_norm')
+    """
+    name, stage, datasource, phase = series
+    if stage == BATCHES:
+        parts = ["batch", name, *([] if datasource in USUAL_DATA else [datasource])]
+    elif stage == EPOCHS:
+        parts = ["epoch", name]
+    else:
+        parts = ["eval", datasource, name] if stage == EVALUATIONS else [name]
+    return "/".join([phase, *parts] if phase else parts)
+
+
 class Part(NamedTuple):
     """A part of a run, which never goes back to an earlier step.
 

@@ -25,7 +25,9 @@ from train_manager.files.atomic import quote_path
 from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.runs.store.batches import BatchMetrics, Item, Queued
 from train_manager.runs.store.database import Database
+from train_manager.runs.store.parts import Told
 from train_manager.runs.store.rows import Begin, StoredRow
+from train_manager.runs.store.schema import Part
 from train_manager.telling.errors import InputError
 from train_manager.telling.source_locations import users_level
 
@@ -34,8 +36,8 @@ IDLE: Final = 2.0  # seconds without a metric, outside of a run, until the file 
 LIMIT: Final = 100_000  # metrics that may wait; further metrics are thrown away
 PATIENCE: Final = 10.0  # seconds that the end of a run, and a fork, wait for a transaction
 
-Take: TypeAlias = Callable[[Sequence[StoredRow]], object]
-"""A follower: it gets the rows that were just written, mostly from the thread, and must return at once."""
+Take: TypeAlias = Callable[[Part, Sequence[StoredRow]], object]
+"""A follower: it gets rows of a part that were just written, mostly from the thread, and must return at once."""
 
 
 class Items(SimpleQueue[Queued]):
@@ -195,7 +197,7 @@ class StoreThread:
         self._take_from_queue()
         if not self._waiting:
             return
-        told: list[StoredRow] | None = [] if self._followers else None
+        told: Told | None = {} if self._followers else None
         try:
             has_all = self.database.write(self._waiting, told)
         except (sqlite3.OperationalError, OSError, InputError) as error:
@@ -209,13 +211,13 @@ class StoreThread:
         if not has_all:
             what = "was removed or replaced, so it lacks the metrics of before"
             self._warnings.append(f"{quote_path(self.database.path)} {what}")
-        if told:
-            self._tell(told)
+        for part, rows in (told or {}).items():
+            self._tell(part, rows)
 
-    def _tell(self, rows: Sequence[StoredRow]) -> None:
+    def _tell(self, part: Part, rows: Sequence[StoredRow]) -> None:
         for take in self._followers:
             try:
-                take(rows)
+                take(part, rows)
             except Exception as error:  # of a follower: the file is written all the same
                 self._followers = tuple(one for one in self._followers if one is not take)
                 self._warnings.append(f"{take!r} cannot take metrics, and gets no more: {error!r}")
@@ -286,7 +288,7 @@ def _each(method: str) -> None:
 
 
 @atexit.register
-def _close_all() -> None:
+def close_all() -> None:
     """Write what waits as the interpreter ends."""
     for one in list(_all):
         one.close()

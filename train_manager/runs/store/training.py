@@ -103,7 +103,7 @@ class StoredRun:
     Args:
         stored: its TrainManager.
         reader: the extension that ``batch_losses`` knows as the reader of these rows.
-        manager: the same as an object.
+        manager: the TrainManager itself.
         losses: the fixture of the run; None if a hook of every batch appends the rows.
         epoch: the epoch of the first rows.
     """

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 BINS: Final = 64
 MOST: Final = 2**63 - 1  # the largest whole number of SQLite
 PLOTS: Final = "plots"  # the folder of pictures in a train_dir
-STORE_CLOSES: Final = 1_000_000
-"""The priority of the hook ``post_run`` that closes the store: other hooks of ``post_run`` may write before it."""
-AFTER_STORE: Final = 2 * STORE_CLOSES
-"""The priority of a hook ``post_run`` that reads the whole file, as a report does: ``@priority(AFTER_STORE)``."""
 
 
 class Place(NamedTuple):

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,79 +14,67 @@ import pytest
 import torch
 
 from train_manager import Extension
-from train_manager.runs.record.metric_news import NewRow, NewSegment
-from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.sending.following import FollowsStore
-from train_manager.runs.sending.sink import Sink, scalars_of
+from train_manager.runs.store.delivery import Connection, Ending, Sent
+from train_manager.runs.store.reader import MetricReader
+from train_manager.runs.store.rows import StoredRow
+from train_manager.runs.store.sinks import Sink, tagged_numbers
 from train_manager.runs.store.writer import MetricWriter
 
 Points = dict[str, list[tuple[int, float]]]
 
 
-class Kept:
-    """A sink that keeps rows.
+class Keeps(Sink):
+    """Keeps what it is sent.
 
     Args:
-        rows: where they go.
-        needs_all: whether a segment that supersedes rows needs all of them again.
-        before: called with the rows before they are taken.
+        before: called with rows before they are kept.
+
+    Attributes:
+        rows: what was sent.
+        sent: what the connections were made for.
+        endings: what each was closed with.
     """
 
-    def __init__(self, rows: list[NewRow], needs_all: bool = False, before: Callable[[Any], object] = id) -> None:
-        self.rows, self.begun, self.cuts = rows, list[NewSegment](), list[int]()
-        self._needs_all, self._before = needs_all, before
-
-    def cut(self, step: int) -> bool:
-        self.cuts.append(step)
-        if self._needs_all:
-            self.rows.clear()
-        return self._needs_all
-
-    def begin(self, segment: NewSegment) -> None:
-        self.begun.append(segment)
-
-    def send(self, rows: Sequence[NewRow]) -> None:
-        self._before(rows)
-        self.rows += rows
-
-    def flush(self) -> Mapping[str, Any]:
-        return {"rows": len(self.rows), "begun": [segment.id for segment in self.begun], "cuts": self.cuts}
-
-    def close(self) -> None: ...
-
-
-class Keeps(FollowsStore):
-    """An extension whose sink keeps what it is sent.
-
-    Args:
-        before: called with rows before they are taken.
-    """
-
-    sink: ClassVar[str] = "kept"
+    tool: ClassVar[str] = "kept"
     package: ClassVar[str] = "json"
 
     def __init__(self, before: Callable[[Any], object] = id) -> None:
-        self.rows: list[NewRow] = []
         self.before = before
+        self.rows: list[StoredRow] = []
+        self.sent: list[Sent] = []
+        self.endings: list[Ending | None] = []
 
-    def make_sink(self, train_dir: Path, state: Mapping[str, Any]) -> Sink:
-        del self.rows[state.get("rows", 0) :]  # what was not noted
-        return Kept(self.rows, before=self.before)
+    def connect(self, sent: Sent) -> Connection:
+        self.sent.append(sent)
+        return Kept(self)
 
 
-def points_of(rows: Sequence[NewRow]) -> Points:
+class Kept:
+    """A connection of ``Keeps``."""
+
+    def __init__(self, keeps: Keeps) -> None:
+        self._keeps = keeps
+
+    def send(self, rows: Sequence[StoredRow]) -> None:
+        self._keeps.before(rows)
+        self._keeps.rows += rows
+
+    def close(self, ending: Ending | None) -> None:
+        self._keeps.endings.append(ending)
+
+
+def points_of(rows: Iterable[StoredRow]) -> Points:
     """Return the numbers of rows by tag, in the order of steps."""
     found: Points = {}
     for row in rows:
-        for tag, value in scalars_of(row):
+        for tag, value in tagged_numbers(row):
             found.setdefault(tag, []).append((row.step, value))
     return {tag: sorted(points) for tag, points in found.items()}
 
 
 def counting(train_dir: Path, run: str | None = None) -> Points:
     """Return what counts in a store."""
-    rows = MetricReader(train_dir).since().rows.values()
-    return points_of([row for of_table in rows for row in of_table if run in (None, row.run)])
+    return points_of(MetricReader(train_dir).rows(run))
 
 
 def needs_package() -> None:
@@ -96,27 +84,36 @@ def needs_package() -> None:
 
 
 KILLED = """
-import os, signal, sys, time
+import os, signal, sys, threading
 from pathlib import Path
 from train_manager import Extension, every, extensions
-from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.sending import follower
-from train_manager.runs.sending.sink_state import read_state
+from train_manager.runs.store import delivery
 from train_manager.testing import tiny_manager
 
-follower.PATIENCE = 60.0  # the machine may be busy
+delivery.PATIENCE = 60.0  # the machine may be busy
 folder, sink, is_killed = Path(sys.argv[1]), getattr(extensions, sys.argv[2])(), len(sys.argv) > 3
+has_sent = threading.Event()
 
-def has_been_sent(step):
-    if not (folder / "sinks.json").exists() or MetricReader(folder).last_step() < step:
-        return False
-    return not any(MetricReader(folder).since(read_state(folder, sink.sink).ids).rows.values())
+class Told:
+    # The connection of the sink, which says when the rows of step 23 were sent.
+    def __init__(self, connection):
+        self.connection = connection
+
+    def send(self, rows):
+        self.connection.send(rows)
+        if any(row.step == 23 and row.series.stage == "train_step_batch" for row in rows):
+            has_sent.set()
+
+    def close(self, ending):
+        self.connection.close(ending)
+
+connect = sink.connect
+sink.connect = lambda sent: Told(connect(sent))
 
 class Kills(Extension):
     def post_train_step_batch(self, step_num):
         if is_killed and step_num == 24:
-            while not has_been_sent(23):
-                time.sleep(0.2)
+            assert has_sent.wait(60)
             os.kill(os.getpid(), signal.SIGKILL)
 
 checkpoints = extensions.Checkpoints(every(5), resume=True)

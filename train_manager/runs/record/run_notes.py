@@ -30,14 +30,13 @@ class RunNotes(NamedTuple):
     parameters: Mapping[str, str]
 
 
-def notes_of(train_manager: Any) -> RunNotes:
-    """Return notes on the run of a manager, which is open."""
-    parameters: Mapping[str, str] = {}
+def parameters_in_words(train_manager: Any) -> Mapping[str, str]:
+    """Return what the objects of a manager were made with, by their dotted paths."""
     with suppress(Exception):  # an optimizer of one's own may raise anything, and must not end the run
         recorded = parameters_of(train_manager)
         made = unrecorded_objects(made_objects(train_manager), recorded)
-        parameters = parameter_rows_of({"parameters": recorded, "made": made})
-    return RunNotes("RUNNING", parameters)
+        return parameter_rows_of({"parameters": recorded, "made": made})
+    return {}
 
 
 def status_after(error: BaseException | None, stop_reason: str | None) -> str:
