@@ -154,7 +154,7 @@ def test_the_library_of_safetensors_reads_it(file: Path) -> None:
     assert all(same(found[name], tensors[name].contiguous()) for name in tensors)
 
 
-@pytest.mark.parametrize("dtype", DTYPES.keys() - {torch.complex128}, ids=str)
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype is not torch.complex128], ids=str)
 def test_the_library_of_safetensors_makes_the_same_file(dtype: torch.dtype) -> None:
     tensors = {
         "b": torch.ones(3, 5, dtype=dtype),
