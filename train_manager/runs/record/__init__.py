@@ -1,4 +1,4 @@
-"""What a run was: ``run-<id>.json``, written and read.
+"""What a run was: ``run-<id>.json``, written and read; and what it came to, by that and by its metrics.
 
 Its files in reading order; each imports only those above it:
 
