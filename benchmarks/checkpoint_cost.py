@@ -33,8 +33,8 @@ RESUMES: Final = {"all files read and hashed": "all files read and hashed", "a r
 QUICK: dict[str, Any] = {"rounds": 1, "megabytes": 5}
 
 TEXT: Final = """\
-Wall time of a state of {megabytes} MB in {parts} tensors on the CPU, and the ratio to torch. The library safetensors
-writes a checkpoint, which is hashed (SHA-256) while the disk syncs it; `torch.save` does neither. With
+Wall time of a state of {megabytes} MB in {parts} tensors on the CPU, and the ratio to torch. A checkpoint is
+hashed (SHA-256) while it is written, and waits until the disk has it; `torch.save` does neither. With
 `in_background=True` the training waits for a copy of the state only. Reading a checkpoint checks each byte;
 `torch.load` does not. A resume finds the newest sound checkpoint and reads it. All files are read from the memory of
 the system.

@@ -6,7 +6,6 @@ The state makes its way through JSON and bytes, so that nothing of the killed tr
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from train_manager import Extension, TrainManager
 from train_manager.checkpoints.state_tree import join, split
-from train_manager.checkpoints.tensors import read_tensors, write_tensors
+from train_manager.checkpoints.tensors import content_of, read_tensors
 
 TIMES = ("seconds", "call", "elapsed")  # that no two trainings have in common
 END = 1 << 30  # in place of the number of a step
@@ -56,9 +55,8 @@ class Resume(Extension):
 def round_trip(state: dict[str, Any]) -> dict[str, Any]:
     """Return a state as it comes back from the files of a checkpoint."""
     tree, tensors = split(state)
-    with tempfile.TemporaryDirectory() as folder:
-        write_tensors(path := Path(folder, "state.safetensors"), tensors)
-        back: dict[str, Any] = join(json.loads(json.dumps(tree)), read_tensors(path.read_bytes(), path))
+    read = read_tensors(b"".join(content_of(tensors)), Path("state.safetensors"))
+    back: dict[str, Any] = join(json.loads(json.dumps(tree)), read)
     return back
 
 

@@ -17,14 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tests.checkpoints import library
 from tests.checkpoints.states import same, small_state
 from train_manager.checkpoints import checkpoint, hashed_file, tensors
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from train_manager.telling.errors import CheckpointError
 
 # All that is asked of the disk is asked in their lines.
-TRACED = (checkpoint.__file__, hashed_file.__file__, tensors.__file__, library.__file__)
+TRACED = (checkpoint.__file__, hashed_file.__file__, tensors.__file__)
 
 
 def killed_at_each_line(work: Callable[[], object], files: Collection[str] = TRACED, every: int = 1) -> Iterator[int]:
@@ -85,8 +84,7 @@ def kill_a_save(folder: Path, every: int = 1) -> dict[str, int]:
     counts = {"points": 0, "written": 0, "corrupt": 0, "lost": 0, "next save failed": 0}
 
     def save() -> None:
-        with library.in_python():
-            write_checkpoint(folder, names[2], states[2], {})
+        write_checkpoint(folder, names[2], states[2], {})
 
     for _ in killed_at_each_line(save, every=every):
         found = {path.name: state_of(path) for path in folder.glob("step-*")}

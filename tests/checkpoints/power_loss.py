@@ -135,12 +135,7 @@ def _disk(done: list[Step], chance: random.Random) -> dict[str, bytes | None]:
 def _is_synced(step: Step, later: list[Step]) -> bool:
     """Whether a later sync covers a step: of the file for its bytes, of the folder around it for its name."""
     kind, path = ("sync", step.path) if step.kind == "write" else ("sync folder", os.path.dirname(step.path) or ".")
-    for other in later:
-        if other.kind == "rename":
-            path = _moved(path, other.path, other.content)  # the library renames a file before it is synced
-        if other.kind == kind and other.path == path:
-            return True
-    return False
+    return any(other.kind == kind and other.path == path for other in later)
 
 
 def _torn(content: bytes, chance: random.Random) -> bytes:

@@ -42,6 +42,17 @@ def test_a_checkpoint_is_a_folder_of_four_files_and_nothing_is_beside_it(tmp_pat
     assert os.listdir(tmp_path) == [NAME]
 
 
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_the_files_of_a_checkpoint_may_be_read_by_all_that_may_read_new_files(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        path = write_checkpoint(tmp_path, NAME, small_state(), {})
+    finally:
+        os.umask(before)
+
+    assert {file.stat().st_mode & 0o777 for file in path.iterdir()} == {0o666 & ~mask}
+
+
 def test_the_folder_of_checkpoints_is_made_if_it_is_missing(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path / "run" / "checkpoints", NAME, {}, {})
 
@@ -149,8 +160,8 @@ def test_parts_and_facts_that_do_not_fit_are_refused(tmp_path: Path, state: Any,
     assert os.listdir(tmp_path) == []
 
 
-def test_what_a_dead_process_of_the_same_number_has_left_is_not_in_the_way(tmp_path: Path) -> None:
-    left = tmp_path / f".tmp-{NAME}-{os.getpid()}-0f3c5b"
+def test_what_a_dead_process_has_left_is_not_in_the_way(tmp_path: Path) -> None:
+    left = tmp_path / f".tmp-{NAME}-0f3c5b7a"
     left.mkdir()
     (left / "model.safetensors").write_bytes(b"half")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints.crash_points import state_of
-from tests.checkpoints.library import in_python
 from tests.checkpoints.power_loss import disk_states, lay_out, recorded
 from tests.checkpoints.states import small_state
 from tests.fork_server import ForkServer
@@ -38,7 +37,7 @@ def test_a_save_that_is_killed_at_any_line_corrupts_nothing(tmp_path: Path, fork
 
 def losses(folder: Path, times: int, without: tuple[str, ...] = ()) -> dict[str, int]:
     """Save three times, and count what disks after a power failure have lost."""
-    with recorded(folder / "real", without=without) as recording, in_python():
+    with recorded(folder / "real", without=without) as recording:
         for step in STEPS:
             write_checkpoint(folder / "real", f"step-{step:012d}", small_state(step), {})
             recording.acknowledge(f"step-{step:012d}")

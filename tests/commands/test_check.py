@@ -44,13 +44,13 @@ def test_damage_is_named_and_nothing_is_renamed(train_dir: Path, capsys: pytest.
 
 
 def test_what_was_left_over_or_set_aside_is_named(train_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in (".tmp-step-000000000009-123-0f3c5b", "damaged-step-000000000002", "superseded"):
+    for name in (".tmp-step-000000000009-0f3c5b7a", "damaged-step-000000000002", "superseded"):
         (train_dir / "checkpoints" / name).mkdir()
 
     assert cli.main(["check", str(train_dir)]) == 0
 
     assert lines(capsys)[2:] == [
-        ".tmp-step-000000000009-123-0f3c5b  left half-written or half-deleted by a killed process; "
+        ".tmp-step-000000000009-0f3c5b7a  left half-written or half-deleted by a killed process; "
         "the next training removes it",
         "damaged-step-000000000002  set aside, because it is damaged",
         "superseded  set aside, because a training resumed from an earlier checkpoint",

@@ -8,32 +8,45 @@ from pathlib import Path
 import pytest
 
 from train_manager.files.atomic import temporary_beside
-from train_manager.files.leftovers import delete, remove_leftovers
-
-DEAD = 2**22 + 1  # above the largest number of a process that Linux gives
+from train_manager.files.leftovers import A_DAY, delete, remove_leftovers
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_half_written_file_of_a_dead_process_is_removed_too(tmp_path: Path) -> None:
-    for pid in (DEAD, os.getpid(), os.getppid()):
-        (tmp_path / f".tmp-run.json-{pid}-0f3c5b").write_text("{")
-    remove_leftovers(tmp_path)
-
-    assert names(tmp_path) == [f".tmp-run.json-{os.getppid()}-0f3c5b"]
-
-
-@pytest.mark.parametrize("name", ["digits", "two\nlines", "with-dashes-7", ".hidden"])
-def test_the_names_that_are_written_under_are_known_again(tmp_path: Path, name: str) -> None:
-    temporary_beside(tmp_path / name).touch()  # this process is taken for a dead one with its number
+def test_half_written_files_and_folders_are_removed(tmp_path: Path) -> None:
+    (tmp_path / ".tmp-run.json-0f3c5b7a").write_text("{")
+    (tmp_path / ".tmp-step-12-0f3c5b7a/deep").mkdir(parents=True)
     remove_leftovers(tmp_path)
 
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", [".tmp-notes", ".tmp-a-7", "tmp-a-7-0f3c5b", f".tmp-a-{DEAD}-later"])
+def test_a_folder_that_is_missing_has_no_leftovers(tmp_path: Path) -> None:
+    remove_leftovers(tmp_path / "missing")
+
+    assert names(tmp_path) == []
+
+
+def test_what_others_may_still_be_writing_stays_for_a_while(tmp_path: Path) -> None:
+    for name in ("tmp_pack_old", "tmp_pack_young", "pack-old"):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1, 1) if name.endswith("old") else None)
+    remove_leftovers(tmp_path, "tmp_*", after=A_DAY)
+
+    assert names(tmp_path) == ["pack-old", "tmp_pack_young"]
+
+
+@pytest.mark.parametrize("name", ["digits", "two\nlines", "with-dashes-7", ".hidden"])
+def test_the_names_that_are_written_under_are_known_again(tmp_path: Path, name: str) -> None:
+    temporary_beside(tmp_path / name).touch()
+    remove_leftovers(tmp_path)
+
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", [".tmp-notes", ".tmp-a-7", "tmp-a-0f3c5b7a", ".tmp-a-tomorrow"])
 def test_files_of_the_user_stay(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     remove_leftovers(tmp_path)
@@ -43,7 +56,7 @@ def test_files_of_the_user_stay(tmp_path: Path, name: str) -> None:
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
-    (link := tmp_path / f".tmp-a-{DEAD}-0f3c5b").symlink_to(tmp_path / "kept")
+    (link := tmp_path / ".tmp-a-0f3c5b7a").symlink_to(tmp_path / "kept")
     remove_leftovers(tmp_path)
 
     assert names(tmp_path) == [link.name, "kept"]

@@ -36,6 +36,7 @@ def test_a_second_move_gets_the_next_number(train_dir: Path) -> None:
 
 
 def test_a_train_dir_with_nothing_in_it_stays(tmp_path: Path) -> None:
+    (tmp_path / "digits").mkdir()
     assert move_away(tmp_path / "digits") is None
     assert [path.name for path in tmp_path.iterdir()] == ["digits"]
 

@@ -110,6 +110,19 @@ def test_a_token_in_the_query_of_an_address_is_found_in_code_too() -> None:
     assert [text[start:end] for start, end, _ in secrets_in(text, bare=False)] == [RANDOM]
 
 
+@pytest.mark.parametrize("entries", ["Password=hunter2;Server=db", "Server=db;Password=hunter2"])
+def test_a_password_in_a_connection_string_is_found_in_code_too(entries: str) -> None:
+    text = f'connect("{entries}")'
+
+    assert [text[start:end] for start, end, _ in secrets_in(text, bare=False)] == ["hunter2"]
+
+
+@pytest.mark.parametrize("word", ["Bearer", "bearer", "BEARER", "Token", "Basic"])
+def test_a_random_word_behind_the_words_of_a_header_is_found(word: str) -> None:
+    assert found(f"curl -H 'Authorization: {word} {RANDOM}'") == [RANDOM]
+    assert found(f"curl -H 'Authorization: {word} authentication-by-name'") == []
+
+
 def test_a_letter_that_becomes_two_in_small_ones_moves_no_place() -> None:
     assert found('x = "İİİİ"\npassword = "hunter2"') == ["hunter2"]
 

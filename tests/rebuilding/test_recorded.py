@@ -35,10 +35,10 @@ from tests.rebuilding.recorded_parts import (
     scaled_loss,
 )
 from train_manager import Extension, InputError, every, recorded
-from train_manager.files.secrets import is_plain_name
 from train_manager.rebuilding.making import rebuild
 from train_manager.rebuilding.recorded import parameters_of
 from train_manager.rebuilding.torch_names import torch_names
+from train_manager.rebuilding.value_trees import is_plain_name
 
 HERE = "tests.rebuilding.recorded_parts"
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -27,6 +27,7 @@ from train_manager.checkpoints import manifest
 from train_manager.checkpoints.checkpoint_names import order_of
 from train_manager.checkpoints.hashed_file import (
     hash_of,
+    hash_of_content,
     is_full,
     open_file,
     sync_file,
@@ -36,7 +37,7 @@ from train_manager.checkpoints.hashed_file import (
 )
 from train_manager.checkpoints.manifest import FILES, MANIFEST, MODEL, TENSORS, TREE
 from train_manager.checkpoints.state_tree import join, split, tensor_names
-from train_manager.checkpoints.tensors import read_tensors, size_of, write_tensors
+from train_manager.checkpoints.tensors import content_of, read_tensors, size_of
 from train_manager.checkpoints.verification import damaged_error, require_hash, translate_gone_errors, verify_sizes
 from train_manager.files.atomic import new_folder
 from train_manager.files.json_text import json_of
@@ -183,26 +184,31 @@ def _split_state(state: Mapping[str, Any]) -> tuple[bytes, dict[str, Tensor], di
 def _write_files(
     folder: Path, tree: bytes, model: Mapping[str, Tensor], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> None:
-    hashes, syncs = {}, []
-    with ThreadPoolExecutor(2 * len(FILES), "train-manager-seal") as threads:
-        for name in FILES:
-            if name == TREE:
-                write_file(folder / name, tree)
-            else:
-                is_model = name == MODEL
-                write_tensors(folder / name, model if is_model else tensors, shares=not is_model)
-            # The disk syncs a file and a processor hashes it while the next one is written: in turn it takes 1.4 times
-            # as long.
+    files, syncs = {}, []
+    with ThreadPoolExecutor(1 + len(FILES), "train-manager-seal") as threads:
+        for name, content in _contents(tree, model, tensors):
+            # One processor hashes a file while another writes it, and the disk syncs it while the next file is written:
+            # one after the other they take 1.5 times as long.
+            digest = threads.submit(hash_of_content, content)
+            write_file(folder / name, content)
             syncs.append(threads.submit(sync_file, folder / name))
-            hashes[name] = threads.submit(hash_of, folder / name)
+            files[name] = {"size": sum(map(len, content)), "sha256": digest.result()}
     for sync in syncs:
         sync.result()
     # The size and hash of each file are known only after its last byte, so the manifest comes last.
-    files = {name: {"size": (folder / name).stat().st_size, "sha256": hashes[name].result()} for name in FILES}
-    write_file(folder / MANIFEST, manifest.render_manifest({"format": manifest.FORMAT, **facts, "files": files}))
+    write_file(folder / MANIFEST, [manifest.render_manifest({"format": manifest.FORMAT, **facts, "files": files})])
     sync_file(folder / MANIFEST)
     # The names of the files are on the disk before the rename: else a power failure could leave an empty folder.
     sync_folder(folder)
+
+
+def _contents(
+    tree: bytes, model: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+) -> Iterator[tuple[str, Sequence[bytes | memoryview]]]:
+    """Yield the name and the content of each file; those of a GPU are copied only as their file is written."""
+    yield MODEL, content_of(model, shares=False)
+    yield TREE, [tree]
+    yield TENSORS, content_of(tensors)
 
 
 def _sync_name(final: Path) -> None:

@@ -198,7 +198,7 @@ class CheckpointFolder:
         Call this while this process writes nothing here, and holds the lock. Where the system has no locks, another
         process may be writing, so nothing is removed.
         """
-        if lock.is_held and lock.is_enforced and self.path.exists():
+        if lock.is_held and lock.is_enforced:
             remove_leftovers(self.path)
 
     def _first_sound(self, paths: Iterable[Path]) -> Path | None:

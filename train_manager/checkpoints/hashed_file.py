@@ -1,6 +1,6 @@
 """The files of a checkpoint: written, synced, hashed and opened, with errors that say which operation failed where.
 
-Every call to the disk goes through the few functions here and `tensors.py`, so that a test can let each of them fail.
+Every call to the disk goes through the few functions here, so that a test can let each of them fail.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -28,15 +28,21 @@ class Gone(CheckpointError):
     """There is no checkpoint at a path; perhaps a run has deleted it since the path was listed."""
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a new file, whose name must not be taken."""
-    rest = memoryview(content)
+def write_file(path: Path, content: Sequence[bytes | memoryview]) -> None:
+    """Write a new file, whose name must not be taken.
+
+    Args:
+        path: of the file.
+        content: its bytes, in parts.
+    """
     with translate_os_errors("write", path):
         # O_EXCL: a file or a link of that name is never written to. O_CLOEXEC: a child does not keep the file open.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]  # Linux writes 2 GB per call at most, or fewer
+            for part in content:
+                rest = memoryview(part)
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]  # Linux writes 2 GB per call at most, or fewer
         finally:
             os.close(descriptor)
 
@@ -92,6 +98,14 @@ def hash_of(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_of_content(content: Sequence[bytes | memoryview]) -> str:
+    """Return the SHA-256 of a file with this content, in parts."""
+    digest = hashlib.sha256()
+    for part in content:
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def no_tensors_error(path: Path, error: Exception) -> CheckpointError:

@@ -1,51 +1,51 @@
-"""Tensors in one file, written and read by the library safetensors: https://github.com/huggingface/safetensors#format.
+"""The file of tensors, in the format of the library safetensors: https://github.com/huggingface/safetensors#format.
 
 Nothing in such a file can run. What the format has no place for is a note in JSON, under ``train_manager`` in its
 ``__metadata__``: ``tied`` maps the second name of a tensor to the first, and ``complex128`` lists the tensors that are
-stored as pairs of F64.
+stored as pairs of F64. The library reads the files. Their bytes are made here, because its ``save_file`` would have to
+end before the hash of the file can begin.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save_file
+from safetensors.torch import load
 from torch import Tensor, nn
 
-from train_manager.checkpoints.hashed_file import no_tensors_error, translate_os_errors
+from train_manager.checkpoints.hashed_file import no_tensors_error
 from train_manager.telling.errors import CheckpointError
 
-DTYPES: Final = (
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.uint16,
-    torch.int32,
-    torch.uint32,
-    torch.int64,
-    torch.uint64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.complex64,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2,
-    torch.float8_e4m3fnuz,
-    torch.float8_e5m2fnuz,
-    torch.complex128,
-)
-"""What comes back as it was; the library also writes dtypes that it cannot read, such as float8_e8m0fnu."""
+DTYPES: Final = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.int16: "I16",
+    torch.uint16: "U16",
+    torch.int32: "I32",
+    torch.uint32: "U32",
+    torch.int64: "I64",
+    torch.uint64: "U64",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.complex64: "C64",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e4m3fnuz: "F8_E4M3FNUZ",
+    torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
+    torch.complex128: "F64",  # as pairs
+}
+"""What the library can read, and what the format calls it."""
 
 NOTE: Final = "train_manager"
+LARGEST_HEADER: Final = 100_000_000  # bytes; the library refuses a file with a longer one
 
 
 def why_not(tensor: Tensor) -> str:
@@ -86,41 +86,30 @@ def size_of(tensors: Mapping[str, Tensor], *, shares: bool = True) -> int:
     return sum(tensor.nbytes for name, tensor in tensors.items() if name not in twins)
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, shares: bool = True) -> None:
-    """Write tensors by their names into a file.
+def content_of(tensors: Mapping[str, Tensor], *, shares: bool = True) -> list[memoryview]:
+    """Return the bytes of a file with tensors by their names: its header, then the memory of each tensor.
 
-    >>> from tempfile import mkdtemp
-    >>> path = Path(mkdtemp(), "some.safetensors")
-    >>> write_tensors(path, {"weight": torch.ones(2, 3)})
-    >>> read_tensors(path.read_bytes(), path)["weight"].shape
+    >>> content = b"".join(content_of({"weight": torch.ones(2, 3)}))
+    >>> read_tensors(content, Path("some.safetensors"))["weight"].shape
     torch.Size([2, 3])
 
     Args:
-        path: of the file, which gets the mode of its folder. Tensors on the CPU are written from their own memory;
-            those on another device, and views, are copied before.
-        tensors: strided ones, of any device.
-        shares: write tensors that share their memory once; then other programs find only one of their names.
+        tensors: those for which ``why_not`` has no reason. Those on the CPU are not copied, except views and memory
+            that other processes can write to.
+        shares: tensors of the same memory are in the file once; then other programs find only one of their names.
 
     Raises:
-        CheckpointError: a tensor cannot be stored, such as a sparse one, or the disk cannot hold it.
+        CheckpointError: the format cannot hold the name of a tensor, or all names.
     """
-    for name, tensor in tensors.items():
-        if reason := why_not(tensor):
-            raise CheckpointError(f"{name} {reason}", name=name)
-        if name == "__metadata__":
-            raise CheckpointError("a tensor cannot be called '__metadata__', which the format keeps", name=name)
+    if (name := "__metadata__") in tensors:
+        raise CheckpointError(f"a tensor cannot be called {name!r}, which the format keeps", name=name)
     twins = _twins_of(tensors) if shares else {}
-    kept = {name: tensor for name, tensor in tensors.items() if name not in twins}
-    pairs = [name for name, tensor in kept.items() if tensor.dtype is torch.complex128]
-    # One entry: the library writes several in an order that differs from save to save, and with it the bytes.
-    note = {NOTE: json.dumps({"tied": twins, "complex128": pairs})} if twins or pairs else None
-    with translate_os_errors("write", path):
-        try:
-            save_file(_plain(kept), path, note)
-        except (SafetensorError, UnicodeEncodeError) as error:
-            raise _cause_of(error, path) from None
-        # The library makes files that only their owner may read, whatever the umask says.
-        os.chmod(path, path.parent.stat().st_mode & 0o666)
+    # The largest numbers first, so that each tensor begins at a multiple of the size of its numbers.
+    names = sorted(tensors.keys() - twins.keys(), key=lambda name: (-tensors[name].element_size(), name))
+    pairs = [name for name in names if tensors[name].dtype is torch.complex128]
+    note = json.dumps({"tied": twins, "complex128": pairs}) if twins or pairs else ""
+    kept = {name: _plain(tensors[name]) for name in names}
+    return [memoryview(_header_of(kept, note)), *map(_memory_of, kept.values())]
 
 
 def read_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
@@ -165,23 +154,32 @@ def _twins_of(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     return {name: kept for name, kept in names.items() if kept != name}
 
 
-def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors as the library takes them: on the CPU, contiguous, and each with memory of its own."""
-    found, memories = {}, set()
+def _plain(tensor: Tensor) -> Tensor:
+    """Return a tensor as the file has it: on the CPU, contiguous, and of a dtype of the format."""
+    # Below a lazy flag of torch are the bytes of other values.
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    if plain.is_shared():  # a worker that counts there while the file is written would make its hash a wrong one
+        plain = plain.clone()
+    return torch.view_as_real(plain) if plain.dtype is torch.complex128 else plain
+
+
+def _header_of(tensors: Mapping[str, Tensor], note: str) -> bytes:
+    entries: dict[str, Any] = {"__metadata__": {NOTE: note}} if note else {}
+    end = 0
     for name, tensor in tensors.items():
-        # The library writes the bytes below a lazy flag, which are those of other values, without a word.
-        plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-        if plain.dtype is torch.complex128:
-            plain = torch.view_as_real(plain)
-        # The library refuses memory that it has seen: tied weights in the file of a model, and slices of one tensor.
-        memory = plain.untyped_storage().data_ptr()
-        found[name] = plain.clone() if memory in memories else plain
-        memories.add(memory)
-    return found
+        begin, end = end, end + tensor.nbytes
+        entries[name] = {"dtype": DTYPES[tensor.dtype], "shape": [*tensor.shape], "data_offsets": [begin, end]}
+    try:
+        text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError as error:
+        raise CheckpointError(f"the name of a tensor is not a text: {error}", name=error.object) from None
+    if len(text) > LARGEST_HEADER:
+        raise CheckpointError(
+            f"the names of the tensors take {len(text) / 1e6:.0f} MB, which the library does not read"
+        )
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
 
 
-def _cause_of(error: Exception, path: Path) -> Exception:
-    """Return the error of the system behind an error of the library, which has its number in the text alone."""
-    if number := re.search(r"\(os error (\d+)\)", str(error)):
-        return OSError(int(number[1]), os.strerror(int(number[1])))
-    return CheckpointError(f"write failed at {path}: {error}", name=str(path))
+def _memory_of(tensor: Tensor) -> memoryview:
+    return tensor.reshape(-1).view(torch.uint8).numpy().data

@@ -81,10 +81,10 @@ def require_new(path: Path, *, error: type[TrainManagerError] = InputError) -> N
 
 
 def temporary_beside(path: Path) -> Path:
-    """Return a hidden name to write under until all is written: ``.tmp-<name>-<process>-<random>``."""
-    # In the same folder, because a rename is atomic only within one file system. `remove_leftovers` asks whether the
-    # process is alive; the random end keeps two threads that write the same file apart, and two containers.
-    return path.with_name(f".tmp-{path.name}-{os.getpid()}-{secrets.token_hex(3)}")
+    """Return a hidden name to write under until all is written: ``.tmp-<name>-<random>``."""
+    # In the same folder, because a rename is atomic only within one file system. The random end keeps two processes
+    # that write the same file apart; the number of a process is the same in each container.
+    return path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
 
 
 def free_path(path: Path) -> Path:

@@ -1,17 +1,19 @@
-"""The deletion of folders, and of what killed processes have left: names of ``temporary_beside``."""
+"""The deletion of folders, and of what killed processes have left half-written or half-deleted."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
+import time
 import warnings
 from pathlib import Path
+from typing import Final
 
 from train_manager.files.atomic import quote_path, temporary_beside
 from train_manager.telling.source_locations import users_level
 
-_TEMPORARY = re.compile(r"\.tmp-.*-([0-9]+)-[0-9a-f]{6}", flags=re.DOTALL)  # as `temporary_beside` makes it
+A_DAY: Final = 86_400.0  # seconds
+_TEMPORARY: Final = f".tmp-*-{'[0-9a-f]' * 8}"  # as `temporary_beside` makes it
 
 
 def delete(path: Path) -> None:
@@ -27,32 +29,26 @@ def delete(path: Path) -> None:
         _remove(deleted)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove half-written and half-deleted files and folders, except those that another live process still writes.
+def remove_leftovers(folder: Path, names: str = _TEMPORARY, *, after: float = 0.0) -> None:
+    """Remove the files and folders of a folder that killed processes have left.
 
-    Half-written ones with the id of this process are removed too: in a container each run has the same process id. So
-    this process must not be writing to the folder.
+    Args:
+        folder: the folder; it may be missing.
+        names: a pattern of their names; by default those of ``temporary_beside``.
+        after: the seconds without a change after which no process writes to a leftover any more. 0 is for a folder to
+            which no other process can write, because this one holds the WriterLock.
     """
-    # The list is complete before the first removal, which would change the folder under scandir.
-    with os.scandir(folder) as entries:
-        found = [entry for entry in entries if _is_leftover(entry)]
-    for entry in found:
-        _remove(Path(entry.path))
+    # The list is complete before the first removal, which would change the folder while it is read.
+    for path in [path for path in folder.glob(names) if not path.is_symlink()]:
+        if not after or _is_older(path, after):
+            _remove(path)
 
 
-def _is_leftover(entry: os.DirEntry[str]) -> bool:
-    temporary = _TEMPORARY.fullmatch(entry.name)
-    return temporary is not None and not entry.is_symlink() and not _is_another_live(int(temporary[1]))
-
-
-def _is_another_live(pid: int) -> bool:
+def _is_older(path: Path, seconds: float) -> bool:
     try:
-        os.kill(pid, 0)  # signal 0 sends nothing: it only reports whether the process exists
-    except (ProcessLookupError, OverflowError):  # OverflowError: a number that no process has
+        return time.time() - path.lstat().st_mtime > seconds
+    except FileNotFoundError:  # another process has removed it
         return False
-    except PermissionError:  # the process exists, and belongs to another user
-        return True
-    return pid != os.getpid()
 
 
 def _remove(path: Path) -> None:
@@ -61,6 +57,8 @@ def _remove(path: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
+    except FileNotFoundError:
+        return  # another process removes it
     except OSError as error:  # such as a file that a reader has open on NFS: a reason to warn, not to end the run
         _warn(path, error)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import socket
 import time
@@ -22,11 +21,11 @@ from train_manager.telling.source_locations import users_level
 
 try:
     import fcntl
-except ImportError:  # a system that is not POSIX, such as Windows
+except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 LOCK_FILE: Final = ".lock"
-# The answers of file systems that know no locks; any other error of flock is raised.
+# The answers of file systems that know no locks, such as some network ones.
 _NO_LOCKS_HERE: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
 # All locks of this process, for `_let_go_in_child`; weak, so that the set keeps no lock alive.
 _all: Final[weakref.WeakSet[WriterLock]] = weakref.WeakSet()
@@ -55,7 +54,7 @@ class WriterLock:
     parent is killed. A child that C code forks without Python's knowledge can, until it ends.
 
     Args:
-        train_dir: the folder; it is made if it is not there.
+        train_dir: the folder.
 
     Attributes:
         train_dir: the folder.
@@ -80,17 +79,15 @@ class WriterLock:
             CheckpointError: another object holds it; it is named with process, host and time. Or the folder cannot be
                 written.
         """
-        while self._file is None:
-            self._file = self._opened()
-            try:
-                self.is_enforced = self._locked(self._file)
-                if self._is_in_place(self._file):
-                    _tell_holder(self._file)
-                else:
-                    self.release()  # the folder was moved away after _opened(): the lock is taken on the new folder
-            except BaseException:
-                self.release()
-                raise
+        try:
+            while not self.is_held:
+                self._take()
+        except OSError as error:
+            raise CheckpointError(
+                f"train_dir {quote_path(self.train_dir)} cannot be written: {error.strerror}",
+                name="train_dir",
+                cure="give a train_dir that is a folder, in which you may write",
+            ) from error
 
     def release(self) -> None:
         """Free the lock; nothing if it is not held."""
@@ -112,78 +109,63 @@ class WriterLock:
     def __reduce__(self) -> tuple[Any, ...]:  # a copy with the same descriptor would close it under the original
         return WriterLock, (self.train_dir,)
 
-    def _opened(self) -> int:
+    def _take(self) -> None:
+        self._file = os.open(self.train_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            self.train_dir.resolve().mkdir(parents=True, exist_ok=True)  # resolve(): a link may lead to no folder yet
-            return os.open(self.train_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise CheckpointError(
-                f"train_dir {quote_path(self.train_dir)} cannot be written: {error.strerror}",
-                name="train_dir",
-                cure="give a train_dir that is a folder, in which you may write",
-            ) from error
+            self.is_enforced = self._locks(self._file)
+            if self._is_in_place(self._file):
+                _tell_holder(self._file)
+            else:
+                self.release()
+        except BaseException:
+            self.release()
+            raise
 
-    def _locked(self, file: int) -> bool:
+    def _locks(self, file: int) -> bool:
+        """Take the lock of the system on a file; return whether there is one."""
         if fcntl is None:
-            return self._warn("this system has no file locks")
+            raise CheckpointError("a checkpoint cannot be written on a system without file locks", name="train_dir")
         try:
             # flock belongs to the open file, so a second object of this process is kept out too; lockf would let it in.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise self._refusal(_holder(file)) from None
+            raise self._refusal(file) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS_HERE:
                 raise
-            return self._warn(f"its file system has no locks ({error.strerror})")
+            what = f"nothing keeps a second run from writing to {quote_path(self.train_dir)}"
+            why = f"because its file system has no locks ({error.strerror})"
+            warnings.warn(f"{what}, {why}", RuntimeWarning, stacklevel=users_level())
+            return False
         return True
 
-    def _warn(self, reason: str) -> bool:
-        warnings.warn(
-            f"nothing keeps a second run from writing to {quote_path(self.train_dir)}, because {reason}",
-            RuntimeWarning,
-            stacklevel=users_level(),
-        )
-        return False
-
     def _is_in_place(self, file: int) -> bool:
+        """Return whether a lock file is still that of the folder: ``move_away`` renames the folder with its file."""
         try:
-            # The file that is locked must be the one that now has the name: `move_away` renames the folder with its
-            # file.
             return os.path.samestat(os.fstat(file), os.stat(self.train_dir / LOCK_FILE))
-        except FileNotFoundError:
+        except FileNotFoundError:  # the new folder has no lock file yet
             return False
 
-    def _refusal(self, holder: dict[str, Any]) -> CheckpointError:
+    def _refusal(self, file: int) -> CheckpointError:
+        # The holder writes its name after it has the lock, so the file may be empty.
+        holder = os.pread(file, 1000, 0).decode(errors="replace") or "another process"
         cure = "wait for it, stop it, or give another train_dir"
-        who = "another process"
-        # The pid alone is not enough: containers and machines on one file system have the same pids.
-        if holder.get("pid") == os.getpid() and holder.get("host") == socket.gethostname():
-            who, cure = "another run of this process", "close that run, or give another train_dir"
-        elif holder:
-            who = f"process {holder.get('pid')} on host {holder.get('host')}"
-        since = f" since {holder['since']}" if "since" in holder else ""
-        what = f"{quote_path(self.train_dir)} is being written by {who}{since}"
+        if holder.startswith(f"{_this_process()} since"):
+            holder = holder.replace(_this_process(), "another run of this process")
+            cure = "close that run, or give another train_dir"
+        what = f"{quote_path(self.train_dir)} is being written by {holder}"
         return CheckpointError(what, name="train_dir", cure=cure)
 
 
+def _this_process() -> str:
+    # The pid alone is not enough: containers and machines on one file system have the same pids.
+    return f"process {os.getpid()} on host {socket.gethostname()}"
+
+
 def _tell_holder(file: int) -> None:
-    holder = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-    }
     with contextlib.suppress(OSError):  # on a full disk the lock still holds, and errors cannot name its holder
         os.ftruncate(file, 0)
-        os.pwrite(file, json.dumps(holder).encode(), 0)
-
-
-def _holder(file: int) -> dict[str, Any]:
-    """Return the record that the holder of the lock has written; empty if it has not written yet."""
-    try:
-        found = json.loads(os.pread(file, 4096, 0))
-    except (ValueError, OSError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        os.pwrite(file, f"{_this_process()} since {time.strftime('%Y-%m-%d %H:%M:%S')}".encode(), 0)
 
 
 def _let_go_in_child() -> None:

@@ -58,13 +58,23 @@ _KINDS: Final = {
     "a key of Weights & Biases": (r"\bwandb_v\d_[\w-]{30,}", r"\bwandb\b[^\n]{0,40}?\b([0-9a-f]{40})\b"),
     "a key of a web service": (r"\bshpat_[0-9a-fA-F]{32}", r"\bdop_v1_[0-9a-f]{32,}", r"\bhvs\.[\w-]{24,}"),
     "a JSON web token": (r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+",),
+    # In a header of HTTP, such as "Authorization: Bearer ..."; "Basic" is followed by base64.
+    KEY: (
+        r"(?<=\b[Bb])earer ([\w.~+/=-]{16,})",
+        r"\bBEARER ([\w.~+/=-]{16,})",
+        r"(?<=\b[Tt])oken ([\w.~+/=-]{16,})",
+        r"(?<=\b[Bb])asic ([\w.~+/=-]{16,})",
+    ),
     "a private key": (
         # With the lines below, up to its END line, or to the end of the text.
         r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
         r"\bLS0tLS1CRUdJTi(?:BSU0EgUFJJ|BQUklWQVRF|BFQyBQUklW|BPUEVOU1NI)[\w+/=]{20,}",
     ),
 }
-"""The kinds of tokens in words, and the forms of each; a form begins with letters that are searched first."""
+"""The kinds of tokens in words, and the forms of each.
+
+A form begins with letters that are searched first; its group, if it has one, must look random.
+"""
 
 # Lookbehinds and \b, which stand before the first letters of a form.
 _NO_LETTERS: Final = re.compile(r"\(\?<=[^)]*\)|\\b")
@@ -81,9 +91,9 @@ _FORMS: Final = [
 # ---- the names of passwords, keys and tokens -------------------------------------------------------------------------
 
 # Names are read word by word, so that `hf_token` names a secret, and `tokenizer` and `num_tokens` do not.
-WORDS: Final = _set_of("""password passwd passphrase passcode pwd apikey credential credentials""")
-"""Words that name a secret wherever they are in a name."""
-_PASSWORDS: Final = (WORDS - {"apikey"}) | {"secret", "pw", "passwort"}  # last words of the name of a password
+# Words that name a secret wherever they are in a name, and the last words of the name of a password.
+_WORDS: Final = _set_of("password passwd passphrase passcode pwd secret apikey credential credentials")
+_PASSWORDS: Final = (_WORDS - {"apikey"}) | {"pw", "passwort"}
 _SERVICES: Final = _set_of(
     """wandb openai anthropic hf huggingface comet neptune stripe aws azure google github gitlab openrouter gemini
     mistral cohere pinecone groq replicate together deepl mapbox twilio sendgrid mailgun datadog sentry"""
@@ -103,8 +113,6 @@ _NO_PASS: Final = _set_of(
     """forward backward first second third last next single multi two one num n by all full low high band test max min
     opt compiler render a the this per each every"""
 )
-# Words in small letters, each with a number of at most two digits, joined by _, as in the name of an attribute.
-_ATTRIBUTE: Final = re.compile(r"[a-z]{1,15}\d{0,2}(?:_(?:[a-z]{1,15}\d{0,2}|\d{1,2}))*|\d{1,2}", re.ASCII)
 
 
 def names_a_secret(name: str) -> bool:
@@ -125,22 +133,7 @@ def may_have_entries(name: str) -> bool:
     ['token', 'api_key']
     """
     # A key or a token looks random, so it differs from the words beside it; a password may be a word like any other.
-    return _kind_of_name(name) == KEY and {"secret", *WORDS}.isdisjoint(_words_of(name))
-
-
-def is_plain_name(text: str) -> bool:
-    """Return whether a text reads as the name of a module or an option, and cannot be a key or a token.
-
-    >>> [text for text in ("trunk", "blocks.0.norm1", "same", "abc123", "deadBeef", "a" * 16) if is_plain_name(text)]
-    ['trunk', 'blocks.0.norm1', 'same']
-    >>> [text for text in ("abcd-efgh-ijkl", "correct.horse.battery") if is_plain_name(text)]
-    []
-    """
-    parts = text.split(".")
-    named = [part for part in parts if not part.isdecimal()]
-    if len(text) > 40 or not 1 <= len(named) <= 2 or len(re.findall(r"\d", text)) > 3:
-        return False  # three words and more are a chosen password more often than a path
-    return all(_ATTRIBUTE.fullmatch(part) for part in parts)
+    return _kind_of_name(name) == KEY and _WORDS.isdisjoint(_words_of(name))
 
 
 def _words_of(name: str) -> list[str]:
@@ -189,7 +182,7 @@ def looks_secret(name: str, value: Any) -> bool:
     # pad_token="<pad>" and mask_key="[MASK]" are marks of a tokenizer.
     is_marker = isinstance(value, str) and re.fullmatch(r"[<\[].*[>\]]", value) is not None
     # An argument with such a name holds a secret whatever it looks like: here the name alone is enough.
-    if not is_marker and (names_a_secret(name) or not {"secret", *WORDS}.isdisjoint(_words_of(name))):
+    if not is_marker and (names_a_secret(name) or not _WORDS.isdisjoint(_words_of(name))):
         return True
     return isinstance(value, str) and bool(secrets_in(value))
 
@@ -241,12 +234,12 @@ _REST_OF_NAME: Final = re.compile(r"[\w.-]{0,60}", re.ASCII)
 _ASSIGNED: Final = re.compile(
     r"""(?P<closed>\\?["'])?\]?[^\S\n]*
     (?: :[^\S\n]*[A-Za-z][\w.\[\]|\x20]{0,40}=(?!=)  # a type: api_key: str = "..."
-      | :=|=>|==?|:
+      | :=|==?|:
       | (?(closed)[,\x20][^()]{0,200}?\b(?:default|value)["']?[^\S\n]*[=:]|>)  # "--api-key", default=; <password>
       | (?(closed),|\|)
       | (?P<flag>[^\S\n])
     )[^\S\n]*
-    (?: [\w.]{0,40}(?:Field|Option|Argument|SecretStr)\(\s*(?:default[^\S\n]*=[^\S\n]*)? | \(\s* | !\w+[\x20] )?
+    (?: [\w.]{0,40}(?:Field|Option|Argument|SecretStr)\(\s*(?:default[^\S\n]*=[^\S\n]*)? | \(\s* )?
     (?: [A-Za-z]{0,2}\\?(?P<quote>"{3}|'{3}|["'`])(?P<quoted>[^"'`\\\n]{6,400})\\?(?P=quote)
       | (?P<bare>[^\s"'`,;()\[\]{}<>\\]{6,400})(?=[\s,;"'`<}]|$)
     )""",
@@ -257,12 +250,6 @@ _SETS: Final = re.compile(r"(?:\bENV|\bARG|\bsetenv|\bset(?: -\w+)*|#define)[ \t
 _IS_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)  # a value such as args.token, which is code
 # An address with a password, https://user:password@host, or with a token of 20 or more characters before the @.
 _ADDRESS: Final = re.compile(r"""://([^/\s:@"'`<>;[\]]*:[^/\s@"'`<>;[\]]+|[^/\s:@"'`<>;[\]]{20,})@""", re.ASCII)
-# Headers of HTTP: "Authorization: Bearer ...", and "Basic ..." with base64.
-_HEADER: Final = re.compile(r"\b(?:[Bb]earer|BEARER|[Tt]oken|[Bb]asic)[ ]([\w.~+/=-]{16,})", re.ASCII)
-# The entries of a connection string: Server=db;Password=...;
-_ENTRY: Final = re.compile(
-    r"\b(?:Password|Pwd|AccountKey|SharedAccessKey)=([^;\"'\s{}$<>()\[\],]{6,})(?=[;\"'])", re.ASCII
-)
 
 
 def secrets_in(text: str, *, bare: bool = True, assignments: bool = True) -> list[Found]:
@@ -276,9 +263,7 @@ def secrets_in(text: str, *, bare: bool = True, assignments: bool = True) -> lis
         bare: whether a value may stand without quotes, as in YAML; in Python that is the name of a variable.
         assignments: whether to look for values by their names too; not where the bytes are not text.
     """
-    found = [*_with_a_form(text), *_in_addresses(text)]
-    if assignments:
-        found += [*_assigned(text, bare), *_in_headers(text)]
+    found = [*_with_a_form(text), *_in_addresses(text), *(_assigned(text, bare) if assignments else ())]
     kept: list[Found] = []
     for one in sorted(found):  # without a finding that overlaps an earlier one
         if not kept or one.start >= kept[-1].end:
@@ -290,7 +275,8 @@ def _with_a_form(text: str) -> Iterator[Found]:
     for beginning, kind, form in _FORMS:
         for start in _places(text, beginning):
             # The lookbehind and the \b of a form are checked here, because match() sees the text before `start`.
-            if (match := form.match(text, start)) is not None:
+            match = form.match(text, start)
+            if match is not None and (not form.groups or _is_value(match[1], KEY)):
                 yield Found(*match.span(form.groups), kind)  # of the group in a form, or of all
 
 
@@ -303,13 +289,6 @@ def _in_addresses(text: str) -> Iterator[Found]:
                 yield Found(*match.span(1), ADDRESS)
 
 
-def _in_headers(text: str) -> Iterator[Found]:
-    if any(end in text for end in ("earer ", "EARER ", "oken ", "asic ")):
-        yield from (Found(*match.span(1), KEY) for match in _HEADER.finditer(text) if _is_value(match[1], KEY))
-    if any(end in text for end in ("assword=", "wd=", "Key=")):
-        yield from (Found(*match.span(1), PASSWORD) for match in _ENTRY.finditer(text) if _is_value(match[1], PASSWORD))
-
-
 def _assigned(text: str, bare: bool) -> Iterator[Found]:
     lower = text.lower() if text.isascii() else text.translate(_SMALL)
     for start in (place for word in _SEARCHED for place in _places(lower, word)):
@@ -318,26 +297,26 @@ def _assigned(text: str, bare: bool) -> Iterator[Found]:
         assigned = _ASSIGNED.match(text, rest.end())
         if assigned is None:  # the most frequent case, so it is sorted out before the name is read
             continue
-        before = text[max(start - 60, 0) : start]
-        name_before = _NAME_BEFORE.search(before)
-        assert name_before is not None, "it matches an empty text"
         # The word that was found may be in the middle of a name: `_KEY` in `OPENAI_KEY_2`.
-        name = name_before[0] + rest[0]
+        name_before = _NAME_BEFORE.search(text, max(start - 60, 0), start)
+        assert name_before is not None, "it matches an empty text"
+        name, before = name_before[0] + rest[0], text[max(start - 60, 0) : name_before.start()]
         kind = _kind_of_name(name)
-        sign = before[: name_before.start()]
-        is_set = _SETS.search(sign) is not None
-        # Without a sign, only `--password value` and `set PASSWORD value` are assignments; others are prose.
-        if kind is None or (assigned["flag"] and not (name.startswith("--") or is_set)):
-            continue
         group = "quoted" if assigned["quoted"] else "bare"
-        # In code a bare value is an expression, except in a comment, in the query of an address (?token=...), behind a
-        # flag or before </password>.
-        is_text = "#" in before.rpartition("\n")[2] or sign.endswith(("?", "&"))
-        is_config = (bare or is_text) and not _IS_NAME.fullmatch(assigned[group])
-        if group == "bare" and not (assigned["flag"] or is_config or text[assigned.end() : assigned.end() + 2] == "</"):
-            continue
-        if _is_value(assigned[group], kind):
+        if kind is not None and _gives_a_value(assigned, name, before, bare) and _is_value(assigned[group], kind):
             yield Found(*assigned.span(group), kind)
+
+
+def _gives_a_value(assigned: re.Match[str], name: str, before: str, bare: bool) -> bool:
+    """Return whether what stands behind a name is its value, and not prose or the name of a variable."""
+    if assigned["flag"]:  # without a sign, only `--password value` and `set PASSWORD value` are assignments
+        return name.startswith("--") or _SETS.search(before) is not None
+    if assigned["quoted"]:
+        return True
+    # In code a value without quotes is an expression, except in a comment, in the query of an address (?token=...), and
+    # in a connection string ("Password=...;Server=db").
+    is_text = bare or "#" in before.rpartition("\n")[2] or before.endswith(("?", "&", ";", '"'))
+    return is_text and not _IS_NAME.fullmatch(assigned["bare"])
 
 
 def _places(text: str, word: str) -> Iterator[int]:

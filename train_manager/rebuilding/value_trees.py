@@ -13,6 +13,7 @@ is named as a password is left out as a whole, because people choose passwords t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
@@ -20,7 +21,7 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
-from train_manager.files.secrets import is_plain_name, looks_secret, may_have_entries
+from train_manager.files.secrets import looks_secret, may_have_entries
 from train_manager.rebuilding.registry import is_recorded, name_of, words, written_name
 from train_manager.rebuilding.tree import MAX_BITS, MAX_TEXT, MAX_VALUES, NOT_REBUILDABLE, Tree
 from train_manager.telling.showing import cut
@@ -34,6 +35,8 @@ Two places of a tree with the same record are the same object, because each obje
 MAX_NESTING: Final = 20  # levels of lists and dicts in one argument
 LONG_NUMBER: Final = 10**9  # from here on a whole number may be a key or a token
 BYTES_OF_KEY: Final = 16  # as many whole numbers in one list may be the bytes of a key
+# Words in small letters, each with a number of at most two digits, joined by _, as in the name of an attribute.
+_ATTRIBUTE: Final = re.compile(r"[a-z]{1,15}\d{0,2}(?:_(?:[a-z]{1,15}\d{0,2}|\d{1,2}))*|\d{1,2}", re.ASCII)
 
 
 def tree_of(value: Any, name: str = "") -> Tree:
@@ -170,6 +173,21 @@ class _Writer:
             "object": name_of(type(value)),
             "arguments": {name: self.part(v, name) for name, v in arguments.items()},
         }
+
+
+def is_plain_name(text: str) -> bool:
+    """Return whether a text reads as the name of a module or an option, and cannot be a key or a token.
+
+    >>> [text for text in ("trunk", "blocks.0.norm1", "same", "abc123", "deadBeef", "a" * 16) if is_plain_name(text)]
+    ['trunk', 'blocks.0.norm1', 'same']
+    >>> [text for text in ("abcd-efgh-ijkl", "correct.horse.battery") if is_plain_name(text)]
+    []
+    """
+    parts = text.split(".")
+    named = [part for part in parts if not part.isdecimal()]
+    if len(text) > 40 or not 1 <= len(named) <= 2 or len(re.findall(r"\d", text)) > 3:
+        return False  # three words and more are a chosen password more often than a path
+    return all(_ATTRIBUTE.fullmatch(part) for part in parts)
 
 
 def _is_open(value: Any) -> bool:

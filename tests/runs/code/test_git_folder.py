@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs.code.repositories import git, repository
-from train_manager.runs.code.git_folder import git_folder, quote, read_small, reading
+from train_manager.runs.code.git_folder import NAME, git_folder, quote, read_small, reading
 
 
 def test_nothing_is_left_of_it() -> None:
@@ -61,11 +61,12 @@ def test_a_pipe_is_not_read(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    for name in ("train-manager-git-old", "train-manager-git-young"):
+    old, young, of_another_user = f".tmp-{NAME}-00000000", f".tmp-{NAME}-00000001", f".tmp-{NAME}0-00000000"
+    for name in (old, young, of_another_user):
         (tmp_path / name).mkdir()
-    os.utime(tmp_path / "train-manager-git-old", (1_000_000_000, 1_000_000_000))
+        os.utime(tmp_path / name, None if name == young else (1, 1))
 
     with git_folder():
         pass
 
-    assert [path.name for path in tmp_path.glob("train-manager-git-*")] == ["train-manager-git-young"]
+    assert sorted(os.listdir(tmp_path)) == [young, of_another_user]

@@ -12,18 +12,18 @@ import os
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from train_manager.files.atomic import replace_file
+from train_manager.files.atomic import replace_file, temporary_beside
+from train_manager.files.leftovers import A_DAY, remove_leftovers
 from train_manager.runs.code.git import Git
 
 # Attributes that switch off every conversion; info/attributes outranks all .gitattributes of the files.
 AS_THEY_ARE: Final = b"* -text !eol -ident -filter !working-tree-encoding !diff !whitespace !merge\n"
-_PREFIX: Final = "train-manager-git-"
-_A_DAY: Final = 86_400.0
+# With the user, because the folder for temporary files is that of all users of a machine, except on Windows.
+NAME: Final = f"train-manager-git-{os.getuid() if hasattr(os, 'getuid') else 'own'}"
 
 
 @contextlib.contextmanager
@@ -38,8 +38,9 @@ def git_folder(
         settings: further ones, such as ``core.fsync``.
         seconds: the limit of each command.
     """
-    remove_after_a_day(Path(tempfile.gettempdir()), f"{_PREFIX}*")
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    folder = temporary_beside(Path(tempfile.gettempdir(), NAME))
+    remove_leftovers(folder.parent, f".tmp-{NAME}-*", after=A_DAY)
+    os.mkdir(folder, 0o700)
     try:
         make_git_folder(folder, object_format=object_format, settings=settings)
         yield Git(files or folder, git_folder=folder, seconds=seconds)
@@ -93,14 +94,3 @@ def read_small(path: Path, limit: int = 1_000_000) -> bytes:
             return file.read(limit)
     except OSError:
         return b""
-
-
-def remove_after_a_day(folder: Path, pattern: str) -> None:
-    """Delete the temporary files and folders of killed processes; what is younger than a day may still be in use."""
-    for leftover in folder.glob(pattern):
-        with contextlib.suppress(OSError):
-            if time.time() - leftover.lstat().st_mtime > _A_DAY:
-                if leftover.is_dir():
-                    shutil.rmtree(leftover, ignore_errors=True)  # rmtree refuses links and folders of other users
-                else:
-                    leftover.unlink()

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from train_manager.files.atomic import replace_file
+from train_manager.files.leftovers import A_DAY, remove_leftovers
 from train_manager.runs.code.git import Git, GitTrouble
-from train_manager.runs.code.git_folder import make_git_folder, reading, remove_after_a_day
+from train_manager.runs.code.git_folder import make_git_folder, reading
 
 CODE: Final = "code"
 # Nothing is ever collected. The commits that records stand on are elsewhere, which git calls a partial clone: so
@@ -34,7 +35,7 @@ def make_store(store: Path, object_format: str) -> None:
         GitTrouble: something is there that leads elsewhere.
     """
     require_own_objects(store)
-    remove_after_a_day(store / "objects" / "pack", "tmp_*")
+    remove_leftovers(store / "objects" / "pack", "tmp_*", after=A_DAY)
     if not (store / "config").exists():
         make_git_folder(store, object_format=object_format, settings=_SETTINGS)
 
