@@ -17,8 +17,6 @@ from pathlib import Path
 
 from train_manager.telling.errors import CheckpointError
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, over the quota, over the largest size of a file
-
 
 class Unreadable(CheckpointError):
     """Files cannot be read here and now, which does not mean that they are damaged."""
@@ -113,11 +111,6 @@ def no_tensors_error(path: Path, error: Exception) -> CheckpointError:
     reason = re.sub(r"^Error while deserializing( header)?: ", "", str(error))
     what = f"{path} is damaged: it is not a safetensors file, or is cut off ({reason:.200})"
     return CheckpointError(what, name=path.name)
-
-
-def is_full(error: BaseException) -> bool:
-    """Return whether an error says that the disk, a quota or a limit leaves no room."""
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno in FULL
 
 
 @contextmanager
