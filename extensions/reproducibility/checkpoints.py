@@ -247,8 +247,7 @@ class Checkpoints(Extension):
             # its own, it resumes from its last one. A path that does not exist is left to `find`, which raises.
             is_another = Path(at).exists() and not folder.has(at)
             return folder.find("last" if has_own and is_another else at, mode=self.mode)
-        is_there = has_own or folder.list_damaged() or isinstance(at, int)
-        return folder.find(at, mode=self.mode) if is_there else None
+        return folder.find(at, mode=self.mode) if has_own or isinstance(at, int) else None
 
     def _load(self, path: Path, state: dict[str, Any], train_manager: TrainManager, fixtures: Fixtures) -> None:
         if not all(isinstance(state.get(part, {}), dict) for part in ("model", "fixtures")):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from train_manager._version import __version__
-from train_manager.checkpoints.hashed_file import Unreadable
 from train_manager.checkpoints.state_tree import join, split
 from train_manager.files.json_text import json_of
 from train_manager.telling.errors import CheckpointError
@@ -102,11 +101,10 @@ def parse_manifest(content: bytes, label: str) -> dict[str, Any]:
         writer, cure = "a newer", "update train_manager"
         if tree["format"] < FORMAT:
             writer, cure = "an earlier", 'load it with that train_manager, or begin anew, with resume="fresh"'
-        raise Unreadable(
-            f"{label} was written by {writer} train_manager (format {tree['format']}); this one reads format {FORMAT}",
-            name=label,
-            cure=cure,
-        )
+        what = f"{label} was written by {writer} train_manager (format {tree['format']})"
+        # With this cause `is_damage` answers False: the checkpoint stays for the other train_manager.
+        cause = NotImplementedError(f"format {tree['format']}")
+        raise CheckpointError(f"{what}; this one reads format {FORMAT}", name=label, cure=cure) from cause
     tree.pop("sha256", None)
     manifest: dict[str, Any] = join(tree, {}, label)
     # Rendered again, the manifest must have the same bytes: this checks its hash, and every byte beside it.

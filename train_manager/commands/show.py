@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +23,28 @@ def add_to(commands: Any) -> None:
 
 def show(options: argparse.Namespace) -> int:
     """Print what is in a checkpoint, or in a file of tensors."""
-    from train_manager.checkpoints.verification import retry_if_gone
+    from train_manager.checkpoints.hashed_file import Gone
 
     path: Path = options.checkpoint
     # A single file of tensors, of this library or another; a checkpoint is a folder.
     if path.is_file():
         return _show_file(path, shows_all=options.all)
-    return retry_if_gone(lambda: _show_newest(path, shows_all=options.all))
+    with suppress(Gone):
+        return _show_newest(path, shows_all=options.all)
+    # The run that has deleted the newest checkpoint had saved a newer one before, which the second look finds.
+    return _show_newest(path, shows_all=options.all)
 
 
 def _show_newest(path: Path, *, shows_all: bool) -> int:
     from train_manager.checkpoints.as_text import checkpoint_lines, reason
-    from train_manager.checkpoints.checkpoint_names import checkpoints_in
+    from train_manager.checkpoints.checkpoint_names import named_checkpoints
     from train_manager.checkpoints.hashed_file import Gone
 
-    *others, newest = checkpoints_in(path)
+    *others, newest = named_checkpoints(path)
     lines = [f"{newest}" if newest == path else f"{newest} (the newest of {len(others) + 1})"]
     code = ALL_IS_WELL
     try:
         lines += checkpoint_lines(newest, shows_all=shows_all)
-    # A run has deleted the checkpoint meanwhile: `retry_if_gone` looks for the newest one again.
     except Gone:
         raise
     except CheckpointError as error:
