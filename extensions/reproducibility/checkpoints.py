@@ -11,19 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch.nn.parameter import is_lazy
 
-from train_manager.checkpoints.arguments import (
-    require_keep,
-    require_resume,
-    require_save_at,
-    require_saved_weights,
-    several,
-)
+from train_manager.checkpoints.arguments import require_resume, require_save_at
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.copies import copy_state
 from train_manager.checkpoints.fit import Difference
 from train_manager.checkpoints.forgotten import Numbers, numbers_of_all, warn_of_forgotten
 from train_manager.checkpoints.manifest import differences_from_here
-from train_manager.checkpoints.selection import numbers_of, restore_fixtures, state_of_fixtures
+from train_manager.checkpoints.selection import SavedWeights, numbers_of, restore_fixtures, several, state_of_fixtures
 from train_manager.checkpoints.state_tree import split
 from train_manager.checkpoints.verification import read_manifest
 from train_manager.core.decorators import always, modifies, priority
@@ -43,6 +37,7 @@ from train_manager.rebuilding.recorded import recorded
 from train_manager.schedules import scheduled
 from train_manager.telling.errors import CheckpointError, InputError, StageError, TrainManagerError
 from train_manager.telling.source_locations import users_level
+from train_manager.validation import require_count
 
 if TYPE_CHECKING:
     from train_manager.loop.ranks import Ranks
@@ -140,13 +135,14 @@ class Checkpoints(Extension):
         requeue_exit_code: int = 99,
     ) -> None:
         self.save_at: tuple[str | Schedule, ...] = require_save_at(save_at)
-        self.keep: int | None = None if keep is None else require_keep(keep)
+        none = "keep=None keeps all"
+        self.keep: int | None = None if keep is None else require_count(keep, "keep", at_least=1, cure=none)
         self.monitor: str | None = None if monitor is None else metric_name(monitor, "Checkpoints")
         self.mode: str = mode_of(monitor or "valid/loss", mode, "Checkpoints")
         self.best_by = Monitor(self.monitor, self.mode, "Checkpoints", keeps=1)
         self.resume: bool | str = require_resume(resume, at)
         self.at: str | int | os.PathLike[str] = at
-        self.saved_weights, self.fixtures = require_saved_weights(exclude, only), several(fixtures)
+        self.saved_weights, self.fixtures = SavedWeights(several(exclude), several(only)), several(fixtures)
         self.exclude, self.only = self.saved_weights.exclude, self.saved_weights.only
         self.in_background, self.strict = in_background, strict
         self.requeue_exit_code = requeue_exit_code
