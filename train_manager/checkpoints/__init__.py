@@ -19,6 +19,7 @@ Its files in reading order; each imports only those above it:
     checkpoint_folder  all checkpoints of a training: the sound ones, and the ones that stay
     weights       the weights of a checkpoint, or the mean of several
     forgotten     changed numbers that no checkpoint holds
+    opened_folder  the folder of a training that runs: its lock, and the checkpoint to resume from
     selection     the choices of a user about the content of a checkpoint
     arguments     the arguments of Checkpoints: when to save, and where to resume
     as_text       the contents of a checkpoint, as lines, read without torch

@@ -9,6 +9,7 @@ import datetime
 import hashlib
 import json
 import platform
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from train_manager._version import __version__
 from train_manager.checkpoints.state_tree import join, split
 from train_manager.files.json_text import json_of
 from train_manager.telling.errors import CheckpointError
+from train_manager.telling.source_locations import users_level
 
 FORMAT: Final = 2  # of the whole checkpoint; raised if another version could not read it
 MANIFEST: Final = "manifest.json"
@@ -66,6 +68,14 @@ def differences_from_here(manifest: Mapping[str, Any]) -> list[str]:
         "device": (then.get("device"), now["device"]),
     }
     return [f"{what} {before} (here {here})" for what, (before, here) in found.items() if before != here]
+
+
+def warn_of_another_place(name: str, manifest: Mapping[str, Any]) -> None:
+    """Warn if results may differ in their last bits from those of the training that wrote a checkpoint."""
+    if found := differences_from_here(manifest):
+        what = f"{name} was written with {', '.join(found)}"
+        text = f"{what}: the training resumes, but not bit for bit as it would have"
+        warnings.warn(text, RuntimeWarning, stacklevel=users_level())
 
 
 def run_of(checkpoint: Path) -> str | None:
