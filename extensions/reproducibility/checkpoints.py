@@ -15,7 +15,7 @@ from train_manager.checkpoints.arguments import require_resume, require_save_at
 from train_manager.checkpoints.copies import copy_state
 from train_manager.checkpoints.fit import Difference
 from train_manager.checkpoints.forgotten import numbers_of_all, warn_of_forgotten
-from train_manager.checkpoints.manifest import warn_of_another_place
+from train_manager.checkpoints.manifest import warn_of_another_place, warn_of_other_rows
 from train_manager.checkpoints.opened_folder import OpenedFolder
 from train_manager.checkpoints.selection import SavedWeights, numbers_of, restore_fixtures, several, state_of_fixtures
 from train_manager.checkpoints.state_tree import split
@@ -24,6 +24,7 @@ from train_manager.core.decorators import always, modifies, priority
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.schedule import Schedule
+from train_manager.data.fingerprint import fingerprint, row_digests
 from train_manager.data.known_position import doubts
 from train_manager.data.shares import ALONE
 from train_manager.distribution.sharded import full_state
@@ -161,6 +162,8 @@ class Checkpoints(Extension):
     def around_run(self, train_manager: TrainManager, train_dir: Path) -> Iterator[None]:
         opened = self._open(train_dir, moves=not train_manager.ranks.place.rank)
         opened.numbers = opened.numbers or numbers_of_all(train_manager)
+        # Of the data as the run opens: a phase or a hook may give others, in the program that resumes too.
+        opened.rows = opened.rows or row_digests(fingerprint(train_manager.train_data))
         with stop_on_signals(
             train_manager, saves="end" in self.save_at, requeue_exit_code=self.requeue_exit_code
         ) as self._raise_signal:
@@ -223,7 +226,9 @@ class Checkpoints(Extension):
         if path is None:
             return None, {}
         state = self._opened.folder.read(path)
-        warn_of_another_place(path.name, read_manifest(path))
+        manifest = read_manifest(path)
+        warn_of_another_place(path.name, manifest)
+        warn_of_other_rows(path.name, manifest, self._opened.rows)
         return path, state
 
     def _load(self, path: Path, state: dict[str, Any], train_manager: TrainManager, fixtures: Fixtures) -> None:
@@ -340,6 +345,7 @@ class Checkpoints(Extension):
             "monitored": value,
             "monitor": self.monitor,
             "mode": self.mode,
+            "rows": self._opened.rows,
         }
 
     def _write(self, step: int, state: dict[str, Any], facts: dict[str, Any]) -> None:

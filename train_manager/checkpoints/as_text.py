@@ -81,7 +81,7 @@ def _manifest_lines(manifest: Mapping[str, Any]) -> Iterator[str]:
     for name, value in {"step": "unknown", **manifest, "files": sizes}.items():
         if name in EACH:
             yield from _lines_of_each(name, value or {})
-        elif name != "format" and value is not None:
+        elif name not in ("format", "rows") and value is not None:
             yield line(name, _entries(value))
 
 

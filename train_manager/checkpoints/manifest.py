@@ -37,6 +37,7 @@ KINDS: Final = {
     "metrics": (dict, type(None)),
     "monitored": (float, int, type(None)),
     "mode": (str, type(None)),
+    "rows": (dict, type(None)),
 }
 """The types of the facts that readers of a manifest rely on."""
 
@@ -75,6 +76,16 @@ def warn_of_another_place(name: str, manifest: Mapping[str, Any]) -> None:
     if found := differences_from_here(manifest):
         what = f"{name} was written with {', '.join(found)}"
         text = f"{what}: the training resumes, but not bit for bit as it would have"
+        warnings.warn(text, RuntimeWarning, stacklevel=users_level())
+
+
+def warn_of_other_rows(name: str, manifest: Mapping[str, Any], rows: Mapping[str, str]) -> None:
+    """Warn if rows of the training data are not those of the training that wrote a checkpoint, but as many."""
+    saved = manifest.get("rows") or {}
+    other = [place.partition(" ")[0] for place, digest in rows.items() if saved.get(place, digest) != digest]
+    if other:
+        what = f"{other[0]} has other rows than in the program that wrote {name}, and as many"
+        text = f"{what}: the training resumes on those of this program"
         warnings.warn(text, RuntimeWarning, stacklevel=users_level())
 
 

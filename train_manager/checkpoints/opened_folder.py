@@ -23,6 +23,7 @@ class OpenedFolder:
         is_new: until a run has passed ``load_checkpoint``.
         is_storable: the state was found to fit into a checkpoint.
         numbers: numbers that no checkpoint holds, as the first run began.
+        rows: the digests of the training data, as the first run began.
         loaded: the checkpoint that was loaded, until one is written after it.
     """
 
@@ -33,6 +34,7 @@ class OpenedFolder:
         self.is_new = True
         self.is_storable = False
         self.numbers: Numbers = {}
+        self.rows: dict[str, str] = {}
         self.loaded: Path | None = None
 
     def to_load(self, resume: bool | str, at: str | int | os.PathLike[str], mode: str) -> Path | None:
