@@ -67,8 +67,8 @@ class CheckpointFolder:
         self._known_sound: set[Path] = set()  # checkpoints that this object has written and hashed, or verified
         # Checkpoints that could not be read: they may be sound, so `keep` never deletes them.
         self._unreadable: set[Path] = set()
-        # Of each checkpoint the name of the monitored metric and its value, so that a manifest is read once.
-        self._values: dict[Path, tuple[Any, float | None]] = {}
+        # Of each checkpoint the monitored metric, its value and mode, so that a manifest is read once.
+        self._facts: dict[Path, Mapping[str, Any]] = {}
 
     def checkpoints(self) -> list[Path]:
         """Return all checkpoints, oldest first, as ``checkpoints_in`` does."""
@@ -96,8 +96,7 @@ class CheckpointFolder:
         if at == "last":
             return self._first_of(reversed(self.checkpoints()), "holds no sound checkpoint")
         if at == "best":
-            best_first = self._best_first(mode or self._mode())
-            return self._first_of(best_first, "holds no sound checkpoint with a monitored value")
+            return self._first_of(self._best_first(mode), "holds no sound checkpoint with a monitored value")
         if isinstance(at, str | os.PathLike):
             # A name in this folder comes before a path from the working folder.
             path = self.path / at if (self.path / at).exists() else Path(at)
@@ -138,7 +137,7 @@ class CheckpointFolder:
         """
         path = write_checkpoint(self.path, self.next_path(step).name, state, {"step": step, **facts})
         self._known_sound.add(path)
-        self._values[path] = _monitored_value(facts)
+        self._facts[path] = _ranking_facts(facts)
         return path
 
     def keep(self, n: int, mode: str | None = None) -> None:
@@ -232,36 +231,36 @@ class CheckpointFolder:
                 break
         return sound, refused
 
-    def _best_first(self, mode: str) -> list[Path]:
-        sign = 1 if require_one_of(mode, "mode", ("min", "max")) == "min" else -1
+    def _best_first(self, mode: str | None) -> list[Path]:
+        """Return the checkpoints with a monitored value, the best one first, behind those without a sound manifest."""
         refused: list[Path] = []
-        values: dict[Path, float] = {}
+        monitored: dict[Path, Mapping[str, Any]] = {}
         for path in self.checkpoints():
             try:
-                value = self._value(path)
+                facts = self._facts_of(path)
             except Gone:
                 continue
             except CheckpointError:
-                refused.append(path)  # as the first one, so that `_first_sound` tells why
+                refused.append(path)  # the first one, so that `_first_sound` tells why
             else:
-                values.update({} if value is None else {path: value})
+                # nan compares as neither smaller nor larger, so it would stay wherever the sort finds it.
+                if facts["monitored"] is not None and not math.isnan(facts["monitored"]):
+                    monitored[path] = facts
+        if not monitored:
+            return refused
+        *_, newest = monitored.values()
+        mode = require_one_of(mode or newest["mode"] or "min", "mode", ("min", "max"))
         # A loss and an accuracy cannot be compared: only checkpoints with the newest one's metric are ranked.
-        last = self._values[[*values][-1]][0] if values else None
-        ranked = {path: sign * value for path, value in values.items() if self._values[path][0] == last}
-        # sorted() is stable: of equal values the earlier one comes first.
-        return refused + sorted(ranked, key=ranked.__getitem__)
+        ranked = {
+            path: facts["monitored"] for path, facts in monitored.items() if facts["monitor"] == newest["monitor"]
+        }
+        # sorted() is stable, also in reverse: of equal values the earlier one comes first.
+        return refused + sorted(ranked, key=ranked.__getitem__, reverse=mode == "max")
 
-    def _mode(self) -> str:
-        for path in reversed(self.checkpoints()):
-            with suppress(CheckpointError):
-                if self._value(path) is not None:
-                    return str(read_manifest(path).get("mode", "min"))
-        return "min"
-
-    def _value(self, path: Path) -> float | None:
-        if path not in self._values:
-            self._values[path] = _monitored_value(read_manifest(path))
-        return self._values[path][1]
+    def _facts_of(self, path: Path) -> Mapping[str, Any]:
+        if path not in self._facts:
+            self._facts[path] = _ranking_facts(read_manifest(path))
+        return self._facts[path]
 
     def _set_aside(self, refused: Iterable[_Refused], sound: Sequence[Path]) -> None:
         """Rename the damaged ones of refused checkpoints, and warn of each with the sound one that is used instead."""
@@ -276,7 +275,7 @@ class CheckpointFolder:
 
     def _forget(self, path: Path) -> None:
         self._known_sound.discard(path)
-        self._values.pop(path, None)
+        self._facts.pop(path, None)
 
     def _require_sound(self, path: Path, asked: str) -> Path:
         try:
@@ -324,12 +323,5 @@ def _move(path: Path, target: Path) -> Path:
     return target
 
 
-def _monitored_value(facts: Mapping[str, Any]) -> tuple[Any, float | None]:
-    return facts.get("monitor"), _comparable(facts.get("monitored"))
-
-
-def _comparable(value: object) -> float | None:
-    # nan compares as neither smaller nor larger, so it would stay wherever the sort finds it.
-    if isinstance(value, int | float) and not math.isnan(value):
-        return float(value)
-    return None
+def _ranking_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: facts.get(name) for name in ("monitor", "monitored", "mode")}
