@@ -165,6 +165,14 @@ def test_the_library_of_safetensors_makes_the_same_file(dtype: torch.dtype) -> N
     assert b"".join(content_of(tensors)) == library.save(tensors)
 
 
+def test_the_same_tensors_make_the_same_bytes() -> None:
+    weights = [torch.full((2,), float(n)) for n in range(6)]
+    tensors = {f"{name}{n}": weight for name in "abc" for n, weight in enumerate(weights)}
+    tensors |= {f"wide{n}": torch.ones(1, dtype=torch.complex128) for n in range(6)}
+
+    assert len({b"".join(content_of(tensors)) for _ in range(5)}) == 1
+
+
 def test_each_tensor_begins_at_a_multiple_of_the_size_of_its_numbers() -> None:
     tensors = {"a": torch.ones(3, dtype=torch.int8), "b": torch.ones(3).half(), "c": torch.ones(3).double()}
     header, *memories = content_of(tensors)
