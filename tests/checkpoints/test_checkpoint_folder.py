@@ -207,7 +207,10 @@ def test_if_none_can_be_read_the_error_is_that_of_the_system(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "open", lost)
-    assert error_of(lambda: folder.find("last")).startswith(f"{path}/manifest.json cannot be read: Input/output error")
+    assert error_of(lambda: folder.find("last")) == (
+        f"{path}/manifest.json cannot be read: Input/output error\n"
+        "  no other checkpoint can be used; try again when it can be read"
+    )
     assert steps(folder) == [10]
 
 

@@ -198,7 +198,9 @@ class CheckpointFolder:
         # The error of the first one says it for all: they are damaged, of another format, or their disk is away.
         if refused:
             error = refused[0].error
-            error.cure = error.cure or 'no other checkpoint can be used; resume="fresh" moves all aside and begins anew'
+            anew = 'resume="fresh" moves all aside and begins anew'
+            cure = anew if is_damage(error) else "try again when it can be read"
+            error.cure = error.cure or f"no other checkpoint can be used; {cure}"
             raise error
         raise self._nothing(missing)
 
