@@ -5,36 +5,30 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.parameter import is_lazy
 
-from train_manager.checkpoints.arguments import (
-    require_keep,
-    require_resume,
-    require_save_at,
-    require_saved_weights,
-    several,
-)
-from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
+from train_manager.checkpoints.arguments import require_resume, require_save_at
 from train_manager.checkpoints.copies import copy_state
 from train_manager.checkpoints.fit import Difference
-from train_manager.checkpoints.forgotten import Numbers, numbers_of_all, warn_of_forgotten
-from train_manager.checkpoints.manifest import differences_from_here
-from train_manager.checkpoints.selection import numbers_of, restore_fixtures, state_of_fixtures
+from train_manager.checkpoints.forgotten import numbers_of_all, warn_of_forgotten
+from train_manager.checkpoints.manifest import warn_of_another_place, warn_of_other_rows
+from train_manager.checkpoints.opened_folder import OpenedFolder
+from train_manager.checkpoints.selection import SavedWeights, numbers_of, restore_fixtures, several, state_of_fixtures
 from train_manager.checkpoints.state_tree import split
 from train_manager.checkpoints.verification import read_manifest
 from train_manager.core.decorators import always, modifies, priority
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.schedule import Schedule
+from train_manager.data.fingerprint import fingerprint, row_digests
 from train_manager.data.known_position import doubts
 from train_manager.data.shares import ALONE
 from train_manager.distribution.sharded import full_state
 from train_manager.files.background import Background
-from train_manager.files.lock import WriterLock
 from train_manager.files.moves import move_away
 from train_manager.loop.outside_stops import stop_on_signals
 from train_manager.loop.saved_state import not_a_state
@@ -43,6 +37,7 @@ from train_manager.rebuilding.recorded import recorded
 from train_manager.schedules import scheduled
 from train_manager.telling.errors import CheckpointError, InputError, StageError, TrainManagerError
 from train_manager.telling.source_locations import users_level
+from train_manager.validation import require_count
 
 if TYPE_CHECKING:
     from train_manager.loop.ranks import Ranks
@@ -140,20 +135,18 @@ class Checkpoints(Extension):
         requeue_exit_code: int = 99,
     ) -> None:
         self.save_at: tuple[str | Schedule, ...] = require_save_at(save_at)
-        self.keep: int | None = None if keep is None else require_keep(keep)
+        none = "keep=None keeps all"
+        self.keep: int | None = None if keep is None else require_count(keep, "keep", at_least=1, cure=none)
         self.monitor: str | None = None if monitor is None else metric_name(monitor, "Checkpoints")
         self.mode: str = mode_of(monitor or "valid/loss", mode, "Checkpoints")
         self.best_by = Monitor(self.monitor, self.mode, "Checkpoints", keeps=1)
         self.resume: bool | str = require_resume(resume, at)
         self.at: str | int | os.PathLike[str] = at
-        self.saved_weights, self.fixtures = require_saved_weights(exclude, only), several(fixtures)
+        self.saved_weights, self.fixtures = SavedWeights(several(exclude), several(only)), several(fixtures)
         self.exclude, self.only = self.saved_weights.exclude, self.saved_weights.only
         self.in_background, self.strict = in_background, strict
         self.requeue_exit_code = requeue_exit_code
         self.best: float | None = None
-        # Of the last evaluation: its step, the monitored value, all results.
-        self._evaluated: tuple[int, float | None, dict[str, Any]] | None = None
-        self._run_id = ""  # of the open run, for the manifest
         self._present: OpenedFolder | None = None  # from the first run on; another train_dir gets another one
         self._background = Background(self._write)  # its thread, used with in_background=True
         # Raises a signal that came between two training calls of the run.
@@ -167,9 +160,10 @@ class Checkpoints(Extension):
 
     @priority(-100)  # first: resume="fresh" moves the folder, in which other extensions open files
     def around_run(self, train_manager: TrainManager, train_dir: Path) -> Iterator[None]:
-        self._run_id = train_manager.run_id
         opened = self._open(train_dir, moves=not train_manager.ranks.place.rank)
         opened.numbers = opened.numbers or numbers_of_all(train_manager)
+        # Of the data as the run opens: a phase or a hook may give others, in the program that resumes too.
+        opened.rows = opened.rows or row_digests(fingerprint(train_manager.train_data))
         with stop_on_signals(
             train_manager, saves="end" in self.save_at, requeue_exit_code=self.requeue_exit_code
         ) as self._raise_signal:
@@ -228,27 +222,14 @@ class Checkpoints(Extension):
         # Whether a checkpoint may be written within an epoch, where more data cannot resume exactly.
         is_within = train_manager.steps_per_epoch is not None or {*self.save_at} - {"epoch", "best"}
         warn_of_doubts(train_manager.train_data, is_within=bool(is_within))
-        path = self._to_load(self._opened.folder)
+        path = self._opened.to_load(self.resume, self.at, self.mode)
         if path is None:
             return None, {}
         state = self._opened.folder.read(path)
-        warn_of_another_place(path)
+        manifest = read_manifest(path)
+        warn_of_another_place(path.name, manifest)
+        warn_of_other_rows(path.name, manifest, self._opened.rows)
         return path, state
-
-    def _to_load(self, folder: CheckpointFolder) -> Path | None:
-        """Return the checkpoint to resume from; None if the training begins anew."""
-        has_own, at = bool(folder.checkpoints()), self.at
-        if self.resume is not True:
-            if has_own:
-                raise has_checkpoints(folder)
-            return None
-        if not isinstance(at, int) and at not in ("last", "best"):
-            # `at` may be a path of another training, from which this one begins. Once this training has checkpoints of
-            # its own, it resumes from its last one. A path that does not exist is left to `find`, which raises.
-            is_another = Path(at).exists() and not folder.has(at)
-            return folder.find("last" if has_own and is_another else at, mode=self.mode)
-        is_there = has_own or folder.list_damaged() or isinstance(at, int)
-        return folder.find(at, mode=self.mode) if is_there else None
 
     def _load(self, path: Path, state: dict[str, Any], train_manager: TrainManager, fixtures: Fixtures) -> None:
         if not all(isinstance(state.get(part, {}), dict) for part in ("model", "fixtures")):
@@ -276,7 +257,7 @@ class Checkpoints(Extension):
             self.saved_weights.warn_of_no_match(train_manager.model)
             self._opened.begin_to_write()
         if train_manager.ranks.place is ALONE:  # an error of one process alone would be lost here
-            self._opened.require_storable(train_manager)
+            self._require_storable(train_manager)
         if "end" in self.save_at:
             # The loop saves between two batches, when counters, schedules and extensions agree; hooks only ask for it.
             train_manager.save_soon(at="end")
@@ -296,7 +277,6 @@ class Checkpoints(Extension):
         if standalone_eval:
             return
         value = self._monitored_value(eval_results, train_manager)
-        self._evaluated = step_num, value, numbers_of(eval_results)
         # nan, and the untrained model, are never the best.
         if value is None or value != value or is_at_start(epoch_num, step_num, train_manager.first_step):
             return
@@ -304,6 +284,20 @@ class Checkpoints(Extension):
             self.best = value
             if "best" in self.save_at:
                 train_manager.save_soon()
+
+    def _require_storable(self, train_manager: TrainManager) -> None:
+        """Refuse a state that no checkpoint can hold as the first training begins, and not after an epoch.
+
+        Raises:
+            CheckpointError: an object in the state cannot be stored; with its path in the state.
+        """
+        if not self._opened.is_storable:
+            try:
+                state = whole_state(train_manager.ranks, train_manager.state_dict())
+            except Exception:  # an extension may know its state only after the first batch
+                return
+            split({**state, "model": drop_lazy_parameters(state.get("model", {}))})
+        self._opened.is_storable = True
 
     def _monitored_value(self, results: Mapping[str, Mapping[str, Any]], train_manager: TrainManager) -> float | None:
         if self.monitor is not None:
@@ -324,35 +318,38 @@ class Checkpoints(Extension):
         state["fixtures"] = state_of_fixtures(fixtures, self.fixtures)
         state = whole_state(ranks, state)
         # The others wait until rank 0 has written: its error is an error of all, also at the end of the training.
-        return ranks.of_first(Path() if ranks.place.rank else self._save(opened, step_num, state))
+        return ranks.of_first(Path() if ranks.place.rank else self._save(step_num, state, train_manager))
 
-    def _save(self, opened: OpenedFolder, step_num: int, state: dict[str, Any]) -> Path:
+    def _save(self, step_num: int, state: dict[str, Any], train_manager: TrainManager) -> Path:
         """Write a state, in the background or here, and return the path of the checkpoint."""
         self._background.join()  # next_path counts the folders that are there, so the one being written must be
         # Checkpoints of later steps belong to a course that was left: an earlier state was loaded within the run.
-        opened.folder.set_aside_after(step_num)
-        path, facts = opened.folder.next_path(step_num), self._facts(step_num)
+        self._opened.folder.set_aside_after(step_num)
+        path, facts = self._opened.folder.next_path(step_num), self._facts(step_num, train_manager)
         if self.in_background:
             # A copy, because the next step changes the tensors while the thread writes them.
-            self._background.submit(opened.folder, step_num, copy_state(state), facts)
+            self._background.submit(step_num, copy_state(state), facts)
         else:
-            self._write(opened.folder, step_num, state, facts)
+            self._write(step_num, state, facts)
         return path
 
-    def _facts(self, step_num: int) -> dict[str, Any]:
+    def _facts(self, step_num: int, train_manager: TrainManager) -> dict[str, Any]:
         """Return the entries of the manifest that only this extension knows: run, metrics, monitor."""
-        step, value, results = self._evaluated or (None, None, {})
-        # The metrics of an earlier evaluation are not those of the weights in this checkpoint.
-        is_present = step == step_num
+        # The metrics of an earlier step are not those of the weights in this checkpoint.
+        results, value = train_manager.history.evaluation_at(step_num), None
+        with suppress(InputError):  # a training that has resumed may monitor what was not measured before
+            value = self._monitored_value(results, train_manager)
         return {
-            "run": self._run_id,
-            "metrics": results if is_present else {},
-            "monitored": value if is_present else None,
+            "run": train_manager.run_id,
+            "metrics": numbers_of(results),
+            "monitored": value,
             "monitor": self.monitor,
             "mode": self.mode,
+            "rows": self._opened.rows,
         }
 
-    def _write(self, folder: CheckpointFolder, step: int, state: dict[str, Any], facts: dict[str, Any]) -> None:
+    def _write(self, step: int, state: dict[str, Any], facts: dict[str, Any]) -> None:
+        folder = self._opened.folder
         folder.write(step, state, facts)
         if self.keep is not None:
             folder.keep(self.keep, self.mode)
@@ -360,16 +357,13 @@ class Checkpoints(Extension):
     # ---- its own state -------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value so far, its monitor and mode, and the last evaluation."""
-        monitored = {"monitor": self.monitor, "mode": self.mode}
-        return {**super().state_dict(), "best": self.best, "evaluated": self._evaluated, **monitored}
+        """Return the best value so far, its monitor and mode."""
+        return {**super().state_dict(), "best": self.best, "monitor": self.monitor, "mode": self.mode}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned; a best value of another monitor or mode is left out."""
         super().load_state_dict(state)
-        self.best, self._evaluated = state["best"], state["evaluated"]
-        if self._is_other(state):
-            self.best, self._evaluated = None, None
+        self.best = None if self._is_other(state) else state["best"]
 
     def _is_other(self, state: Mapping[str, Any]) -> bool:
         return "monitor" in state and (state["monitor"], state["mode"]) != (self.monitor, self.mode)
@@ -382,43 +376,6 @@ class Checkpoints(Extension):
                 for monitor, mode in ((self.monitor, self.mode), (state["monitor"], state["mode"]))
             )
             yield Difference("monitor of Checkpoints", here, there, f"{here}, whose best value begins anew")
-
-
-class OpenedFolder:
-    """The checkpoints of a training in one ``train_dir``, and the lock that keeps others from writing there."""
-
-    def __init__(self, train_dir: Path) -> None:
-        # Absolute, because the program may change its working directory before a further run.
-        self.given_dir, train_dir = train_dir, train_dir.absolute()
-        self.lock, self.folder = WriterLock(train_dir), CheckpointFolder(train_dir / "checkpoints")
-        self.is_new = True  # until a run has passed `load_checkpoint`
-        self.is_storable = False  # until a state was found to fit into a checkpoint
-        self.numbers: Numbers = {}  # numbers that no checkpoint holds, as the first run began
-        self.loaded: Path | None = None  # the checkpoint that was loaded, until one is written after it
-
-    def begin_to_write(self) -> None:
-        """Take the lock, clean up after other processes, and set aside checkpoints later than the loaded one."""
-        if not self.lock.is_held:
-            self.lock.acquire()
-            self.folder.clean_up(self.lock)
-        # Not as the checkpoint is loaded: a program that only evaluates leaves the later checkpoints where they are.
-        loaded, self.loaded = self.loaded, None
-        if loaded is not None and loaded.parent == self.folder.path:
-            self.folder.set_aside_after(loaded)
-
-    def require_storable(self, train_manager: TrainManager) -> None:
-        """Refuse a state that no checkpoint can hold as the first training begins, and not after an epoch.
-
-        Raises:
-            CheckpointError: an object in the state cannot be stored; with its path in the state.
-        """
-        if not self.is_storable:
-            try:
-                state = whole_state(train_manager.ranks, train_manager.state_dict())
-            except Exception:  # an extension may know its state only after the first batch
-                return
-            split({**state, "model": drop_lazy_parameters(state.get("model", {}))})
-        self.is_storable = True
 
 
 def whole_state(ranks: Ranks, state: dict[str, Any]) -> dict[str, Any]:
@@ -440,26 +397,8 @@ def no_signal() -> None:
     """Do nothing: no run is open in which a signal may have come."""
 
 
-def has_checkpoints(folder: CheckpointFolder) -> CheckpointError:
-    """Return the error for a folder with checkpoints that ``resume`` does not allow to use."""
-    names = [path.name for path in folder.checkpoints()]
-    listed = ", ".join(names[-3:]) if len(names) <= 3 else f"{len(names)} checkpoints, up to {names[-1]}"
-    cure = 'Checkpoints(resume=True) resumes from the last one, resume="fresh" moves the folder aside; '
-    cure += "or give another train_dir"
-    return CheckpointError(f"{folder.path} has {listed}, which this training would not resume from", cure=cure)
-
-
 def warn_of_doubts(data: object, *, is_within: bool) -> None:
     """Warn if the training may not resume exactly from a checkpoint within an epoch, or from any."""
     for doubt in doubts(data):
         if is_within or doubt.is_at_ends:
             warnings.warn(f"train_data ({type(data).__name__}) {doubt.what}; {doubt.cure}", stacklevel=users_level())
-
-
-def warn_of_another_place(path: Path) -> None:
-    """Warn if the results may differ in their last bits from those of the training that wrote a checkpoint."""
-    found = differences_from_here(read_manifest(path))
-    if found:
-        what = f"{path.name} was written with {', '.join(found)}"
-        text = f"{what}: the training resumes, but not bit for bit as it would have"
-        warnings.warn(text, RuntimeWarning, stacklevel=users_level())

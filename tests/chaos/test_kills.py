@@ -75,8 +75,7 @@ def test_sigterm_in_a_save_ends_with_a_checkpoint_of_the_last_step(fork_server: 
 
         assert child.wait() == 143
         last = [int(line.split()[1]) for line in child.output.splitlines() if line.startswith("step")][-1]
-        path = CheckpointFolder(tmp_path / "checkpoints").last_sound()
-        assert path is not None
+        path = CheckpointFolder(tmp_path / "checkpoints").find("last")
         assert stamps(read_checkpoint(path)) == {last}
         assert not [*tmp_path.glob("checkpoints/.tmp-*")]
 
@@ -89,8 +88,7 @@ def test_a_worker_of_the_data_that_is_killed_ends_the_run_and_costs_no_checkpoin
 
     assert dies.wait() == 1
     assert "exited unexpectedly" in dies.errors or "is killed by signal: Killed" in dies.errors
-    path = CheckpointFolder(tmp_path / "checkpoints").last_sound()
-    assert path is not None
+    path = CheckpointFolder(tmp_path / "checkpoints").find("last")
     assert 4 <= newest(tmp_path) == read_checkpoint(path)["counts"]["step_num"] < 8
     resumed = fork_server.start(trains, str(tmp_path), 12, 1)
     assert resumed.wait_for("sums") == whole.wait_for("sums")

@@ -70,7 +70,6 @@ def error_of(call: Callable[[], Any]) -> str:
 
 def test_a_folder_that_is_not_there_has_no_checkpoints(folder: CheckpointFolder) -> None:
     assert folder.checkpoints() == []
-    assert folder.last_sound() is None
 
 
 def test_checkpoints_are_in_the_order_of_steps_and_numbers_whatever_the_clock_says(folder: CheckpointFolder) -> None:
@@ -130,7 +129,7 @@ def test_ten_thousand_checkpoints_are_listed_with_one_look_at_the_folder(folder:
 
     assert len(found) == 10_000
     assert asked == ["scandir"]
-    assert folder.last_sound() == newest  # and no other is looked at
+    assert folder.find("last") == newest  # and no other is looked at
 
 
 def in_posix(event: str, call: Any) -> bool:
@@ -142,7 +141,7 @@ def test_the_last_sound_one_is_used_and_damaged_ones_are_kept_aside_and_told(fol
     damage(second)
     damage(third)
     with warned() as texts:
-        assert again(folder).last_sound() == first
+        assert again(folder).find("last") == first
 
     assert texts == [
         f"{folder.path}/step-{step:012d} is damaged: state.json is empty; "
@@ -152,19 +151,67 @@ def test_the_last_sound_one_is_used_and_damaged_ones_are_kept_aside_and_told(fol
     assert names(folder.path) == ["damaged-step-000000000020", "damaged-step-000000000030", "step-000000000010"]
 
 
-def test_with_no_sound_one_the_warning_says_so(folder: CheckpointFolder) -> None:
-    damage(*write(folder, 10))
-    with warned() as texts:
-        assert folder.last_sound() is None
-    assert texts[0].endswith("it is kept as damaged-step-000000000010, and there is no other one")
+@pytest.mark.parametrize("asked", ["last", "best"])
+def test_with_no_sound_one_each_look_is_an_error_and_all_stay(folder: CheckpointFolder, asked: str) -> None:
+    for path in write(folder, 10, 20, values=(0.1, 0.2)):
+        damage(path)
+        (path / "manifest.json").write_text("{}")
+    first = 20 if asked == "last" else 10
+    for _ in range(2):
+        assert error_of(lambda: again(folder).find(asked)) == (
+            f"{folder.path}/step-{first:012d}/manifest.json is not a manifest of train_manager\n"
+            '  no other checkpoint can be used; resume="fresh" moves all aside and begins anew'
+        )
+    assert steps(folder) == [10, 20]
 
 
 def test_a_damaged_one_does_not_overwrite_another_damaged_one(folder: CheckpointFolder) -> None:
+    write(folder, 5)
     for _ in range(2):
         damage(*write(folder, 10))
         with warned():
-            folder.last_sound()
-    assert names(folder.path) == ["damaged-step-000000000010", "damaged-step-000000000010-2"]
+            folder.find("last")
+    assert names(folder.path) == ["damaged-step-000000000010", "damaged-step-000000000010-2", "step-000000000005"]
+
+
+def test_what_cannot_be_read_here_and_now_is_neither_renamed_nor_deleted(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = write(folder, 10, 20, values=(0.5, 0.1))
+    other, opened = again(folder), os.open
+
+    def lost(path: Any, *arguments: Any, **options: Any) -> int:
+        if Path(path).parent == second:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return opened(path, *arguments, **options)
+
+    with monkeypatch.context() as patch, warned() as texts:
+        patch.setattr(os, "open", lost)
+        assert other.find("last") == other.find("best", mode="min") == first
+        write(other, 30, 40)
+        other.keep(1, mode="min")
+
+    assert steps(folder) == [10, 20, 40]
+    assert {*texts} == {
+        f"{second}/manifest.json cannot be read: Stale file handle; it stays as it is, and {first.name} is used instead"
+    }
+    assert again(folder).find("best", mode="min") == second
+
+
+def test_if_none_can_be_read_the_error_is_that_of_the_system(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = write(folder, 10)
+
+    def lost(*_: Any, **__: Any) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "open", lost)
+    assert error_of(lambda: folder.find("last")) == (
+        f"{path}/manifest.json cannot be read: Input/output error\n"
+        "  no other checkpoint can be used; try again when it can be read"
+    )
+    assert steps(folder) == [10]
 
 
 def test_a_checkpoint_that_goes_while_it_is_read_is_not_damaged(
@@ -178,7 +225,7 @@ def test_a_checkpoint_that_goes_while_it_is_read_is_not_damaged(
         return verify(path)
 
     monkeypatch.setattr("train_manager.checkpoints.checkpoint_folder.verify", after_a_deletion)
-    assert folder.last_sound() == first
+    assert folder.find("last") == first
 
 
 def test_a_checkpoint_of_a_newer_format_is_told_and_stays(folder: CheckpointFolder) -> None:
@@ -187,7 +234,7 @@ def test_a_checkpoint_of_a_newer_format_is_told_and_stays(folder: CheckpointFold
     manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 3'))
     other = again(folder)
     with warned() as texts:
-        assert other.last_sound() == first
+        assert other.find("last") == first
         third, *_ = write(other, 30)
         other.keep(1)
 
@@ -219,7 +266,7 @@ def test_who_may_only_read_is_told_what_is_damaged(folder: CheckpointFolder) -> 
     folder.path.chmod(0o500)
     try:
         with warned() as texts:
-            assert folder.last_sound() == first
+            assert folder.find("last") == first
     finally:
         folder.path.chmod(0o700)
     assert "it cannot be renamed (Permission denied), and step-000000000010 is used instead" in texts[0]
@@ -244,7 +291,7 @@ def test_a_damaged_manifest_is_told_when_the_best_is_looked_for(folder: Checkpoi
         assert again(folder).find("best") == first
     assert texts == [
         f"{manifest} is damaged: it has changed since it was written; it is kept as damaged-step-000000000020, "
-        "and it is not looked at for the best one"
+        "and step-000000000010 is used instead"
     ]
 
 
@@ -341,8 +388,7 @@ def test_damaged_ones_do_not_count_among_those_that_are_kept(folder: CheckpointF
         again(folder).keep(1, mode="min")
     assert steps(folder) == [10, 20]
     assert [text.partition("; ")[2] for text in texts] == [
-        f"it is kept as damaged-{path.name}, and it does not count among those that are kept"
-        for path in (fourth, third)
+        f"it is kept as damaged-{path.name}, and step-000000000020 is used instead" for path in (fourth, third)
     ]
 
 
@@ -493,9 +539,9 @@ def test_a_reader_of_what_a_run_deletes_meanwhile_looks_again(
     folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(folder, 10)
-    deleting(folder, monkeypatch, 20, 30)
+    deleting(folder, monkeypatch, 20)
 
-    assert again(folder).find("last").name == "step-000000000030"
+    assert again(folder).find("last").name == "step-000000000020"
 
 
 def test_the_error_of_a_checkpoint_that_is_deleted_while_it_is_read_says_so(
@@ -521,64 +567,19 @@ def test_what_a_folder_has_verified_is_not_hashed_again_as_it_is_read(
 # ---- links to checkpoints --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def linked(folder: CheckpointFolder, tmp_path: Path) -> Path:
-    """Another folder with a checkpoint of step 30, to which the first one has a link."""
-    other = CheckpointFolder(tmp_path / "other" / "checkpoints")
-    write(other, 30)
-    folder.path.mkdir(parents=True)
-    link = folder.path / "step-000000000030"
-    link.symlink_to(other.checkpoints()[0])
-    return other.checkpoints()[0]
-
-
-def test_a_link_to_a_checkpoint_is_followed_for_reading(folder: CheckpointFolder, linked: Path) -> None:
+def test_a_link_to_a_checkpoint_is_refused_by_name_and_nothing_behind_it_changes(
+    folder: CheckpointFolder, tmp_path: Path
+) -> None:
+    (path,) = write(CheckpointFolder(tmp_path / "other"), 30)
     write(folder, 10)
+    link = folder.path / path.name
+    link.symlink_to(path)
+    told = f"{link} is a link, and not a checkpoint\n  give the checkpoint itself, {path}, and move the link away"
 
-    assert steps(folder) == [10, 30]
-    assert folder.find("last").resolve() == linked
-
-
-def test_a_link_is_neither_kept_in_place_of_a_checkpoint_nor_deleted(folder: CheckpointFolder, linked: Path) -> None:
-    write(folder, 10, 20)
-    folder.keep(1)
-
-    assert steps(folder) == [20, 30]
-    assert linked.exists()
-
-
-def test_a_damaged_checkpoint_behind_a_link_stays_where_it_is(folder: CheckpointFolder, linked: Path) -> None:
-    write(folder, 10)
-    (linked / "model.safetensors").write_bytes(b"")
-    with warned() as texts:
-        found = folder.last_sound()
-
-    assert found == folder.path / "step-000000000010"
-    assert texts == [
-        f"{folder.path}/step-000000000030 is damaged: model.safetensors is empty; it is a link and stays as it is, and "
-        "step-000000000010 is used instead"
-    ]
-    assert linked.exists()
-    assert steps(folder) == [10, 30]
-
-
-def test_a_link_to_a_later_checkpoint_is_moved_aside_itself(folder: CheckpointFolder, linked: Path) -> None:
-    write(folder, 10)
-    link = folder.path / "step-000000000030"
-    link.unlink()
-    link.symlink_to(os.path.relpath(linked, folder.path))
-    (moved,) = folder.set_aside_after(10)
-
-    assert steps(folder) == [10]
-    assert moved.is_symlink()
-    assert moved.resolve() == linked
-
-
-def test_a_link_that_is_named_by_another_step_is_damaged(folder: CheckpointFolder, linked: Path) -> None:
-    (folder.path / "step-000000000040").symlink_to(linked)
-
-    with pytest.raises(CheckpointError, match=r"its name says step 40, but its manifest\.json says step 30"):
-        folder.find(40)
+    for call in (folder.checkpoints, lambda: folder.find("last"), lambda: folder.find(30), lambda: folder.find(link)):
+        assert error_of(call) == told
+    assert error_of(lambda: verify(link)) == told
+    verify(path)
 
 
 def test_a_link_to_nothing_is_no_checkpoint(folder: CheckpointFolder, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint import write_checkpoint
-from train_manager.checkpoints.checkpoint_names import checkpoints_in, name_of
+from train_manager.checkpoints.checkpoint_names import name_of, named_checkpoints
 from train_manager.checkpoints.verification import verify
 
 
@@ -15,14 +15,14 @@ def test_checkpoints_are_found_in_the_order_of_their_steps(tmp_path: Path) -> No
     for name in [*reversed(names), "superseded", ".tmp-step-000000000011-1"]:
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
 
-    assert [path.name for path in checkpoints_in(tmp_path)] == names
+    assert [path.name for path in named_checkpoints(tmp_path)] == names
 
 
 def test_a_file_with_the_name_of_a_checkpoint_is_none(tmp_path: Path) -> None:
     (tmp_path / name_of(3)).touch()
 
     with pytest.raises(CheckpointError, match="there is no checkpoint in"):
-        checkpoints_in(tmp_path)
+        named_checkpoints(tmp_path)
 
 
 @pytest.mark.parametrize("step", [3, 10**12], ids=["twelve digits", "thirteen digits"])

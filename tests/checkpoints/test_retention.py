@@ -143,7 +143,7 @@ class Training(RuleBasedStateMachine):
         self.process()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            found = self.folder.last_sound()
+            found = self.folder.find("last")
         assert found == max(self.sound, key=order)
 
     @rule(seconds=st.integers(0, 2**31))

@@ -101,16 +101,6 @@ def test_weights_of_each_dtype_are_read(tmp_path: Path, dtype: torch.dtype) -> N
     assert same(read_weights(tmp_path / "x.pt"), weights)
 
 
-def test_a_flipped_bit_in_a_file_of_torch_is_noticed(tmp_path: Path) -> None:
-    torch.save({"weight": torch.zeros(10_000)}, tmp_path / "x.pt")
-    content = bytearray((tmp_path / "x.pt").read_bytes())
-    content[20_000] ^= 1
-    (tmp_path / "x.pt").write_bytes(content)
-
-    assert torch.load(tmp_path / "x.pt", weights_only=True)["weight"].any()  # which torch itself does not notice
-    assert refusal(tmp_path / "x.pt") == "is damaged: x/data/0 has changed since it was written"
-
-
 def test_a_whole_model_is_refused_with_a_cure(tmp_path: Path, model: nn.Module) -> None:
     torch.save(model, tmp_path / "x.pt")
 
@@ -128,26 +118,18 @@ def test_a_file_of_an_old_torch_is_refused_with_a_cure(tmp_path: Path, model: nn
         torch.save(model.state_dict(), tmp_path / "x.pt", _use_new_zipfile_serialization=False)
 
     assert refusal(tmp_path / "x.pt") == (
-        "was written by an old torch, or by pickle; its sums cannot be compared\n"
+        "was written by a torch before 1.6, or by pickle\n"
         "  if you trust it: torch.save(torch.load('x.pt', weights_only=True), 'x.pt')"
     )
 
 
-def test_a_torchscript_program_is_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:
-        for name in ("data.pkl", "constants.pkl"):
-            archive.writestr(f"x/{name}", b"\x80\x02}.")
-
-    assert refusal(tmp_path / "x.pt") == "is a TorchScript program, not weights"
-
-
-@pytest.mark.parametrize("names", [["y/other"], ["x/data.pkl", "z/data.pkl"], ["x/data.pkl", "x/DATA.pkl"]])
+@pytest.mark.parametrize("names", [["y/other"], ["x/data.pkl", "z/data.pkl"], ["x/data.pkl", "x/constants.pkl"]])
 def test_another_zip_file_is_refused(tmp_path: Path, names: list[str]) -> None:
     with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:
         for name in names:
             archive.writestr(name, b"\x80\x02}.")
 
-    assert refusal(tmp_path / "x.pt") == "is a zip file, but not one of torch.save"
+    assert refusal(tmp_path / "x.pt").startswith("is damaged, or is not a file of torch.save: ")
 
 
 @pytest.mark.parametrize(
@@ -195,4 +177,4 @@ def test_a_truncated_file_of_torch_is_refused(tmp_path: Path, model: nn.Module) 
     torch.save(model.state_dict(), file)
     (tmp_path / "x.pt").write_bytes(file.getvalue()[:-30])
 
-    assert refusal(tmp_path / "x.pt") == "is damaged: File is not a zip file"
+    assert refusal(tmp_path / "x.pt").startswith("is damaged, or is not a file of torch.save: ")

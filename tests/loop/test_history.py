@@ -251,6 +251,17 @@ def test_an_evaluation_that_is_a_run_of_its_own_is_marked() -> None:
     assert values_of(tm.history.evaluations, "set", "standalone") == [("valid", True), ("valid", None)]
 
 
+def test_of_a_step_it_has_the_last_result_of_each_set() -> None:
+    tm = tiny_manager(epochs=2)
+    tm.train()
+    tm.eval()
+    of_step, standalone = tm.history.evaluations[-2:]
+    standalone["loss"] = -1.0
+
+    assert tm.history.evaluation_at(6) == {"valid": {"loss": of_step["loss"]}}
+    assert tm.history.evaluation_at(5) == {}
+
+
 def test_a_single_batch_that_is_evaluated_has_no_row() -> None:
     tm = tiny_manager()
     tm.eval_on_batch(next(iter(tm.train_data or ())))

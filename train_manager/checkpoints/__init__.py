@@ -16,11 +16,11 @@ Its files in reading order; each imports only those above it:
     checkpoint    one checkpoint: written as a whole, checked before it is read
     weights_file  weights from a file of any program
     copies        a copy of a state that the training no longer changes
-    contents      the contents of a checkpoint, read without torch
     checkpoint_folder  all checkpoints of a training: the sound ones, and the ones that stay
     weights       the weights of a checkpoint, or the mean of several
     forgotten     changed numbers that no checkpoint holds
+    opened_folder  the folder of a training that runs: its lock, and the checkpoint to resume from
     selection     the choices of a user about the content of a checkpoint
     arguments     the arguments of Checkpoints: when to save, and where to resume
-    as_text       the contents of a checkpoint, as lines
+    as_text       the contents of a checkpoint, as lines, read without torch
 """

@@ -6,10 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import Any, Final
 
-from train_manager.checkpoints.selection import SavedWeights
 from train_manager.core.schedule import Schedule
 from train_manager.telling.errors import InputError
-from train_manager.validation import require_count
 
 WORDS: Final = ("epoch", "end", "best")
 
@@ -38,19 +36,6 @@ def require_save_at(value: Any) -> tuple[str | Schedule, ...]:
     return tuple(given)
 
 
-def require_keep(value: Any) -> int:
-    """Return how many checkpoints to keep.
-
-    Raises:
-        InputError: it is not a number of at least 1.
-    """
-    try:
-        # require_count names no extension: its error is raised again with the extension and the cure.
-        return require_count(value, "keep", at_least=1)
-    except InputError as error:
-        raise InputError(error.what, name="keep", asked_by="Checkpoints", cure="keep=None keeps all") from None
-
-
 def require_resume(value: Any, at: Any) -> bool | str:
     """Return the argument ``resume``.
 
@@ -68,22 +53,3 @@ def require_resume(value: Any, at: Any) -> bool | str:
         what = f"at={at!r:.60} says where to resume, but resume is {value!r}"
         raise InputError(what, name="at", asked_by="Checkpoints", cure=f"Checkpoints(resume=True, at={at!r:.60})")
     return bool(value) if value != "fresh" else "fresh"
-
-
-def require_saved_weights(exclude: str | Iterable[str], only: str | Iterable[str]) -> SavedWeights:
-    """Return which weights are saved.
-
-    Raises:
-        InputError: both arguments are given.
-    """
-    saved = SavedWeights(several(exclude), several(only))
-    if saved.exclude and saved.only:
-        what = f"exclude={saved.exclude} and only={saved.only} are both given"
-        cure = "give one of them: only names the weights that are saved, exclude those that are not"
-        raise InputError(what, name="only", asked_by="Checkpoints", cure=cure)
-    return saved
-
-
-def several(value: str | Iterable[str]) -> tuple[str, ...]:
-    """Return one name, or several, as a tuple."""
-    return (value,) if isinstance(value, str) else tuple(value)

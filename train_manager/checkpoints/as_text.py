@@ -1,4 +1,4 @@
-"""The contents of a checkpoint, as lines of text; needs no torch."""
+"""The contents of a checkpoint, or of a file of tensors, as lines of text; needs no torch."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from train_manager.checkpoints.contents import Stored, components_of, model_of
+from safetensors import SafetensorError, safe_open
+
+from train_manager.checkpoints.hashed_file import no_tensors_error, open_file
+from train_manager.checkpoints.manifest import MODEL, TREE
 from train_manager.checkpoints.state_tree import tensor_names
 from train_manager.checkpoints.verification import read_manifest, translate_gone_errors, verify
+from train_manager.files.json_text import json_of
 from train_manager.rebuilding.recorded_rows import expression
 from train_manager.telling.errors import CheckpointError
 
-TENSORS_SHOWN: Final = 30  # tensors of the model that are listed without --all
-WIDTH: Final = 12  # characters of the column of labels
+TENSORS_SHOWN: Final = 30  # tensors of a file that are listed without --all
 TEXT: Final = 100  # characters of a value, after which it is cut off
-# Entries of the manifest that `manifest_lines` renders itself; every other entry is a fact of the user.
-OWN: Final = ("format", "files", "step", "time", "versions", "threads", "metrics", "monitored")
+# The label of each entry of what holds several of a kind; what is neither here nor in ENTRIES is named only.
+EACH: Final = {"metrics": "metrics", "optimizers": "optimizer", "extensions": "extension"}
+ENTRIES: Final = ("counts", "data", "history")
 
 
 def checkpoint_lines(path: Path, *, shows_all: bool = False) -> Iterator[str]:
@@ -26,83 +30,95 @@ def checkpoint_lines(path: Path, *, shows_all: bool = False) -> Iterator[str]:
     Raises:
         CheckpointError: the folder is damaged or is not a checkpoint. A sound manifest is shown before the error.
     """
-    manifest = read_manifest(path)
-    yield from manifest_lines(manifest)
+    yield from _manifest_lines(read_manifest(path))
     # The manifest is small and has a hash of itself, so its lines are shown even where another file is damaged.
     verify(path)
     with translate_gone_errors(path):
-        yield from component_lines(components_of(path))
-        yield from tensor_lines("model", model_of(path), shows_all=shows_all)
+        with open_file(path / TREE) as file:
+            state = json_of(file.read(), str(path / TREE))
+        if not isinstance(state, dict):
+            raise CheckpointError(f"{path} is damaged: {TREE} is not an object", name=path.name)
+        yield from _state_lines(state)
+        yield from tensor_lines("model", path / MODEL, shows_all=shows_all)
 
 
-def manifest_lines(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each entry of a manifest."""
-    for name in ("step", "time"):
-        yield line(name, manifest.get(name, "unknown"))
-    yield line("versions", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()))
-    yield line("threads", manifest.get("threads", "unknown"))
-    if manifest.get("monitored") is not None:
-        yield line("monitored", f"{manifest['monitored']:.6g}")
-    for name, metrics in (manifest.get("metrics") or {}).items():
-        yield line("metrics", f"{name}: {_metrics(metrics)}")
-    for name in (name for name in manifest if name not in OWN):
-        yield line(name, _short(manifest[name]))
-    yield line("files", ", ".join(f"{name} {_bytes(entry['size'])}" for name, entry in manifest["files"].items()))
+def tensor_lines(title: str, path: Path, *, shows_all: bool = False) -> Iterator[str]:
+    """Yield a line for each tensor that the header of a ``.safetensors`` file describes: its name, shape and dtype.
 
-
-def component_lines(components: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each saved component of a state, except the tensors of the model."""
-    yield line("epoch", components.get("epoch_num", "unknown"))
-    yield line("parts", ", ".join(components))
-    # A line for each of these components that holds something.
-    for name in ("counts", "data", "history"):
-        if components.get(name):
-            yield line(name, _entries(components[name]))
-    if "random" in components:
-        yield line("random", ", ".join(name for name, state in components["random"].items() if state) or "none")
-    # A line for each optimizer, extension and finding.
-    for name, optimizer in components.get("optimizers", {}).items():
-        yield line("optimizer", f"{name}: {_optimizer(optimizer)}")
-    for name, state in components.get("extensions", {}).items():
-        yield line("extension", f"{name}: {_entries(state) if state else 'no state'}")
-    for finding in components.get("findings") or ():
-        place = f" ({finding['where']})" if finding["where"] else ""
-        yield line("finding", f"{finding['check']}, {finding['level']}: {finding['what']}{place}")
-    # The arguments of the program as they were recorded; None is a default that was not given.
-    arguments = components["parameters"].get("arguments", {}) if isinstance(components.get("parameters"), dict) else {}
-    for name, value in arguments.items():
-        if value is not None:
-            yield line("parameter", _cut(f"{name} = {expression(value)}"))
-
-
-def tensor_lines(title: str, tensors: Mapping[str, Stored], *, shows_all: bool = False) -> Iterator[str]:
-    """Yield a line for each tensor: its name, shape and dtype."""
-    numbers = sum(math.prod(tensor.shape) for tensor in tensors.values())
-    yield line(title, f"{_count(len(tensors), 'tensor')}, {_count(numbers, 'number')}")
-    # Columns are as wide as the widest name and shape among the lines that are shown.
-    shown = [*tensors.items()][: None if shows_all else TENSORS_SHOWN]
-    names = max((len(name) for name, _ in shown), default=0)
-    shapes = max((len(_shape(tensor)) for _, tensor in shown), default=0)
-    for name, tensor in shown:
-        yield f"  {name:<{names}}  {_shape(tensor):<{shapes}}  {tensor.dtype}"
-    if len(tensors) > len(shown):
-        yield f"  and {len(tensors) - len(shown)} more (--all shows them)"
+    Raises:
+        CheckpointError: it is not such a file, or it is cut off.
+    """
+    with open_file(path, follow=True):  # the library would wait for a pipe in the place of the file
+        try:
+            # Only the header is read: a file of 10 GB is listed as fast as one of 10 kB.
+            with safe_open(path, framework="numpy") as file:
+                found = [(name, file.get_slice(name)) for name in sorted(file.keys())]
+                rows = [(name, one.get_shape(), one.get_dtype()) for name, one in found]
+        except SafetensorError as error:
+            raise no_tensors_error(path, error) from None
+    yield line(title, f"{_count(len(rows), 'tensor')}, {_count(sum(math.prod(row[1]) for row in rows), 'number')}")
+    shown = [(name, "x".join(map(str, shape)) or "scalar", dtype) for name, shape, dtype in rows]
+    shown = shown if shows_all else shown[:TENSORS_SHOWN]
+    names, shapes = (max((len(row[column]) for row in shown), default=0) for column in (0, 1))
+    for name, shape, dtype in shown:
+        yield f"  {name:<{names}}  {shape:<{shapes}}  {dtype}"
+    if len(rows) > len(shown):
+        yield f"  and {len(rows) - len(shown)} more (--all shows them)"
 
 
 def line(label: str, value: object) -> str:
     """Return a line with a label."""
-    return f"{label:<{WIDTH}}{value}"
+    return f"{label:<12}{value}"
+
+
+def reason(error: CheckpointError, path: Path) -> str:
+    """Return the text of an error about a checkpoint, without the path of the checkpoint."""
+    return error.what.replace(f"{path} is damaged: ", "").replace(f"{path} ", "").replace(f"{path}/", "")
+
+
+def _manifest_lines(manifest: Mapping[str, Any]) -> Iterator[str]:
+    sizes = {name: f"{entry['size'] / 1e3:,.1f} kB" for name, entry in manifest["files"].items()}
+    for name, value in {"step": "unknown", **manifest, "files": sizes}.items():
+        if name in EACH:
+            yield from _lines_of_each(name, value or {})
+        elif name not in ("format", "rows") and value is not None:
+            yield line(name, _entries(value))
+
+
+def _state_lines(state: Mapping[str, Any]) -> Iterator[str]:
+    yield line("epoch", state.get("epoch_num", "unknown"))
+    yield line("parts", ", ".join(state))
+    for name, value in state.items():
+        if name in EACH:
+            yield from _lines_of_each(name, value)
+        elif name in ENTRIES and value:
+            yield line(name, _entries(value))
+        elif name == "random":
+            yield line(name, ", ".join(kind for kind, kept in value.items() if kept) or "none")
+    for finding in state.get("findings") or ():
+        place = f" ({finding['where']})" if finding["where"] else ""
+        yield line("finding", f"{finding['check']}, {finding['level']}: {finding['what']}{place}")
+    # The arguments of the program as they were recorded; None is a default that was not given.
+    recorded = state["parameters"].get("arguments", {}) if isinstance(state.get("parameters"), dict) else {}
+    for name, value in recorded.items():
+        if value is not None:
+            yield line("parameter", _cut(f"{name} = {expression(value)}"))
+
+
+def _lines_of_each(name: str, values: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in values.items():
+        text = _optimizer(value) if name == "optimizers" else _entries(value) if value else "no state"
+        yield line(EACH[name], f"{key}: {text}")
 
 
 def _optimizer(state: Any) -> str:
     try:
-        rates = [group["lr"] for group in state["param_groups"]]
-        parameters = sum(len(group["params"]) for group in state["param_groups"])
+        groups, held = state["param_groups"], tensor_names(state["state"])
+        rates = ", ".join(dict.fromkeys(_short(group["lr"]) for group in groups))
+        parameters = sum(len(group["params"]) for group in groups)
     except (LookupError, TypeError):  # an optimizer of another library has a state of its own form
         return _entries(state)
-    shown = ", ".join(dict.fromkeys(_short(rate) for rate in rates))
-    held = _count(len(tensor_names(state["state"])), "tensor")
-    return f"lr {shown}; {_count(parameters, 'parameter')}, {held} of state"
+    return f"lr {rates}; {_count(parameters, 'parameter')}, {_count(len(held), 'tensor')} of state"
 
 
 def _entries(state: Any) -> str:
@@ -115,11 +131,9 @@ def _entries(state: Any) -> str:
 def _short(value: Any) -> str:
     match value:
         # The marks of `state_tree` are replaced by their values; tensors and long containers by a count.
-        case {"$tensor": _}:
-            return "(a tensor)"
         case {"$float": text}:
             return str(text)
-        case dict() | list() if value and (tensors := tensor_names(value)):
+        case dict() | list() if tensors := tensor_names(value):
             return f"({_count(len(tensors), 'tensor')})"
         case {"$tuple": list(items)} if len(items) <= 3:
             return f"({', '.join(map(_short, items))})"
@@ -130,28 +144,9 @@ def _short(value: Any) -> str:
     return _cut(str(value))
 
 
-def _metrics(metrics: Any) -> str:
-    if not isinstance(metrics, Mapping):
-        return _short(metrics)
-    return ", ".join(f"{name} {_short(value)}" for name, value in metrics.items())
-
-
-def _shape(tensor: Stored) -> str:
-    return "x".join(map(str, tensor.shape)) or "scalar"
-
-
-def _bytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
-
-
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= TEXT else f"{text[:TEXT]}..."
-
-
-def reason(error: CheckpointError, path: Path) -> str:
-    """Return the text of an error about a checkpoint, without the path of the checkpoint."""
-    return error.what.replace(f"{path} is damaged: ", "").replace(f"{path} ", "").replace(f"{path}/", "")

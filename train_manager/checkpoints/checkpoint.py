@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
@@ -28,7 +27,6 @@ from train_manager.checkpoints.checkpoint_names import order_of
 from train_manager.checkpoints.hashed_file import (
     hash_of,
     hash_of_content,
-    is_full,
     open_file,
     sync_file,
     sync_folder,
@@ -37,7 +35,7 @@ from train_manager.checkpoints.hashed_file import (
 )
 from train_manager.checkpoints.manifest import FILES, MANIFEST, MODEL, TENSORS, TREE
 from train_manager.checkpoints.state_tree import join, split, tensor_names
-from train_manager.checkpoints.tensors import content_of, read_tensors, size_of
+from train_manager.checkpoints.tensors import content_of, read_tensors
 from train_manager.checkpoints.verification import damaged_error, require_hash, translate_gone_errors, verify_sizes
 from train_manager.files.atomic import new_folder
 from train_manager.files.json_text import json_of
@@ -45,7 +43,6 @@ from train_manager.telling.errors import CheckpointError
 
 PREFIX = "model."  # begins the names of the tensors that the component `model` holds
 LARGEST_TREE = 1_000_000_000  # bytes of state.json
-ROOM = 1_000_000  # bytes beside the tensors: headers, folders
 
 
 def write_checkpoint(folder: Path, name: str, state: Mapping[str, Any], facts: Mapping[str, Any]) -> Path:
@@ -74,17 +71,9 @@ def write_checkpoint(folder: Path, name: str, state: Mapping[str, Any], facts: M
     final = Path(folder) / _plain(name)
     facts = _facts(name, facts)
     tree, model, tensors = _split_state(state)
-    needed = size_of(model, shares=False) + size_of(tensors) + len(tree) + ROOM
     _make(final.parent)
-    try:
-        with translate_os_errors("write", final), new_folder(final, error=CheckpointError) as temporary:
-            _require_room(final.parent, needed)
-            _write_files(temporary, tree, model, tensors, facts)
-    except CheckpointError as error:
-        # The error of the system says only that the disk is full; `_full` adds the needed and the free bytes.
-        if is_full(error):
-            raise _full(final.parent, needed) from error.__cause__
-        raise
+    with translate_os_errors("write", final), new_folder(final, error=CheckpointError) as temporary:
+        _write_files(temporary, tree, model, tensors, facts)
     # The new name lies in the parent folder, which is synced apart from the files.
     _sync_name(final)
     return final
@@ -227,35 +216,3 @@ def _make(folder: Path) -> None:
         with translate_os_errors("write", folder):
             os.mkdir(folder)
         sync_folder(folder.parent)
-
-
-def _require_room(folder: Path, needed: int) -> None:
-    with translate_os_errors("write", folder):
-        usage = shutil.disk_usage(folder)
-    # A file system that does not count its bytes (such as some network ones) reports a total of 0.
-    if usage.total and usage.free < needed:
-        raise _full(folder, needed)
-
-
-def _lacks_inodes(folder: Path) -> bool:
-    try:
-        counts = os.statvfs(folder)
-    except OSError:
-        return False
-    # A file system without a limit on inodes (such as btrfs) reports 0 of 0.
-    return counts.f_files > 0 and counts.f_favail == 0
-
-
-def _full(folder: Path, needed: int) -> CheckpointError:
-    # ENOSPC also means that the inodes are used up: then "12 GB free" would send the user astray.
-    if _lacks_inodes(folder):
-        what = f"no inodes left at {folder}: its file system takes no more files, however small"
-        return CheckpointError(what, name=str(folder), cure="delete files there, or give another train_dir")
-    what = f"disk full at {folder}"
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError:
-        return CheckpointError(f"{what}: {needed / 1e6:.1f} MB needed, free space unknown", name=str(folder))
-    # More is free than needed after a quota has refused the file, or another program has freed it: no cause is in that.
-    numbers = f": {needed / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free" if free < needed else ""
-    return CheckpointError(f"{what}{numbers}", name=str(folder))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
-from train_manager.checkpoints.checkpoint_names import folder_in, name_of, order_of, step_of
-from train_manager.checkpoints.hashed_file import Gone, Unreadable
-from train_manager.checkpoints.verification import read_manifest, retry_if_gone, verify
+from train_manager.checkpoints.checkpoint_names import checkpoints_in, folder_in, name_of, order_of, step_of
+from train_manager.checkpoints.hashed_file import Gone
+from train_manager.checkpoints.verification import is_damage, read_manifest, verify
 from train_manager.files.atomic import free_path, quote_path
 from train_manager.files.leftovers import delete, remove_leftovers
 from train_manager.files.lock import WriterLock
@@ -25,6 +25,14 @@ SUPERSEDED: Final = "superseded"
 """The folder, beside the checkpoints, for checkpoints that are newer than the one from which a run has resumed."""
 
 _SHOWN_STEPS: Final = 8  # steps that an error lists, at most
+
+
+class _Refused(NamedTuple):
+    """A checkpoint that is damaged or cannot be read, and the number of sound ones that were found before it."""
+
+    path: Path
+    error: CheckpointError
+    number: int
 
 
 @final
@@ -44,7 +52,8 @@ class CheckpointFolder:
     [20, 30]
 
     Reading may be done at any time, from any process. A process that writes, keeps, moves or cleans up holds the
-    WriterLock of the training. What is damaged is never deleted: it is renamed to ``damaged-<name>``, with a warning.
+    WriterLock of the training. What is damaged is never deleted: it is renamed to ``damaged-<name>``, with a warning,
+    as a sound one is used instead.
 
     Args:
         path: the folder; it is made when something is written.
@@ -56,34 +65,14 @@ class CheckpointFolder:
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self._known_sound: set[Path] = set()  # checkpoints that this object has written and hashed, or verified
-        # Checkpoints that could not be read, or are links: they may be sound, so `keep` never deletes them.
+        # Checkpoints that could not be read: they may be sound, so `keep` never deletes them.
         self._unreadable: set[Path] = set()
-        # Of each checkpoint the name of the monitored metric and its value, so that a manifest is read once.
-        self._values: dict[Path, tuple[Any, float | None]] = {}
+        # Of each checkpoint the monitored metric, its value and mode, so that a manifest is read once.
+        self._facts: dict[Path, Mapping[str, Any]] = {}
 
     def checkpoints(self) -> list[Path]:
-        """Return all checkpoints, oldest first, by their names alone: no file is read, and no clock.
-
-        Raises:
-            CheckpointError: something else is in the place of the folder.
-        """
-        try:
-            with os.scandir(self.path) as entries:
-                # scandir knows which entries are folders without a system call per entry.
-                found = [Path(entry.path) for entry in entries if _is_checkpoint(entry)]
-        except FileNotFoundError:
-            return []  # the first write makes the folder
-        except NotADirectoryError as error:
-            cure = "move it away, or give another train_dir"
-            raise CheckpointError(f"{self.path} is to hold checkpoints, but is not a folder", cure=cure) from error
-        return sorted(found, key=_order)
-
-    def last_sound(self) -> Path | None:
-        """Return the newest checkpoint that is whole; None if there is none.
-
-        A damaged one on the way is renamed to ``damaged-<name>``, with a RuntimeWarning.
-        """
-        return retry_if_gone(lambda: self._first_sound(reversed(self.checkpoints())))
+        """Return all checkpoints, oldest first, as ``checkpoints_in`` does."""
+        return checkpoints_in(self.path)
 
     def find(self, at: str | int | os.PathLike[str], *, mode: str | None = None) -> Path:
         """Return one checkpoint, verified.
@@ -98,14 +87,16 @@ class CheckpointFolder:
         Raises:
             CheckpointError: it is not there or damaged. What is there is named.
         """
-        return retry_if_gone(lambda: self._find(at, mode))
+        with suppress(Gone):
+            return self._find(at, mode)
+        # The run that has deleted the checkpoint had saved a newer one before, which the second look finds.
+        return self._find(at, mode)
 
     def _find(self, at: str | int | os.PathLike[str], mode: str | None) -> Path:
         if at == "last":
-            return self._first_sound(reversed(self.checkpoints())) or self._nothing("holds no sound checkpoint")
+            return self._first_of(reversed(self.checkpoints()), "holds no sound checkpoint")
         if at == "best":
-            missing = "holds no sound checkpoint with a monitored value"
-            return self._first_sound(self._best_first(mode or self._mode())) or self._nothing(missing)
+            return self._first_of(self._best_first(mode), "holds no sound checkpoint with a monitored value")
         if isinstance(at, str | os.PathLike):
             # A name in this folder comes before a path from the working folder.
             path = self.path / at if (self.path / at).exists() else Path(at)
@@ -124,10 +115,6 @@ class CheckpointFolder:
     def read(self, path: Path) -> dict[str, Any]:
         """Return the state of a checkpoint; its files are hashed only if this object has not done so."""
         return read_checkpoint(path, is_verified=path in self._known_sound)
-
-    def list_damaged(self) -> list[str]:
-        """Return the names of the checkpoints that were found damaged and set aside."""
-        return sorted(path.name for path in self.path.glob("damaged-step-*"))
 
     def has(self, at: str | os.PathLike[str]) -> bool:
         """Return whether a name or a path is that of a checkpoint in this folder."""
@@ -150,7 +137,7 @@ class CheckpointFolder:
         """
         path = write_checkpoint(self.path, self.next_path(step).name, state, {"step": step, **facts})
         self._known_sound.add(path)
-        self._values[path] = _monitored_value(facts)
+        self._facts[path] = _ranking_facts(facts)
         return path
 
     def keep(self, n: int, mode: str | None = None) -> None:
@@ -163,17 +150,18 @@ class CheckpointFolder:
             n: how many to keep, at least 1.
             mode: "min" or "max": which monitored value is the best; None keeps no best one.
         """
-        if len(self.checkpoints()) <= require_count(n, "n", at_least=1):
+        own = self.checkpoints()
+        if len(own) <= require_count(n, "n", at_least=1):
             return
-        # A user's link to a checkpoint elsewhere is neither counted nor deleted.
-        own = [path for path in self.checkpoints() if not path.is_symlink()]
-        kept = {*self._first_known_sound(reversed(own), n)}
-        if mode is not None:
-            kept.update(self._first_known_sound([path for path in self._best_first(mode) if path in own], 1))
-        for path in own:
-            if path not in kept | self._unreadable:
-                delete(path)
-                self._forget(path)
+        # A checkpoint that a user deletes by hand while it is verified: the next call deletes what is left.
+        with suppress(Gone):
+            kept = {*self._trusted(reversed(own), n)}
+            if mode is not None:
+                kept.update(self._trusted(self._best_first(mode), 1))
+            for path in own:
+                if path not in kept | self._unreadable:
+                    delete(path)
+                    self._forget(path)
 
     def set_aside_after(self, at: int | Path) -> list[Path]:
         """Move the checkpoints that are newer than a step, or than one checkpoint, to ``superseded/``.
@@ -201,106 +189,112 @@ class CheckpointFolder:
         if lock.is_held and lock.is_enforced:
             remove_leftovers(self.path)
 
-    def _first_sound(self, paths: Iterable[Path]) -> Path | None:
-        damaged: list[tuple[Path, CheckpointError]] = []
-        sound = next((path for path in paths if self._is_sound(path, damaged)), None)
-        # The error of the first one says it for all: they are of another format, or their disk is away.
-        if sound is None and damaged and all(isinstance(error, Unreadable) for _, error in damaged):
-            raise damaged[0][1]
-        instead = "there is no other one" if sound is None else f"{sound.name} is used instead"
-        # Renamed only after a sound one was found, because the warning names the one that is used instead.
-        for path, error in damaged:
-            self._set_aside(path, error, instead)
+    def _first_of(self, paths: Iterable[Path], missing: str) -> Path:
+        """Return the first sound one of checkpoints; if there is none, all stay under their names."""
+        sound, refused = self._first_sound(paths)
+        if sound:
+            self._set_aside(refused, sound)
+            return sound[0]
+        # The error of the first one says it for all: they are damaged, of another format, or their disk is away.
+        if refused:
+            error = refused[0].error
+            anew = 'resume="fresh" moves all aside and begins anew'
+            cure = anew if is_damage(error) else "try again when it can be read"
+            error.cure = error.cure or f"no other checkpoint can be used; {cure}"
+            raise error
+        raise self._nothing(missing)
+
+    def _trusted(self, paths: Iterable[Path], n: int) -> list[Path]:
+        """Return the first ``n`` checkpoints that are known to be sound, or are found to be."""
+        readable = (path for path in paths if path not in self._unreadable)
+        sound, refused = self._first_sound(readable, n, self._known_sound)
+        self._set_aside(refused, sound)
         return sound
 
-    def _first_known_sound(self, paths: Iterable[Path], n: int) -> list[Path]:
-        found: list[Path] = []
+    def _first_sound(
+        self, paths: Iterable[Path], n: int = 1, known: Collection[Path] = ()
+    ) -> tuple[list[Path], list[_Refused]]:
+        """Return the first ``n`` sound ones of checkpoints, and those on the way that are not."""
+        sound: list[Path] = []
+        refused: list[_Refused] = []
         for path in paths:
-            damaged: list[tuple[Path, CheckpointError]] = []
-            # A checkpoint that another process has just deleted does not count.
-            with suppress(Gone):
-                if path in self._known_sound or self._is_sound(path, damaged):
-                    found.append(path)
-            for _, error in damaged:
-                self._set_aside(path, error, "it does not count among those that are kept")
-            if len(found) == n:
-                break
-        return found
-
-    def _is_sound(self, path: Path, damaged: list[tuple[Path, CheckpointError]]) -> bool:
-        try:
-            verify(path)
-        except Gone:
-            self._forget(path)
-            raise
-        except CheckpointError as error:
-            self._known_sound.discard(path)
-            damaged.append((path, error))
-            return False
-        self._known_sound.add(path)
-        return True
-
-    def _best_first(self, mode: str) -> list[Path]:
-        sign = 1 if require_one_of(mode, "mode", ("min", "max")) == "min" else -1
-        values = {path: value for path in self.checkpoints() if (value := self._value(path)) is not None}
-        # A loss and an accuracy cannot be compared: only checkpoints with the newest one's metric are ranked.
-        last = self._values[[*values][-1]][0] if values else None
-        ranked = {path: sign * value for path, value in values.items() if self._values[path][0] == last}
-        return sorted(ranked, key=ranked.__getitem__)  # sorted() is stable: of equal values the earlier one comes first
-
-    def _mode(self) -> str:
-        newest = next((path for path in reversed(self.checkpoints()) if self._value(path) is not None), None)
-        return "min" if newest is None else read_manifest(newest).get("mode", "min")
-
-    def _value(self, path: Path) -> float | None:
-        if path not in self._values:
             try:
-                self._values[path] = _monitored_value(read_manifest(path))
-            except Gone:
-                return None
+                if path not in known:
+                    verify(path)
             except CheckpointError as error:
-                self._set_aside(path, error, "it is not looked at for the best one")
-                return None
-        return self._values[path][1]
+                self._forget(path)
+                if isinstance(error, Gone):
+                    raise
+                refused.append(_Refused(path, error, len(sound)))
+            else:
+                self._known_sound.add(path)
+                sound.append(path)
+            if len(sound) == n:
+                break
+        return sound, refused
 
-    def _set_aside(self, path: Path, error: CheckpointError, instead: str) -> None:
-        self._forget(path)
-        # A missing permission or a newer format is not damage: the files stay under their name.
-        if isinstance(error, Unreadable) or path.is_symlink():
-            self._unreadable.add(path)
-            fate = "it is a link and stays as it is" if path.is_symlink() else "it stays as it is"
-        else:
-            fate = _rename_damaged(path)
-        warnings.warn(f"{error.what}; {fate}, and {instead}", RuntimeWarning, stacklevel=users_level())
+    def _best_first(self, mode: str | None) -> list[Path]:
+        """Return the checkpoints with a monitored value, the best one first, behind those without a sound manifest."""
+        refused: list[Path] = []
+        monitored: dict[Path, Mapping[str, Any]] = {}
+        for path in self.checkpoints():
+            try:
+                facts = self._facts_of(path)
+            except Gone:
+                continue
+            except CheckpointError:
+                refused.append(path)  # the first one, so that `_first_sound` tells why
+            else:
+                # nan compares as neither smaller nor larger, so it would stay wherever the sort finds it.
+                if facts["monitored"] is not None and not math.isnan(facts["monitored"]):
+                    monitored[path] = facts
+        if not monitored:
+            return refused
+        *_, newest = monitored.values()
+        mode = require_one_of(mode or newest["mode"] or "min", "mode", ("min", "max"))
+        # A loss and an accuracy cannot be compared: only checkpoints with the newest one's metric are ranked.
+        ranked = {
+            path: facts["monitored"] for path, facts in monitored.items() if facts["monitor"] == newest["monitor"]
+        }
+        # sorted() is stable, also in reverse: of equal values the earlier one comes first.
+        return refused + sorted(ranked, key=ranked.__getitem__, reverse=mode == "max")
+
+    def _facts_of(self, path: Path) -> Mapping[str, Any]:
+        if path not in self._facts:
+            self._facts[path] = _ranking_facts(read_manifest(path))
+        return self._facts[path]
+
+    def _set_aside(self, refused: Iterable[_Refused], sound: Sequence[Path]) -> None:
+        """Rename the damaged ones of refused checkpoints, and warn of each with the sound one that is used instead."""
+        for path, error, number in refused:
+            if is_damage(error):
+                fate = _rename_damaged(path)
+            else:
+                self._unreadable.add(path)
+                fate = "it stays as it is"
+            instead = f"{sound[number].name} is used instead" if number < len(sound) else "there is no other one"
+            warnings.warn(f"{error.what}; {fate}, and {instead}", RuntimeWarning, stacklevel=users_level())
 
     def _forget(self, path: Path) -> None:
         self._known_sound.discard(path)
-        self._values.pop(path, None)
+        self._facts.pop(path, None)
 
     def _require_sound(self, path: Path, asked: str) -> Path:
-        if not path.exists():
-            self._nothing(f"has no checkpoint {asked}", path)
         try:
             verify(path)
-            self._known_sound.add(path)
         except Gone:
-            self._nothing(f"has no checkpoint {asked}", path)
+            raise self._nothing(f"has no checkpoint {asked}", path) from None
         except CheckpointError as error:
-            raise CheckpointError(error.what, name=path.name, cure=self._what_is_there(path)) from error
+            raise CheckpointError(error.what, name=path.name, cure=error.cure or self._what_is_there(path)) from error
+        self._known_sound.add(path)
         return path
 
-    def _nothing(self, what: str, asked: Path | None = None) -> Path:
-        raise CheckpointError(
-            f"{quote_path(self.path)} {what}",
-            name="" if asked is None else asked.name,
-            cure=self._what_is_there(asked),
-        )
+    def _nothing(self, what: str, asked: Path | None = None) -> CheckpointError:
+        name = "" if asked is None else asked.name
+        return CheckpointError(f"{quote_path(self.path)} {what}", name=name, cure=self._what_is_there(asked))
 
     def _what_is_there(self, asked: Path | None) -> str:
         steps = sorted({step_of(path) for path in self.checkpoints() if path != asked})
-        # All checkpoints are damaged: the cure says how to begin anew without the loss of any file.
-        if not steps and self.list_damaged() and asked is None:
-            return f'there are {", ".join(self.list_damaged()[-3:])}; resume="fresh" moves all aside and begins anew'
         if not steps:
             return "there is no other checkpoint" if asked is not None and asked.exists() else "it has none"
         order = None if asked is None else order_of(asked)
@@ -309,11 +303,6 @@ class CheckpointFolder:
         text = "".join([f"... ({more} earlier ones), " if more > 0 else "", ", ".join(map(str, steps[-_SHOWN_STEPS:]))])
         nearest = "" if order is None else f"; the nearest is {min(steps, key=lambda step: abs(step - order[0]))}"
         return f"there are checkpoints of the steps {text}{nearest}"
-
-
-def _is_checkpoint(entry: os.DirEntry[str]) -> bool:
-    # is_dir() follows links, so a link to a checkpoint elsewhere counts as a checkpoint.
-    return order_of(Path(entry.name)) is not None and entry.is_dir()
 
 
 def _order(path: Path) -> tuple[int, int]:
@@ -332,20 +321,9 @@ def _rename_damaged(path: Path) -> str:
 def _move(path: Path, target: Path) -> Path:
     target.parent.mkdir(exist_ok=True)
     target = free_path(target)
-    if path.is_symlink():
-        target.symlink_to(path.resolve())  # a relative link would lead elsewhere from its new folder
-        path.unlink()
-    else:
-        os.rename(path, target)
+    os.rename(path, target)
     return target
 
 
-def _monitored_value(facts: Mapping[str, Any]) -> tuple[Any, float | None]:
-    return facts.get("monitor"), _comparable(facts.get("monitored"))
-
-
-def _comparable(value: object) -> float | None:
-    # nan compares as neither smaller nor larger, so it would stay wherever the sort finds it.
-    if isinstance(value, int | float) and not math.isnan(value):
-        return float(value)
-    return None
+def _ranking_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: facts.get(name) for name in ("monitor", "monitored", "mode")}

@@ -6,10 +6,10 @@ different machines disagree.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
-from train_manager.checkpoints.hashed_file import Gone
 from train_manager.checkpoints.manifest import MANIFEST
 from train_manager.telling.errors import CheckpointError
 
@@ -49,7 +49,35 @@ def is_checkpoint(path: Path) -> bool:
     return order_of(path) is not None or (path / MANIFEST).exists()
 
 
-def checkpoints_in(path: Path) -> list[Path]:
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Return all checkpoints in a folder, oldest first, by their names alone: no file is read, and no clock.
+
+    Raises:
+        CheckpointError: something else is in the place of the folder, or a link in that of a checkpoint.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            # scandir knows which entries are folders without a system call per entry.
+            found = [(order, entry) for entry in entries if (order := order_of(Path(entry.name))) and entry.is_dir()]
+    except FileNotFoundError:
+        return []  # the first write makes the folder
+    except NotADirectoryError as error:
+        cure = "move it away, or give another train_dir"
+        raise CheckpointError(f"{folder} is to hold checkpoints, but is not a folder", cure=cure) from error
+    for entry in [entry for _, entry in found if entry.is_symlink()]:
+        require_no_link(Path(entry.path))
+    return [Path(entry.path) for _, entry in sorted(found, key=lambda pair: pair[0])]
+
+
+def require_no_link(path: Path) -> None:
+    """Refuse a link in the place of a checkpoint."""
+    # A move or a deletion would take the link for the checkpoint, or the checkpoint of another training for the link.
+    if path.is_symlink():
+        cure = f"give the checkpoint itself, {path.resolve()}, and move the link away"
+        raise CheckpointError(f"{path} is a link, and not a checkpoint", name=path.name, cure=cure)
+
+
+def named_checkpoints(path: Path) -> list[Path]:
     """Return the checkpoints of a ``train_dir``, of its folder ``checkpoints``, or a checkpoint itself; newest last.
 
     Raises:
@@ -60,14 +88,11 @@ def checkpoints_in(path: Path) -> list[Path]:
     # A user may have renamed a checkpoint, so its manifest counts too.
     if path.is_dir() and is_checkpoint(path):
         return [path]
-    folder = folder_in(path)
-    folders = [one for one in folder.iterdir() if one.is_dir()] if folder.is_dir() else []
-    found = sorted((order, one) for one in folders if (order := order_of(one)) is not None)
+    found = checkpoints_in(folder_in(path)) if path.is_dir() else []
     if not found:
         cure = "give a checkpoint, the train_dir of a training, or a .safetensors file"
-        # Gone, and not damaged: a caller that retries may find a checkpoint that a run is about to write.
-        raise Gone(f"there is no checkpoint in {path}", name=str(path), cure=cure)
-    return [one for _, one in found]
+        raise CheckpointError(f"there is no checkpoint in {path}", name=str(path), cure=cure)
+    return found
 
 
 def folder_in(path: Path) -> Path:

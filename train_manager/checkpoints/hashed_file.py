@@ -17,12 +17,6 @@ from pathlib import Path
 
 from train_manager.telling.errors import CheckpointError
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, over the quota, over the largest size of a file
-
-
-class Unreadable(CheckpointError):
-    """Files cannot be read here and now, which does not mean that they are damaged."""
-
 
 class Gone(CheckpointError):
     """There is no checkpoint at a path; perhaps a run has deleted it since the path was listed."""
@@ -84,9 +78,10 @@ def open_file(path: Path, *, follow: bool = False) -> Iterator[BufferedReader]:
         # With O_NOFOLLOW, ELOOP means that the path itself is a link.
         link = error.errno == errno.ELOOP
         reason = "is a link, which a checkpoint never has" if link else f"cannot be read: {error.strerror}"
-        # A missing file is damage. A missing permission or a lost network may be temporary: such a checkpoint stays.
-        kind = CheckpointError if error.errno in (errno.ELOOP, errno.ENOENT) else Unreadable
-        raise kind(f"{path} {reason}", name=path.name) from None
+        # A missing file is damage. A missing permission or a lost network may be temporary: with the error of the
+        # system as its cause, `is_damage` answers False, and the checkpoint stays.
+        cause = None if error.errno in (errno.ELOOP, errno.ENOENT) else error
+        raise CheckpointError(f"{path} {reason}", name=path.name) from cause
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise CheckpointError(f"{path} is not a file", name=path.name)
@@ -115,17 +110,10 @@ def no_tensors_error(path: Path, error: Exception) -> CheckpointError:
     return CheckpointError(what, name=path.name)
 
 
-def is_full(error: BaseException) -> bool:
-    """Return whether an error says that the disk, a quota or a limit leaves no room."""
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno in FULL
-
-
 @contextmanager
 def translate_os_errors(what: str, path: Path) -> Iterator[None]:
     """Replace an OSError by a CheckpointError that names the operation and the path."""
     try:
         yield
     except OSError as error:
-        # The file is open but a read fails: the disk or the network is the cause, perhaps only for now.
-        kind = Unreadable if what == "read" else CheckpointError
-        raise kind(f"{what} failed at {path}: {error.strerror}", name=str(path)) from error
+        raise CheckpointError(f"{what} failed at {path}: {error.strerror}", name=str(path)) from error

@@ -9,16 +9,17 @@ import datetime
 import hashlib
 import json
 import platform
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from train_manager._version import __version__
-from train_manager.checkpoints.hashed_file import Unreadable
 from train_manager.checkpoints.state_tree import join, split
 from train_manager.files.json_text import json_of
 from train_manager.telling.errors import CheckpointError
+from train_manager.telling.source_locations import users_level
 
 FORMAT: Final = 2  # of the whole checkpoint; raised if another version could not read it
 MANIFEST: Final = "manifest.json"
@@ -36,6 +37,7 @@ KINDS: Final = {
     "metrics": (dict, type(None)),
     "monitored": (float, int, type(None)),
     "mode": (str, type(None)),
+    "rows": (dict, type(None)),
 }
 """The types of the facts that readers of a manifest rely on."""
 
@@ -67,6 +69,24 @@ def differences_from_here(manifest: Mapping[str, Any]) -> list[str]:
         "device": (then.get("device"), now["device"]),
     }
     return [f"{what} {before} (here {here})" for what, (before, here) in found.items() if before != here]
+
+
+def warn_of_another_place(name: str, manifest: Mapping[str, Any]) -> None:
+    """Warn if results may differ in their last bits from those of the training that wrote a checkpoint."""
+    if found := differences_from_here(manifest):
+        what = f"{name} was written with {', '.join(found)}"
+        text = f"{what}: the training resumes, but not bit for bit as it would have"
+        warnings.warn(text, RuntimeWarning, stacklevel=users_level())
+
+
+def warn_of_other_rows(name: str, manifest: Mapping[str, Any], rows: Mapping[str, str]) -> None:
+    """Warn if rows of the training data are not those of the training that wrote a checkpoint, but as many."""
+    saved = manifest.get("rows") or {}
+    other = [place.partition(" ")[0] for place, digest in rows.items() if saved.get(place, digest) != digest]
+    if other:
+        what = f"{other[0]} has other rows than in the program that wrote {name}, and as many"
+        text = f"{what}: the training resumes on those of this program"
+        warnings.warn(text, RuntimeWarning, stacklevel=users_level())
 
 
 def run_of(checkpoint: Path) -> str | None:
@@ -102,11 +122,10 @@ def parse_manifest(content: bytes, label: str) -> dict[str, Any]:
         writer, cure = "a newer", "update train_manager"
         if tree["format"] < FORMAT:
             writer, cure = "an earlier", 'load it with that train_manager, or begin anew, with resume="fresh"'
-        raise Unreadable(
-            f"{label} was written by {writer} train_manager (format {tree['format']}); this one reads format {FORMAT}",
-            name=label,
-            cure=cure,
-        )
+        what = f"{label} was written by {writer} train_manager (format {tree['format']})"
+        # With this cause `is_damage` answers False: the checkpoint stays for the other train_manager.
+        cause = NotImplementedError(f"format {tree['format']}")
+        raise CheckpointError(f"{what}; this one reads format {FORMAT}", name=label, cure=cure) from cause
     tree.pop("sha256", None)
     manifest: dict[str, Any] = join(tree, {}, label)
     # Rendered again, the manifest must have the same bytes: this checks its hash, and every byte beside it.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from train_manager.core.fixtures import Fixtures
 from train_manager.model.modules import has_state
-from train_manager.telling.errors import CheckpointError
+from train_manager.telling.errors import CheckpointError, InputError
 from train_manager.telling.source_locations import users_level
 
 
@@ -27,6 +27,12 @@ class SavedWeights:
 
     exclude: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.exclude and self.only:
+            what = f"exclude={self.exclude} and only={self.only} are both given"
+            cure = "give one of them: only names the weights that are saved, exclude those that are not"
+            raise InputError(what, name="only", asked_by="Checkpoints", cure=cure)
 
     def of(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return the saved entries of a model's state."""
@@ -49,6 +55,11 @@ class SavedWeights:
         # load_state_dict(strict=True) wants every name, so the names left out get the values that are there.
         kept = self.of(own)
         return {**{name: value for name, value in own.items() if name not in kept}, **state}
+
+
+def several(value: str | Iterable[str]) -> tuple[str, ...]:
+    """Return one name, or several, as a tuple."""
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def state_of_fixtures(fixtures: Fixtures, names: Iterable[str]) -> dict[str, Any]:

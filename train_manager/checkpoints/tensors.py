@@ -80,12 +80,6 @@ def memory_of(tensor: Tensor) -> tuple[Any, ...]:
     return (*place, tensor.is_conj(), tensor.is_neg())  # lazy flags of torch: same memory, other values
 
 
-def size_of(tensors: Mapping[str, Tensor], *, shares: bool = True) -> int:
-    """Return how many bytes the tensors of a file take; with ``shares``, tensors of the same memory count once."""
-    twins = _twins_of(tensors) if shares else {}
-    return sum(tensor.nbytes for name, tensor in tensors.items() if name not in twins)
-
-
 def content_of(tensors: Mapping[str, Tensor], *, shares: bool = True) -> list[memoryview]:
     """Return the bytes of a file with tensors by their names: its header, then the memory of each tensor.
 

@@ -6,19 +6,16 @@ This file imports no torch, so that the command line checks checkpoints without 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any
 
 from train_manager.checkpoints import manifest
-from train_manager.checkpoints.checkpoint_names import order_of
+from train_manager.checkpoints.checkpoint_names import order_of, require_no_link
 from train_manager.checkpoints.hashed_file import Gone, hash_of, open_file
 from train_manager.checkpoints.manifest import FILES, MANIFEST
 from train_manager.telling.errors import CheckpointError
-
-LOOKS: Final = 10  # tries, each of which finds newer checkpoints than the one before
-Found = TypeVar("Found")
 
 
 def verify(path: Path) -> dict[str, Any]:
@@ -70,20 +67,6 @@ def translate_gone_errors(path: Path) -> Iterator[None]:
         raise
 
 
-def retry_if_gone(read: Callable[[], Found]) -> Found:
-    """Call a function that finds and reads a checkpoint; again, if another run has deleted the checkpoint meanwhile.
-
-    >>> retry_if_gone(lambda: 3)
-    3
-    """
-    for _ in range(LOOKS - 1):
-        try:
-            return read()
-        except Gone:
-            pass  # the run that deletes has saved a newer one, which the next look finds
-    return read()
-
-
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return the manifest of a checkpoint, without a check of its other files.
 
@@ -97,6 +80,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def _read_manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise Gone(f"there is no checkpoint at {path}", name=path.name)
+    require_no_link(path)
     if not os.path.lexists(path / MANIFEST):
         raise CheckpointError(f"{path} is not a checkpoint: it has no {MANIFEST}", name=path.name)
     with open_file(path / MANIFEST) as file:
@@ -105,8 +89,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if len(content) > manifest.LARGEST:
         raise damaged_error(path, f"{MANIFEST} is larger than any manifest")
     found = manifest.parse_manifest(content, str(path / MANIFEST))
-    # A link has a name of the user, so the name of its target counts.
-    claimed, step = order_of(path) or order_of(path.resolve()), found.get("step")
+    claimed, step = order_of(path), found.get("step")
     if claimed is not None and step != claimed[0]:
         has = "no step" if step is None else f"step {step}"
         raise damaged_error(path, f"its name says step {claimed[0]}, but its {MANIFEST} says {has}")
@@ -127,3 +110,12 @@ def _require_size(path: Path, size: int) -> None:
 def damaged_error(path: Path, reason: str) -> CheckpointError:
     """Return the error about a checkpoint that is damaged."""
     return CheckpointError(f"{path} is damaged: {reason}", name=path.name)
+
+
+def is_damage(error: CheckpointError) -> bool:
+    """Return whether an error of these checks says that a checkpoint is damaged.
+
+    Else it cannot be read here and now: the system has refused it, or it has the format of another version. It may be
+    sound, so it must not be renamed or deleted.
+    """
+    return not isinstance(error.__cause__, OSError | NotImplementedError)

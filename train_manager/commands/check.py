@@ -29,19 +29,18 @@ def add_to(commands: Any) -> None:
 def check(options: argparse.Namespace) -> int:
     """Print a line for each checkpoint, and for each folder that was set aside or left over."""
     from train_manager.checkpoints.as_text import reason
-    from train_manager.checkpoints.checkpoint_names import checkpoints_in
-    from train_manager.checkpoints.hashed_file import Gone, Unreadable
-    from train_manager.checkpoints.verification import retry_if_gone, verify
+    from train_manager.checkpoints.checkpoint_names import named_checkpoints
+    from train_manager.checkpoints.hashed_file import Gone
+    from train_manager.checkpoints.verification import is_damage, verify
 
     code = ALL_IS_WELL
-    # Running trainings delete old checkpoints: the list is read again if its folder changes meanwhile.
-    for path in retry_if_gone(lambda: checkpoints_in(options.folder)):
+    for path in named_checkpoints(options.folder):
         try:
             verify(path)
         except Gone:
             continue  # a run that saves has deleted it since it was listed
         except CheckpointError as error:
-            word = "unreadable" if isinstance(error, Unreadable) else "damaged"
+            word = "damaged" if is_damage(error) else "unreadable"
             print(f"{path.name}  {word}: {reason(error, path)}")
             code = NOT_AS_IT_SHOULD_BE
         else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,48 +24,42 @@ def add_to(commands: Any) -> None:
 
 def show(options: argparse.Namespace) -> int:
     """Print what is in a checkpoint, or in a file of tensors."""
-    from train_manager.checkpoints.verification import retry_if_gone
+    from train_manager.checkpoints.as_text import tensor_lines
+    from train_manager.checkpoints.hashed_file import Gone
 
     path: Path = options.checkpoint
-    # A single file of tensors, of this library or another; a checkpoint is a folder.
+    if path.is_file() and path.suffix != ".safetensors":
+        cure = "give a checkpoint, the train_dir of a training, or a .safetensors file"
+        raise InputError(f"{path} is neither a checkpoint nor a .safetensors file", cure=cure)
     if path.is_file():
-        return _show_file(path, shows_all=options.all)
-    return retry_if_gone(lambda: _show_newest(path, shows_all=options.all))
+        return _print(str(path), path, tensor_lines("tensors", path, shows_all=options.all))
+    with suppress(Gone):
+        return _show_newest(path, shows_all=options.all)
+    # The run that has deleted the newest checkpoint had saved a newer one before, which the second look finds.
+    return _show_newest(path, shows_all=options.all)
 
 
 def _show_newest(path: Path, *, shows_all: bool) -> int:
-    from train_manager.checkpoints.as_text import checkpoint_lines, reason
-    from train_manager.checkpoints.checkpoint_names import checkpoints_in
+    from train_manager.checkpoints.as_text import checkpoint_lines
+    from train_manager.checkpoints.checkpoint_names import named_checkpoints
+
+    *others, newest = named_checkpoints(path)
+    title = f"{newest}" if newest == path else f"{newest} (the newest of {len(others) + 1})"
+    return _print(title, newest, checkpoint_lines(newest, shows_all=shows_all))
+
+
+def _print(title: str, path: Path, lines: Iterator[str]) -> int:
+    """Print lines, and the damage that ends them; nothing of a checkpoint that is deleted meanwhile."""
+    from train_manager.checkpoints.as_text import line, reason
     from train_manager.checkpoints.hashed_file import Gone
 
-    *others, newest = checkpoints_in(path)
-    lines = [f"{newest}" if newest == path else f"{newest} (the newest of {len(others) + 1})"]
-    code = ALL_IS_WELL
+    shown, code = [title], ALL_IS_WELL
     try:
-        lines += checkpoint_lines(newest, shows_all=shows_all)
-    # A run has deleted the checkpoint meanwhile: `retry_if_gone` looks for the newest one again.
-    except Gone:
-        raise
+        shown += lines  # also those before an error
     except CheckpointError as error:
-        lines.append(f"{'DAMAGED':<12}{reason(error, newest)}")
+        if isinstance(error, Gone):
+            raise
+        shown.append(line("DAMAGED", reason(error, path)))
         code = NOT_AS_IT_SHOULD_BE
-    print("\n".join(lines))
+    print("\n".join(shown))
     return code
-
-
-def _show_file(path: Path, *, shows_all: bool) -> int:
-    from train_manager.checkpoints.as_text import reason, tensor_lines
-    from train_manager.checkpoints.contents import tensors_in
-
-    if path.suffix != ".safetensors":
-        cure = "give a checkpoint, the train_dir of a training, or a .safetensors file"
-        raise InputError(f"{path} is neither a checkpoint nor a .safetensors file", cure=cure)
-    # Lines are printed as they are read: the header of a file may be sound, and a tensor behind it damaged.
-    print(path)
-    try:
-        for text in tensor_lines("tensors", tensors_in(path), shows_all=shows_all):
-            print(text)
-    except CheckpointError as error:
-        print(f"{'DAMAGED':<12}{reason(error, path)}")
-        return NOT_AS_IT_SHOULD_BE
-    return ALL_IS_WELL

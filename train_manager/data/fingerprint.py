@@ -51,6 +51,24 @@ def fingerprint(data: Any, level: int = 0) -> Fingerprint | None:
         return found | {"unread": f"{type(error).__name__}: {error!s:.100}"}
 
 
+def row_digests(found: Fingerprint | None, place: str = "train_data") -> dict[str, str]:
+    """Return the digests of rows in a fingerprint, by the place and the shape of what they are of.
+
+    >>> [*row_digests(fingerprint([1.0, 2.0]))]
+    ['train_data {"length": 2, "first": "float"}']
+
+    Digests under the same key are of as many rows of the same form: if they differ, the rows do.
+    """
+    if found is None:
+        return {}
+    parts = {name: part for name, part in found.get("parts", {}).items() if isinstance(part, dict) and "kind" in part}
+    if parts or "sha256" not in found:
+        digests = [row_digests(part, f"{place}.{name}") for name, part in parts.items()]
+        return {key: digest for one in digests for key, digest in one.items()}
+    facts = {name: fact for name, fact in found.items() if name not in ("kind", "sha256")}
+    return {f"{place} {json.dumps(facts)}": found["sha256"]}
+
+
 # ---- what it is made of ----------------------------------------------------------------------------------------------
 
 
@@ -63,6 +81,11 @@ def _of_plain(thing: Any, level: int) -> Fingerprint:
         found["first"] = _structure(thing[0])
     if isinstance(thing, dict):
         found["parts"] = {str(name): _structure(one) for name, one in thing.items()}
+    if isinstance(thing, list | tuple | dict):
+        pairs = list(thing.items() if isinstance(thing, dict) else enumerate(thing))[:ROWS]
+        # Datasets and loaders: as the digest of all has their settings too, each has one of its rows alone.
+        objects = {str(name): fingerprint(one, level) for name, one in pairs if _is_object_with_data(one)}
+        found |= {"parts": {**found.get("parts", {}), **objects}} if objects else {}
     return found | {"sha256": digest.hexdigest()}
 
 
@@ -95,6 +118,10 @@ def _parts(thing: Any, held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _is_data(thing: Any) -> bool:
     is_read = hasattr(type(thing), "__getitem__") or hasattr(type(thing), "__iter__")
     return is_read and not isinstance(thing, str | bytes)
+
+
+def _is_object_with_data(thing: Any) -> bool:
+    return _is_data(thing) and not _is_array(thing) and type(thing) not in _PLAIN
 
 
 def _length(thing: Any) -> Fingerprint:

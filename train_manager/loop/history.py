@@ -75,6 +75,11 @@ class History:
         for name, result in results.items():
             self.evaluations.append({**place, "set": name, **metrics_of(result)})
 
+    def evaluation_at(self, step: int) -> dict[str, Row]:
+        """Return the last result of each set that was evaluated at a step of the training."""
+        rows = (row for row in self.evaluations if row["step"] == step and "standalone" not in row)
+        return {row["set"]: metrics_of(row) for row in rows}
+
     # ---- reading -------------------------------------------------------------------------------------------------
 
     def by_epoch(self) -> list[Row]:

@@ -715,11 +715,10 @@ class Interface(Extensible, Generic[Model]):
         Raises:
             CheckpointError: a file is damaged or not one of weights, or the weights do not fit.
         """
-        from train_manager.checkpoints.verification import retry_if_gone
         from train_manager.checkpoints.weights import checkpoints_at, mean_weights, without_prefix
 
         count = require_count(mean_of, "mean_of", at_least=1)
-        weights = retry_if_gone(lambda: mean_weights(checkpoints_at(Path(path), at, mode, count)))
+        weights = mean_weights(checkpoints_at(Path(path), at, mode, count))
         module = cast(nn.Module, self.model)
         weights = without_prefix(weights, module.state_dict().keys())
         require_fit(list(module_misfits("model", module, weights)), strict=strict)

@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.checkpoint_names import folder_in, is_checkpoint
 from train_manager.checkpoints.selection import SavedWeights
-from train_manager.checkpoints.verification import retry_if_gone
 from train_manager.core.hooks import Hook
 from train_manager.loop.recorded_arguments import DATA
 from train_manager.rebuilding.making import Rebuilding, refuse_missing
@@ -174,7 +173,9 @@ def read_parameters(path: Path) -> tuple[Path, Tree, dict[str, Any]]:
     """
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}", name=path.name, cure="give a checkpoint, or a train_dir")
-    path, state = retry_if_gone(lambda: _read(path))
+    folder = CheckpointFolder(folder_in(path))
+    path = path if is_checkpoint(path) else folder.find("last")
+    state = folder.read(path)
     if "parameters" not in state:
         raise CheckpointError(
             f"{path} has no recorded parameters",
@@ -182,9 +183,3 @@ def read_parameters(path: Path) -> tuple[Path, Tree, dict[str, Any]]:
             cure="make it yourself: TrainManager(...)",
         )
     return path, state.pop("parameters"), state
-
-
-def _read(path: Path) -> tuple[Path, dict[str, Any]]:
-    folder = CheckpointFolder(folder_in(path))
-    found = path if is_checkpoint(path) else folder.find("last")
-    return found, folder.read(found)

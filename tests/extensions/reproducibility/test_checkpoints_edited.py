@@ -22,11 +22,20 @@ from torch.optim.lr_scheduler import (
     SequentialLR,
     StepLR,
 )
-from torch.utils.data import TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
 from tests.checkpointing import interrupted, path_of
 from tests.training import At, make_batches, weights
-from train_manager import CheckpointError, Extension, InputError, SeededDataLoader, TrainManager, every
+from train_manager import (
+    CheckpointError,
+    Extension,
+    InMemory,
+    InputError,
+    Interleaved,
+    SeededDataLoader,
+    TrainManager,
+    every,
+)
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from train_manager.extensions import (
     EMA,
@@ -682,3 +691,52 @@ def test_a_checkpoint_that_does_not_tell_is_loaded_as_ever_with_one_line(tmp_pat
     ) as all_told:
         tm = trained(tmp_path / "old", optimizer=adamw(lr=0.2), epochs=2)
     assert (len(all_told), tm.step_num, tm.learning_rates["optimizer"]) == (1, 6, (0.1,))
+
+
+# ---- other data ------------------------------------------------------------------------------------------------------
+
+
+def rows_of(seed: int, count: int = 12) -> tuple[Tensor, Tensor]:
+    chance = torch.Generator().manual_seed(seed)
+    return torch.rand(count, 2, generator=chance), torch.randint(0, 2, (count,), generator=chance)
+
+
+DATA: dict[str, Callable[..., Any]] = {
+    "in memory": lambda *given: InMemory(*rows_of(*given), batch_size=4, seed=0),
+    "a loader of a dataset": lambda *given: DataLoader(TensorDataset(*rows_of(*given)), batch_size=4, shuffle=True),
+    "a seeded loader": lambda *given: SeededDataLoader(TensorDataset(*rows_of(*given)), batch_size=4, seed=0),
+    "sets in turns": lambda *given: Interleaved({"a": InMemory(*rows_of(*given), batch_size=4, seed=0)}),
+    "a dataset of datasets": lambda *given: DataLoader(ConcatDataset([TensorDataset(*rows_of(*given))]), batch_size=4),
+    "batches": lambda *given: list(zip(*(part.split(4) for part in rows_of(*given)), strict=True)),
+}
+OTHER_ROWS = "has other rows than in the program that wrote step-0000000000"
+
+
+@pytest.mark.parametrize("steps", [3, 2], ids=["between epochs", "within an epoch"])
+@pytest.mark.parametrize("data", DATA)
+def test_other_examples_of_the_same_number_are_told(tmp_path: Path, data: str, steps: int) -> None:
+    tiny_manager(Checkpoints(), train_data=DATA[data](1), train_dir=tmp_path).train_steps(steps)
+    tm = tiny_manager(Checkpoints(resume=True), train_data=DATA[data](2), train_dir=tmp_path)
+
+    with pytest.warns(RuntimeWarning, match=OTHER_ROWS):
+        tm.eval()
+    assert tm.step_num == steps
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_of_the_same_examples_and_of_another_number_between_epochs_nothing_is_told(tmp_path: Path, data: str) -> None:
+    for given in ((1,), (1,), (2, 20)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            tiny_manager(Checkpoints(resume=True), train_data=DATA[data](*given), train_dir=tmp_path).train_epoch()
+
+
+def test_data_of_a_phase_are_not_taken_for_others(tmp_path: Path) -> None:
+    for epochs in (1, 2):
+        tm = tiny_manager(Checkpoints(resume=True), train_data=DATA["in memory"](1), train_dir=tmp_path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            tm.train()
+            with tm.phase("fine-tuning", train_data=DATA["in memory"](2), epochs=epochs):
+                tm.train()
+    assert tm.step_num == 9

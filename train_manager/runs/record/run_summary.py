@@ -160,12 +160,12 @@ def _come_to(run: FoundRun) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 def _saved_steps(run: FoundRun) -> int:
     """Return the step of the newest checkpoint if the run has written it, else 0."""
     # Imported for a killed run only: these modules import numpy, which slows the list of runs.
-    from train_manager.checkpoints.checkpoint_names import checkpoints_in, step_of
+    from train_manager.checkpoints.checkpoint_names import named_checkpoints, step_of
     from train_manager.checkpoints.manifest import run_of
 
     # A process that is killed loses the last metrics, which wait for a write; a checkpoint is written at once.
     try:
-        *_, newest = checkpoints_in(run.train_dir)
+        *_, newest = named_checkpoints(run.train_dir)
     except (CheckpointError, OSError):
         return 0
     return step_of(newest) if run_of(newest) == run.id else 0

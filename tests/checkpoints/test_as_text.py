@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from train_manager import CheckpointError
-from train_manager.checkpoints.contents import tensors_in
+from train_manager.checkpoints.as_text import tensor_lines
 from train_manager.checkpoints.tensors import content_of
 
 
@@ -23,7 +23,12 @@ def test_the_tensors_of_a_file_are_told_without_being_read(tmp_path: Path) -> No
     tensors = {"b": torch.ones(2, 3, dtype=torch.bfloat16), "a": torch.ones(()), "c": torch.empty(0)}
     path.write_bytes(b"".join(content_of(tensors)))
 
-    assert tensors_in(path) == {"a": ((), "F32"), "b": ((2, 3), "BF16"), "c": ((0,), "F32")}
+    assert [*tensor_lines("tensors", path)] == [
+        "tensors     3 tensors, 7 numbers",
+        "  a  scalar  F32",
+        "  b  2x3     BF16",
+        "  c  0       F32",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -45,6 +50,6 @@ def test_a_damaged_header_is_told(header: object, told: str, tmp_path: Path) -> 
     path = file_of(tmp_path / "some.safetensors", header, b"123")
 
     with pytest.raises(CheckpointError) as damaged:
-        tensors_in(path)
+        list(tensor_lines("tensors", path))
 
     assert str(damaged.value).startswith(f"{path} is damaged: it is not a safetensors file, or is cut off ({told}")
