@@ -566,7 +566,7 @@ class TrainManager(InnerStages[Model]):
             return
         whole, of_phase = resume.take_state(), resume.state_on_the_way()
         if whole is not None:
-            self._tell(whole, self._restore(whole, strict=resume.strict, is_whole=True, is_there=True))
+            self._tell(self._restore(whole, strict=resume.strict, is_whole=True, is_there=True))
         elif of_phase is not None and self._progress.interrupted is None:
             # A phase around the place of the checkpoint has opened, with an epoch of its own that was interrupted.
             Level(self._setup, self._progress).load_state_dict(of_phase, is_there=False, ranks=self.ranks)

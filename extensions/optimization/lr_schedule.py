@@ -235,7 +235,7 @@ class LRSchedule(Extension):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned and the rates; the state of an optimizer waits until it is there."""
         super().load_state_dict(state)
-        self._schedulers.load_state_dict(state.get("met", {"": state}))  # an earlier version has saved the one value
+        self._schedulers.load_state_dict(state.get("met", {}))
 
     def compared_with(self, state: Mapping[str, Any], *, goes_on: bool) -> Iterator[str | Difference]:
         """Yield why a saved state does not fit the schedulers that are here, and which options differ.
@@ -245,7 +245,7 @@ class LRSchedule(Extension):
             goes_on: there is more to train.
         """
         for schedulers in self._schedulers.values():
-            met = state.get("met", {"": state}).values()
+            met = state.get("met", {}).values()
             saved = [one for of in met for name, one in of.get("schedulers", {}).items() if schedulers.is_of(name)]
             for one in saved:
                 yield from schedulers.compared_with(one, goes_on=goes_on and self.per != "evaluation")

@@ -108,7 +108,6 @@ def _plain(value: Any) -> list[Any]:
 
 def class_misfit(label: str, component: Any, made: Made | None) -> str | None:
     """Return the error text if the checkpoint has a component of another class, and otherwise None."""
-    # A checkpoint of an earlier version of this library has no record of classes.
     if made is None or made["class"] == _class_of(component):
         return None
     return f"{label} is {_class_of(component)} here, but {made['class']} in the checkpoint"

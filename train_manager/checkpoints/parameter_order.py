@@ -69,7 +69,7 @@ def state_for(optimizer: Optimizer, saved: Mapping[str, Any], fit: Any, names: A
     """
     if class_misfit("", optimizer, fit) or len(optimizer.param_groups) != len(saved["param_groups"]):
         return None
-    # A checkpoint of an earlier version of this library has no names: its state fits as a whole or not at all.
+    # Without names, a state fits as a whole or not at all: of an optimizer that an attribute holds.
     if fit is None or isinstance(optimizer, LBFGS):
         return None if parameter_misfit("", optimizer, saved, fit, names) else dict(saved)
     # torch numbers the parameters of a state through all groups; names come in the same order.

@@ -76,14 +76,15 @@ from train_manager.loop.resume import Resume
 from train_manager.loop.run_state import RunState
 from train_manager.loop.saved_kinds import require_kinds
 from train_manager.loop.saved_state import (
+    FORMAT,
     attribute_misfits,
     attributes_with_state,
     module_misfits,
     not_a_state,
     require_fit,
+    require_format,
     restore,
     tell_of_differences,
-    tell_of_earlier_version,
 )
 from train_manager.loop.scheduled_eval import EvalAt, scheduled_eval
 from train_manager.loop.setup import Setup
@@ -1248,6 +1249,7 @@ class Interface(Extensible, Generic[Model]):
             for around, level in zip([None, *levels], levels, strict=False)
         ]
         return {
+            "format": FORMAT,
             **states[0],
             "fit": {**states[0]["fit"], "extensions": extension_facts(self._registry.extensions), "seed": self.seed},
             "calls": self._resume.call_log.state_dict(),
@@ -1284,6 +1286,7 @@ class Interface(Extensible, Generic[Model]):
         # In this stage a program was started again, and will make its training calls again. Elsewhere the program
         # loads a state by itself, and makes further training calls.
         is_in_run = "load_checkpoint" in self.fixtures.path
+        require_format(state)
         try:
             epochs = self.epochs if is_in_run and self._progress.run.entry == "train" else None
             resume = self._resume.begin(state, are_made_again=is_in_run, strict=strict, epochs=epochs)
@@ -1295,21 +1298,17 @@ class Interface(Extensible, Generic[Model]):
             raise not_a_state(error) from error
         self._resume = resume  # only now: after an error the manager has made no other training calls than before
         resume.again = {one: state[one] for one in LOADED_AGAIN if one in state} if is_in_run else {}
-        self._tell(state, [one for one in differences if not one.is_of(overridden)])
+        self._tell([one for one in differences if not one.is_of(overridden)])
         self._progress.saved_at = self._place_of_checkpoint()  # a training call without a step has nothing new to save
 
     def _levels(self) -> list[Level]:
         """Return the training, and the phases that are open in it, from the outside in."""
         return [*self._resume.phases.around, Level(self._setup, self._progress)]
 
-    def _tell(self, state: Mapping[str, Any], differences: list[Difference]) -> None:
-        """Warn where the program differs from the one that saved the state; or that the state does not say it."""
-        if self.ranks.place.rank:
-            return  # rank 0 warns of the same
-        if "fit" in state:
+    def _tell(self, differences: list[Difference]) -> None:
+        """Warn where the program differs from the one that saved the state."""
+        if not self.ranks.place.rank:  # the others have the same differences
             tell_of_differences(differences)
-        else:
-            tell_of_earlier_version(self._warned_of)
 
     def _restore(self, state: Mapping[str, Any], strict: bool, *, is_whole: bool, is_there: bool) -> list[Difference]:
         """Restore the levels that are open here, and all that has no level.
@@ -1341,13 +1340,11 @@ class Interface(Extensible, Generic[Model]):
                 restore(attribute, state["attributes"][name])
         self._counts.load_state_dict(state["counts"])
         self.history.load_state_dict(state["history"])
-        for finding in state.get("findings", ()):  # states of an earlier version lack findings
+        for finding in state["findings"]:
             self._progress.keep_finding(Finding.from_dict(finding))
-        if "partial" not in state["run"]:  # a state of an earlier version
-            levels[0].progress.partial = self.history.place_of_part()
         # The gradients are of the innermost phase, so they wait until it is open.
         if is_whole or not state["phases"]["open"]:
-            fit = {name: made for level in saved for name, made in level.get("fit", {}).get("optimizers", {}).items()}
+            fit = {name: made for level in saved for name, made in level["fit"].get("optimizers", {}).items()}
             windows = self._setup.gradients_of_windows(state["windows"], fit)
             self._windows.load_state_dict(windows, self.optimizers)
         set_random_state_of_rank(self.ranks, state["random"])
@@ -1369,7 +1366,7 @@ class Interface(Extensible, Generic[Model]):
         """Compare the program with a state that was loaded on its way, as it turns out to be another program."""
         found, differences = self._compare_state(state, is_there=True)
         require_fit(found, strict=self._resume.strict)
-        self._tell(state, [*differences, *self._setup.other_options()])
+        self._tell([*differences, *self._setup.other_options()])
 
     def _extension_states(self) -> dict[str, Any]:
         known = self._known_to_checkpoints()
@@ -1462,12 +1459,11 @@ class Interface(Extensible, Generic[Model]):
 
     def _compare_extensions(self, state: Mapping[str, Any]) -> Iterator[str | Difference]:
         """Say which saved extensions do not fit, and which differ."""
-        fit, goes_on = state.get("fit", {}), self.epochs > state["epoch_num"]
-        if fit.get("seed", self.seed) != self.seed:
+        fit, goes_on = state["fit"], self.epochs > state["epoch_num"]
+        if fit["seed"] != self.seed:
             yield Difference("seed", str(self.seed), str(fit["seed"]), "the random states of the checkpoint")
-        if "extensions" in fit:
-            here = extension_facts(self._registry.extensions)
-            yield from extensions_that_differ(here, fit["extensions"], state["extensions"])
+        here = extension_facts(self._registry.extensions)
+        yield from extensions_that_differ(here, fit["extensions"], state["extensions"])
         known = self._known_to_checkpoints()
         for name, saved in self._states_of_extensions(state).items():
             yield from self._compare_extension_state(name, saved, goes_on=goes_on)
@@ -1491,7 +1487,7 @@ class Interface(Extensible, Generic[Model]):
     def _states_of_extensions(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return the saved states of the extensions that are here, and that are of the same class."""
         here = self._registry.extensions
-        replaced = replaced_extensions(extension_facts(here), state.get("fit", {}).get("extensions", {}))
+        replaced = replaced_extensions(extension_facts(here), state["fit"]["extensions"])
         return {
             name: state["extensions"][name] for name in here if name in state["extensions"] and name not in replaced
         }
@@ -1507,13 +1503,12 @@ class Interface(Extensible, Generic[Model]):
             state = self.state_dict()
             changed: dict[str, Any] = {name: state[name] for name in CHANGED_BY_HOOKS if name in state}
             changed["extensions"] = state["extensions"] | self._refused_states(resume.state)
-            if "fit" in resume.state:
-                changed["fit"] = dict(resume.state["fit"])
-                for kind, loaded in self._levels()[0].setup.loaded_states(state).items():
-                    changed[kind] = resume.state.get(kind, {}) | loaded
-                    # The states now have their parameters in the order of this program, as `fit` must say.
-                    now = {name: state["fit"][kind][name] for name in loaded}
-                    changed["fit"][kind] = resume.state["fit"].get(kind, {}) | now
+            changed["fit"] = dict(resume.state["fit"])
+            for kind, loaded in self._levels()[0].setup.loaded_states(state).items():
+                changed[kind] = resume.state.get(kind, {}) | loaded
+                # The states now have their parameters in the order of this program, as `fit` must say.
+                now = {name: state["fit"][kind][name] for name in loaded}
+                changed["fit"][kind] = resume.state["fit"].get(kind, {}) | now
             from train_manager.checkpoints.copies import copy_state
 
             # A copy: state_dict holds the tensors of the model itself, which the program may change on its way.

@@ -293,13 +293,13 @@ class Progress:
         goes_on = self.feed.load_state_dict(state["data"], data, is_cut=is_cut)
         self.epoch.load_state_dict(state_for_rank(ranks, state["epoch"], add_epochs) if goes_on else {})
         self.epoch_num, self.first_step = state["epoch_num"], run["first_step"]
-        self.partial = run.get("partial")
-        self._load_own_epoch(state.get("own"), ranks)
+        self.partial = run["partial"]
+        self._load_own_epoch(state["own"], ranks)
         self.run.evaluated_at = run["evaluated_at"]
         self.run.keep_results(run["results"], run["results_at"])
         self.reopens = set(run["open"]) - (set() if goes_on else {"train_step_epoch"})
         entry, number, start_step = run["call"]  # no entry: the checkpoint was written outside of training calls
-        stop = None if run.get("stop") is None else tuple(run["stop"])
+        stop = None if run["stop"] is None else tuple(run["stop"])
         self.interrupted = (
             None
             if entry is None
@@ -310,7 +310,7 @@ class Progress:
                 run["evaluated_at"],
                 stop,
                 tuple(run.get("resting", ())),
-                run.get("eval_requested", False),  # a state of an earlier version lacks it
+                run["eval_requested"],
             )
         )
 

@@ -16,6 +16,7 @@ from train_manager.checkpoints.selection import SavedWeights
 from train_manager.checkpoints.verification import retry_if_gone
 from train_manager.core.hooks import Hook
 from train_manager.loop.recorded_arguments import DATA
+from train_manager.loop.saved_state import require_format
 from train_manager.rebuilding.making import Rebuilding, refuse_missing
 from train_manager.rebuilding.memory_limit import MemoryLimit
 from train_manager.rebuilding.overrides import with_overrides
@@ -170,18 +171,13 @@ def read_parameters(path: Path) -> tuple[Path, Tree, dict[str, Any]]:
         path: a checkpoint; or the folder of a training, whose newest sound checkpoint is taken.
 
     Raises:
-        CheckpointError: there is none, it is damaged, or has no parameters.
+        CheckpointError: there is none, it is damaged, or of another version of the library.
     """
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}", name=path.name, cure="give a checkpoint, or a train_dir")
     path, state = retry_if_gone(lambda: _read(path))
-    if "parameters" not in state:
-        raise CheckpointError(
-            f"{path} has no recorded parameters",
-            name="parameters",
-            cure="make it yourself: TrainManager(...)",
-        )
-    return path, state.pop("parameters"), state
+    require_format(state)
+    return path, state.pop("parameters", None), state
 
 
 def _read(path: Path) -> tuple[Path, dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,21 @@ from train_manager.model.modules import has_state
 from train_manager.model.sharding import as_sharded, shard_moments
 from train_manager.telling.errors import CheckpointError, did_you_mean, near
 from train_manager.telling.source_locations import users_level
+
+FORMAT: Final = 1
+"""The form of a saved state; raised if a state of before could not be loaded as it is."""
+
+
+def require_format(state: Mapping[str, Any]) -> None:
+    """Refuse a state of another form.
+
+    Raises:
+        CheckpointError: the state was saved by another version of the library, or is none.
+    """
+    if state.get("format") != FORMAT:
+        what = f"the checkpoint has a state of format {state.get('format')}; this train_manager reads format {FORMAT}"
+        cure = "load it with the train_manager that wrote it, or take its weights alone: tm.load_weights(path)"
+        raise CheckpointError(what, name="format", cure=cure)
 
 
 def attributes_with_state(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,15 +159,6 @@ def tell_of_differences(found: list[Difference]) -> None:
         warnings.warn("".join([what, *(f"\n  - {one}" for one in found)]), RuntimeWarning, stacklevel=users_level())
 
 
-def tell_of_earlier_version(warned_of: set[str]) -> None:
-    """Warn, once for each manager, of a state that does not say how its components were made."""
-    what = "the checkpoint is of an earlier version, which does not tell how optimizers, schedules and extensions were "
-    what += "made: they are loaded by position, and it is not checked that they are the same"
-    if what not in warned_of:
-        warned_of.add(what)
-        warnings.warn(what, RuntimeWarning, stacklevel=users_level())
-
-
 def not_a_state(error: Exception, component: str = "a part of the state") -> CheckpointError:
     """Return the error for a state that a component of the training cannot load."""
     what = f"{component} cannot be loaded ({type(error).__name__}: {error})"
@@ -167,8 +173,8 @@ def find_saved(state: Mapping[str, Any], kind: str, name: str) -> Any:
 
 
 def saved_config(state: Mapping[str, Any], kind: str, name: str) -> Any:
-    """Return how a component was made, as a saved state says it; None if the state is of an earlier version."""
-    return state.get("fit", {}).get(kind, {}).get(name)
+    """Return how a component was made, as a saved state says it; None if it has no such component."""
+    return state["fit"].get(kind, {}).get(name)
 
 
 def restore(component: Any, state: Any, made: Any = None, names: Mapping[int, str] | None = None) -> bool:

@@ -27,7 +27,7 @@ from torch.utils.data import TensorDataset
 from tests.checkpointing import interrupted, path_of
 from tests.training import At, make_batches, weights
 from train_manager import CheckpointError, Extension, InputError, SeededDataLoader, TrainManager, every
-from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
+from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.extensions import (
     EMA,
     Accumulate,
@@ -666,19 +666,3 @@ def test_within_a_window_equal_layers_in_another_order_keep_their_gradients(tmp_
     edited = trained(tmp_path / "edited", Accumulate(3), model=Branches("b", "a"))
     whole = trained(tmp_path / "whole", Accumulate(3), model=Branches("a", "b"))
     assert weights(edited.model.a).equal(weights(whole.model.a))
-
-
-# ---- checkpoints of an earlier version -------------------------------------------------------------------------------
-
-
-def test_a_checkpoint_that_does_not_tell_is_loaded_as_ever_with_one_line(tmp_path: Path) -> None:
-    trained(tmp_path / "new", optimizer=adamw(lr=0.1))
-    state = read_checkpoint(path_of(tmp_path / "new", 3))
-    del state["fit"]
-    write_checkpoint(tmp_path / "old" / "checkpoints", "step-000000000003", state, {})
-
-    with pytest.warns(
-        RuntimeWarning, match="the checkpoint is of an earlier version, which does not tell how"
-    ) as all_told:
-        tm = trained(tmp_path / "old", optimizer=adamw(lr=0.2), epochs=2)
-    assert (len(all_told), tm.step_num, tm.learning_rates["optimizer"]) == (1, 6, (0.1,))
