@@ -841,7 +841,6 @@ class TrainManager(InnerStages[Model]):
         with self.staged("train_step_epoch", {"batches_done": progress.own.batches}) as stage:
             self._tell_of_skipped_batches(progress.own.epoch, progress.own.batches)
             progress.end_own_epoch()
-            progress.run.number_anew()
             metrics = progress.epoch.metrics(self.ranks)
             self._complete_epoch()
             self.fixtures["train_result"] = metrics
@@ -936,11 +935,10 @@ class TrainManager(InnerStages[Model]):
                 if not all(submodule.training for submodule in module.modules()):
                     self._progress.call.resting += self._setup.resting_modules()
                     module.train()  # until the run ends, which restores the modes
-            number = self._progress.run.number_own_batch(is_last=last_batch)
             examples = None
             if self._decides or batch.__class__ is Share:
                 batch, examples = share_of_batch(batch, self.ranks.place, self.train_data, self._spreads)
-            self._progress.begin_own_batch(examples)
+            number = self._progress.begin_own_batch(examples, is_last=last_batch)
             loss = self._train_or_drop(self._setup.on_device(batch), Step(number, is_own=True, is_own_last=last_batch))
             requests = self._decide()
             if requests.end_epoch and not self._progress.feed.is_unfinished:

@@ -116,17 +116,17 @@ class Progress:
         self.epoch_part.is_last = is_last
         self.losses = self.epoch.losses_of_part(self.epoch_num + 1)
 
-    def begin_own_batch(self, examples: int | None) -> None:
-        """Count a batch of ``train_on_batch`` to the own epoch, which its first batch begins.
+    def begin_own_batch(self, examples: int | None, *, is_last: bool) -> int:
+        """Count a batch of ``train_on_batch`` to the own epoch, which its first batch begins; return its number.
 
         Args:
             examples: how many of them this process has; None if it trains alone.
+            is_last: whether an epoch of the program's own ends with this batch.
         """
         self.own = self.own or self._new_own_epoch()
         self.epoch_part.end_requested = False
-        self.own.batches += 1
-        self.own.examples_here = examples
         self.losses = self.own.losses
+        return self.own.begin_batch(examples, is_last=is_last)
 
     def end_own_epoch(self) -> None:
         """End the own epoch: it becomes the epoch that was open last.
