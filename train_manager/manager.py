@@ -1,7 +1,7 @@
 """TrainManager: a training and evaluation loop in named stages. Its shape is the map in ``stages.py``.
 
-``loop/interface.py`` has what users override, set and request; ``loop/inner_stages.py`` the stages inside a batch. The
-state is in objects that open no stage:
+``loop/interface.py`` has what users override, set and request; ``loop/saving.py`` what a checkpoint holds;
+``loop/inner_stages.py`` the stages inside a batch. The state is in objects that open no stage:
 
     Setup      the components of a training or a phase: model, loss, optimizers, data, ...
     Progress   how far the training or the phase has come: its epochs, the present run, the present training call
@@ -409,7 +409,7 @@ class TrainManager(InnerStages[Model]):
     @contextmanager
     def _level_of_phase(self, name: str, given: Mapping[str, Any]) -> Iterator[None]:
         """Put the setup and the progress of a phase in place for a ``with`` block; then those around it come back."""
-        phases, outer = self._resume.phases, Level(self._setup, self._progress)
+        phases, outer = self._resume.phases, self._level
         outer.progress.losses.check()  # a nan from before the phase must not be reported as one of the phase
         # The rows so far were measured outside of the phase: their readers must look before phase_name changes.
         self.fixtures["batch_losses"].look()
@@ -421,7 +421,7 @@ class TrainManager(InnerStages[Model]):
         call = Call(outer.progress.call.number, self.step_num)
         key = f"phase {phases.number}: {' > '.join(phase['path'])}"
         epoch_num, findings = phase["epoch_num"] if phase["is_done"] else 0, outer.progress.findings
-        self._setup, self._progress = setup, Progress(run, call, epoch_num, key, findings)
+        self._level = Level(setup, Progress(run, call, epoch_num, key, findings))
         run.go_on_after(outer.progress.run)  # a run that was stopped trains in none of its phases
         failed, modules = True, None  # until the block has ended without an error
         try:
@@ -441,7 +441,7 @@ class TrainManager(InnerStages[Model]):
             self._progress.feed.close()  # a generator of batches cleans up now, not when it is garbage-collected
             self._resume.phases.leave(self.epoch_num, failed=failed, modules=modules)
             outer.setup.device = self._setup.device  # no component of the phase: `tm.device = ...` in it stays
-            self._setup, self._progress = outer
+            self._level = outer
             outer.progress.run.go_on_after(run)  # a stop of the whole run ends the training calls around the phase too
             # The training call that a checkpoint was written in was over before the program opened this phase: the next
             # training call must not continue it.
@@ -569,7 +569,8 @@ class TrainManager(InnerStages[Model]):
             self._tell(self._restore(whole, strict=resume.strict, is_whole=True, is_there=True))
         elif of_phase is not None and self._progress.interrupted is None:
             # A phase around the place of the checkpoint has opened, with an epoch of its own that was interrupted.
-            Level(self._setup, self._progress).load_state_dict(of_phase, is_there=False, ranks=self.ranks)
+            left = self._left_to_train(self._level, of_phase, resume.state)
+            self._level.load_state_dict(of_phase, left, is_there=False, ranks=self.ranks)
         # Nothing was trained since the load, so a request must not save this place again. The open phases count in it.
         self._progress.saved_at = self._place_of_checkpoint()
         self._modify_counts()

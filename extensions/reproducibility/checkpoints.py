@@ -20,7 +20,7 @@ from train_manager.checkpoints.arguments import (
 )
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.copies import copy_state
-from train_manager.checkpoints.fit import Difference
+from train_manager.checkpoints.fit import Difference, Left
 from train_manager.checkpoints.forgotten import Numbers, numbers_of_all, warn_of_forgotten
 from train_manager.checkpoints.manifest import differences_from_here
 from train_manager.checkpoints.selection import numbers_of, restore_fixtures, state_of_fixtures
@@ -374,7 +374,7 @@ class Checkpoints(Extension):
     def _is_other(self, state: Mapping[str, Any]) -> bool:
         return "monitor" in state and (state["monitor"], state["mode"]) != (self.monitor, self.mode)
 
-    def compared_with(self, state: Mapping[str, Any], *, goes_on: bool) -> Iterator[str | Difference]:
+    def compared_with(self, state: Mapping[str, Any], *, left: Left) -> Iterator[str | Difference]:
         """Yield a difference if another metric decides now which checkpoint is the best one."""
         if self._is_other(state):
             here, there = (

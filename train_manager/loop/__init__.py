@@ -11,7 +11,6 @@ A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and her
     objectives    prediction, loss and metrics in one object
     arguments     checks of the arguments, and checks before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
-    saved_kinds   refuses a saved state with values of another kind than those here
     saved_state   a saved state compared with the components of a training, and restored to them
     extension_attributes  attributes of extensions that a checkpoint holds
     counts        how much was trained in all
@@ -50,6 +49,7 @@ A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and her
     recorded_arguments  the arguments of a TrainManager, recorded for checkpoints
     rebuilt_arguments  these arguments, rebuilt from a checkpoint
     interface     the methods and attributes that users override, set, read and call
+    saving        the table of what a checkpoint holds; saving and loading
     closed_stages  which stages of a batch stay closed
     inner_stages  the stages inside a batch
 """

@@ -308,7 +308,7 @@ class Feed:
         self._data, self._stream, self._ahead, self._is_cut = data, None, [], is_cut
         self._pass, self._given_of_pass = state["pass"], state["given_of_pass"]
         self.passes = max(0, state["pass"] - 1)  # _pass_after_pass adds 1 as it begins the pass again
-        self._is_within, self.batch_num = state["is_within"], state["batch_num"]
+        self._is_within, self.batch_num = state["is_within"], int(state["batch_num"])
         again, given = state["again"] or {}, state["given_of_pass"]  # None if there were no data
         self._to_skip, self._beginning, self._kept = None, again.get("beginning"), again.get("kept")
         self._loaded = state["data"] if stateful(data) is not None else None

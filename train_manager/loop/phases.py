@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
-from train_manager.checkpoints.fit import Difference
+from train_manager.checkpoints.fit import Difference, Left
 from train_manager.loop.feed import misfits_of_position
 from train_manager.loop.progress import Progress
 from train_manager.loop.ranks import ONE_PROCESS, Ranks
+from train_manager.loop.saved_state import misfits
 from train_manager.loop.setup import Setup
 from train_manager.telling.errors import CheckpointError
 
@@ -43,14 +44,16 @@ class Level(NamedTuple):
             progress["run"]["resting"] = resting
         return {**progress, **self.setup.state_dict(outer, held)}
 
-    def misfits(self, around: Level | None, state: Mapping[str, Any], *, is_there: bool = True) -> Iterator[str]:
+    def misfits(self, around: Level | None, state: Mapping[str, Any], left: Left, *, is_there: bool) -> Iterator[str]:
         """Say why a saved state does not fit."""
         yield from misfits_of_position(self.setup.train_data, state["data"])
-        yield from self.setup.misfits(None if around is None else around.setup, state, is_there=is_there)
+        own = self.setup.own_states(None if around is None else around.setup)
+        yield from misfits(own, state, self.setup.parameter_names(), left, is_there=is_there)
 
     def load_state_dict(
         self,
         state: Mapping[str, Any],
+        left: Left,
         held: Collection[int] = (),
         *,
         is_there: bool = True,
@@ -58,7 +61,7 @@ class Level(NamedTuple):
     ) -> list[Difference]:
         """Restore what ``state_dict`` returned, as far as it fits, and return where the program differs."""
         setup = self.setup
-        found = setup.load_state_dict(state, held, is_there=is_there)
+        found = setup.load_state_dict(state, left, held, is_there=is_there)
         self.progress.load_state_dict(state, setup.train_data, is_cut=setup.steps_per_epoch is not None, ranks=ranks)
         return found
 

@@ -185,6 +185,15 @@ class Progress:
             self.findings.append(finding)
         return is_new
 
+    def findings_as_dicts(self) -> list[dict[str, Any]]:
+        """Return all findings, as a checkpoint has them."""
+        return [finding.to_dict() for finding in self.findings]
+
+    def keep_findings(self, saved: Iterable[Mapping[str, Any]]) -> None:
+        """Keep what ``findings_as_dicts`` returned beside the findings that are here."""
+        for finding in saved:
+            self.keep_finding(Finding.from_dict(finding))
+
     # ---- lifetimes -----------------------------------------------------------------------------------------------
 
     def lifetime_of_epoch(self) -> Lifetime:
@@ -292,7 +301,7 @@ class Progress:
         # First, as the data decide whether the open epoch of the state can continue.
         goes_on = self.feed.load_state_dict(state["data"], data, is_cut=is_cut)
         self.epoch.load_state_dict(state_for_rank(ranks, state["epoch"], add_epochs) if goes_on else {})
-        self.epoch_num, self.first_step = state["epoch_num"], run["first_step"]
+        self.epoch_num, self.first_step = int(state["epoch_num"]), run["first_step"]
         self.partial = run["partial"]
         self._load_own_epoch(state["own"], ranks)
         self.run.evaluated_at = run["evaluated_at"]

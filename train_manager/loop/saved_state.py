@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.fit import Difference, class_misfit, list_names, schedule_misfit, with_own_names
+from train_manager.checkpoints.fit import Difference, Left, class_misfit, list_names, schedule_misfit, with_own_names
 from train_manager.checkpoints.parameter_order import parameter_misfit, state_for
 from train_manager.model.buffers import give_buffers_their_own_memory
 from train_manager.model.modules import has_state
@@ -45,9 +45,9 @@ def misfits(
     here: Mapping[tuple[str, str], Any],
     state: Mapping[str, Any],
     names: Mapping[int, str],
+    left: Left,
     *,
     is_there: bool,
-    goes_on: bool,
 ) -> Iterator[str]:
     """Say why a saved state does not fit the components: names that one of both lacks, and other shapes.
 
@@ -55,8 +55,8 @@ def misfits(
         here: the components, by kind and name.
         state: the saved state.
         names: the names of all parameters, by their ids.
+        left: how much is left to train, so that a schedule must have steps left too.
         is_there: the program has come to the place of the state; on its way it may have other optimizers.
-        goes_on: epochs are left to train, so a schedule must have steps left too.
     """
     for (kind, name), component in here.items():
         label, saved = label_of(kind, name), find_saved(state, kind, name)
@@ -73,7 +73,7 @@ def misfits(
         elif kind == "lr_schedule":
             if is_there and not takes_state(here, state, names, name):
                 yield f"{label} is of another optimizer in the checkpoint"
-            yield from filter(None, [schedule_misfit(label, component, saved, made, goes_on=goes_on and is_there)])
+            yield from filter(None, [schedule_misfit(label, component, saved, made, left if is_there else Left())])
     for kind in ("loss", "optimizers", "lr_schedule"):
         for name in state.get(kind, {}):
             if (kind, name) not in here:
@@ -124,20 +124,27 @@ def label_of(kind: str, name: str) -> str:
     return {"optimizers": f"optimizer {name!r}", "lr_schedule": f"lr_schedule of {name!r}"}.get(kind, kind)
 
 
-def require_fit(found: list[str], *, strict: bool) -> None:
+def require_fit(found: Iterable[str | Difference], *, strict: bool) -> list[Difference]:
     """Refuse a state that does not fit; with ``strict=False`` warn of the components that stay as they are.
+
+    Args:
+        found: the misfits, as texts, and differences, which are returned.
+        strict: refuse the state.
 
     Raises:
         CheckpointError: with all misfits.
     """
-    if not found:
-        return
-    listed = "".join(f"\n  - {one}" for one in found)
-    if strict:
+    misfits, differences = list[str](), list[Difference]()
+    for one in found:
+        misfits.append(one) if isinstance(one, str) else differences.append(one)
+    listed = "".join(f"\n  - {one}" for one in misfits)
+    if misfits and strict:
         cure = "give the training what the checkpoint was written with; strict=False loads the rest"
         raise CheckpointError(f"the checkpoint does not fit this training:{listed}", cure=cure)
-    what = f"the checkpoint fits this training in part; this is left as it is:{listed}"
-    warnings.warn(what, RuntimeWarning, stacklevel=users_level())
+    if misfits:
+        what = f"the checkpoint fits this training in part; this is left as it is:{listed}"
+        warnings.warn(what, RuntimeWarning, stacklevel=users_level())
+    return differences
 
 
 def other_dtypes(label: str, module: nn.Module, state: Mapping[str, Any]) -> Iterator[Difference]:
