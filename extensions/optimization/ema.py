@@ -16,7 +16,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
-from train_manager.loop.resume import tell_at_exit
+from train_manager.loop.program import tell_at_exit
 from train_manager.metrics.averages import in_32_bits
 from train_manager.model.modules import plain_name
 from train_manager.model.optimizers import optimizer_of, optimizers_of

@@ -36,9 +36,8 @@ A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and her
     epoch         an epoch that is open, and the part of it that the present training call trains
     batch_losses  the losses of the batches, handed to all readers
     progress      how far the training has come, or a phase of it
-    training_calls  which training calls a program has made; a resumed program makes them again
-    phases        the setup and progress of each phase, and which phases were opened
-    resume        the training calls and phases that a resumed program has still to make again
+    level         the training itself, or a phase in it: its setup and its progress
+    program       the training calls and phases of a program, which makes them again as it resumes
     cures         notes on errors of torch
     skip          skip a batch or a stage
     modes         set and restore train and eval mode

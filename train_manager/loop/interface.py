@@ -48,6 +48,7 @@ from train_manager.loop.extension_attributes import (
     note_tensors,
 )
 from train_manager.loop.history import History
+from train_manager.loop.level import Level
 from train_manager.loop.losses import Collector, Losses
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.modes import mode
@@ -56,13 +57,12 @@ from train_manager.loop.optimizers import OptimizerArgument
 from train_manager.loop.outputs import count_rows, loss_in, no_targets, require_prediction, require_training_loss
 from train_manager.loop.outside_stops import note_next_call
 from train_manager.loop.parameter_check import Idle, check_first_window
-from train_manager.loop.phases import Level
 from train_manager.loop.probe import probe_batch
+from train_manager.loop.program import Program
 from train_manager.loop.progress import Progress
 from train_manager.loop.ranks import ONE_PROCESS, Ranks
 from train_manager.loop.recorded_arguments import record_of_manager
 from train_manager.loop.requests import NOTHING, Requests
-from train_manager.loop.resume import Resume
 from train_manager.loop.run_state import RunState
 from train_manager.loop.saved_state import (
     module_misfits,
@@ -268,7 +268,7 @@ class Interface(Extensible, Generic[Model]):
         self._refuse_unusable_loss()  # before the optimizer is made, whose errors would hide this one
         self._setup.replace({name: value for name, value in given.items() if name not in ("model", "loss")})
         self._refuse_single_examples(self.train_data, self.eval_data)
-        self._resume = Resume()
+        self._program = Program()
         self._windows, self._collector = Windows(), Collector()
         self._warned_of: set[str] = set()  # the subjects of warnings that are given once for each manager
         self.history: History = History()
@@ -306,7 +306,7 @@ class Interface(Extensible, Generic[Model]):
         own = {name: copy.copy(state[name]) for name in ("_setup", "_progress")}
         own["_progress"].first_step = 0  # a copy made in a phase is in no phase
         own |= {name: copy.deepcopy(state[name]) for name in ("_counts", "history")}
-        own |= {"_windows": Windows(), "_collector": Collector(), "_resume": Resume()}
+        own |= {"_windows": Windows(), "_collector": Collector(), "_program": Program()}
         return {**state, **own, "run_id": secrets.token_hex(8), "_chosen": None, "_held": None}
 
     def __repr__(self) -> str:
@@ -897,7 +897,7 @@ class Interface(Extensible, Generic[Model]):
                 setup.optimizers,
                 name,
                 wrapped=setup.wrapped is not None,
-                around=[one for level in self._resume.phases.around for one in level.setup.optimizers.values()],
+                around=[one for level in self._program.around for one in level.setup.optimizers.values()],
                 frozen=self._frozen_parameter_ids(),
                 resting=self._progress.call.resting,
             )
@@ -1040,7 +1040,7 @@ class Interface(Extensible, Generic[Model]):
 
     def _levels(self) -> list[Level]:
         """Return the training, and the phases that are open in it, from the outside in."""
-        return [*self._resume.phases.around, self._level]
+        return [*self._program.around, self._level]
 
     def _lifetime(self, per: str) -> Lifetime:
         """Return the lifetime of the present epoch, of the present phase, or of all."""
@@ -1050,7 +1050,7 @@ class Interface(Extensible, Generic[Model]):
 
     def _place_of_checkpoint(self) -> tuple[int, ...]:
         """Return step, epoch and depth of phases: where these are the same, a second checkpoint has nothing new."""
-        return self.step_num, self.epoch_num, len(self._resume.phases.around)
+        return self.step_num, self.epoch_num, len(self._program.around)
 
     def _frozen_parameter_ids(self) -> set[int]:
         return {id(p) for one in self.extensions.values() for p in getattr(one, "frozen_parameters", ())}

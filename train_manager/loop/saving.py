@@ -26,7 +26,7 @@ from train_manager.loop.extension_attributes import (
 )
 from train_manager.loop.feed import epoch_length
 from train_manager.loop.interface import Interface, Model
-from train_manager.loop.phases import Level
+from train_manager.loop.level import Level
 from train_manager.loop.ranks import random_state_of_ranks, set_random_state_of_rank
 from train_manager.loop.saved_state import (
     FORMAT,
@@ -171,8 +171,8 @@ class Saving(Interface[Model]):
             "format": FORMAT,
             **training,
             "fit": {**training["fit"], **of_extensions},
-            "calls": self._resume.call_log.state_dict(),
-            "phases": {"entered": self._resume.phases.state_dict(), "open": phases},
+            "program": self._program.state_dict(),
+            "phases": phases,  # those that are open
             "parameters": as_written(self._recorded_arguments),
             **{name: part.state_dict() for name, part in self._parts().items()},
         }
@@ -216,15 +216,15 @@ class Saving(Interface[Model]):
         require_format(state)
         try:
             epochs = self.epochs if is_in_run and self._progress.run.entry == "train" else None
-            resume = self._resume.begin(state, are_made_again=is_in_run, strict=strict, epochs=epochs)
-            is_there = resume.state is None
-            differences = self._restore(state, strict, is_whole=not resume.phases.is_behind, is_there=is_there)
+            program = self._program.resumed_from(state, are_made_again=is_in_run, strict=strict, epochs=epochs)
+            is_there = program.state is None
+            differences = self._restore(state, strict, is_whole=not program.has_phases_left, is_there=is_there)
         except MALFORMED as error:
             if isinstance(error, TrainManagerError):
                 raise
             raise not_a_state(error) from error
-        self._resume = resume  # only now: after an error the manager has made no other training calls than before
-        resume.again = {one: state[one] for one in LOADED_AGAIN} if is_in_run else {}
+        self._program = program  # only now: after an error the manager has made no other training calls than before
+        program.again = {one: state[one] for one in LOADED_AGAIN} if is_in_run else {}
         self._tell([one for one in differences if not one.is_of(overridden)])
         self._progress.saved_at = self._place_of_checkpoint()  # a training call without a step has nothing new to save
 
@@ -250,13 +250,13 @@ class Saving(Interface[Model]):
         once = {**state, "extensions": self._states_of_extensions(state)}
         for name, part in self._parts().items():
             # The gradients are of the innermost phase, so they wait until it is open.
-            if name != "windows" or is_whole or not state["phases"]["open"]:
+            if name != "windows" or is_whole or not state["phases"]:
                 part.load_state_dict(once[name])
         return differences
 
     def _saved_levels(self, state: Mapping[str, Any]) -> Iterator[tuple[Level, Mapping[str, Any], Left]]:
         """Yield each level that is open here, with its saved state, and how much it has left to train."""
-        for level, saved in zip(self._levels(), [state, *state["phases"]["open"]], strict=False):
+        for level, saved in zip(self._levels(), [state, *state["phases"]], strict=False):
             yield level, saved, self._left_to_train(level, saved, state)
 
     def _left_to_train(self, level: Level, saved: Mapping[str, Any], state: Mapping[str, Any]) -> Left:
@@ -268,8 +268,9 @@ class Saving(Interface[Model]):
         if length is not None and steps and len(setup.optimizers) == 1:
             # As many updates for each batch as so far: Accumulate makes one for several.
             updates = (epochs * length - saved["data"]["batch_num"]) * counts["update_num"] // steps
-        trained = [n for method, n, _ in state["calls"]["made"] if method == "train"]
-        is_raised = bool(trained) and max(trained) < setup.epochs and not state["phases"]["entered"]
+        trained = [event["n"] for event in state["program"] if event.get("call") == "train"]
+        has_phases = any("phase" in event for event in state["program"])
+        is_raised = bool(trained) and max(trained) < setup.epochs and not has_phases
         return Left(epochs, updates, is_raised)
 
     def _tell(self, differences: list[Difference]) -> None:
@@ -314,7 +315,7 @@ class Saving(Interface[Model]):
 
     def _tell_of_another_program(self, state: Mapping[str, Any]) -> None:
         """Compare the program with a state that was loaded on its way, as it turns out to be another program."""
-        differences = require_fit([*self._misfits(state, is_there=True)], strict=self._resume.strict)
+        differences = require_fit([*self._misfits(state, is_there=True)], strict=self._program.strict)
         self._tell([*differences, *self._setup.other_options()])
 
     # ---- extensions --------------------------------------------------------------------------------------------------
@@ -404,31 +405,31 @@ class Saving(Interface[Model]):
     def _keep_changes_to_loaded(self) -> None:
         """Put the changes that hooks of load_checkpoint have made to the loaded components into the state."""
         # Without it, the changes would be undone as the state is restored once more, at its place in the program.
-        resume = self._resume
-        if resume.state is not None and not resume.phases.is_behind:
+        resumed = self._program
+        if resumed.state is not None and not resumed.has_phases_left:
             state = self.state_dict()
             changed: dict[str, Any] = {name: state[name] for name in CHANGED_BY_HOOKS if name in state}
-            changed["extensions"] = state["extensions"] | self._refused_states(resume.state)
-            changed["fit"] = dict(resume.state["fit"])
+            changed["extensions"] = state["extensions"] | self._refused_states(resumed.state)
+            changed["fit"] = dict(resumed.state["fit"])
             for kind, loaded in self._levels()[0].setup.loaded_states(state).items():
-                changed[kind] = resume.state.get(kind, {}) | loaded
+                changed[kind] = resumed.state.get(kind, {}) | loaded
                 # The states now have their parameters in the order of this program, as `fit` must say.
                 now = {name: state["fit"][kind][name] for name in loaded}
-                changed["fit"][kind] = resume.state["fit"].get(kind, {}) | now
+                changed["fit"][kind] = resumed.state["fit"].get(kind, {}) | now
             from train_manager.checkpoints.copies import copy_state
 
             # A copy: state_dict holds the tensors of the model itself, which the program may change on its way.
-            resume.state |= copy_state(changed)
+            resumed.state |= copy_state(changed)
 
     def _load_again(self) -> None:
         """Restore what pre hooks have changed, of stages that were open in the checkpoint; once they have all run."""
-        again, self._resume.again = self._resume.again, {}
+        again, self._program.again = self._program.again, {}
         if not again:
             return
         states = self._states_of_extensions(again)
         known, extensions = self._known_to_checkpoints(), self._registry.extensions
         found = [misfits_of_attributes(f"extension {one!r}", extensions[one], states[one], known) for one in states]
-        require_fit([*chain(*found)], strict=self._resume.strict)
+        require_fit([*chain(*found)], strict=self._program.strict)
         self._load_attributes_of_extensions(states)
         set_random_state_of_rank(self.ranks, again["random"])
 
@@ -451,9 +452,9 @@ class Saving(Interface[Model]):
         label, place = f"{name} of extension {extension!r}", self._place_in_stages()
         if looked_for_at == place or not self.fixtures.path:
             with self._loading(label):
-                require_fit([*attribute_misfits(label, attribute, state)], strict=self._resume.strict)
+                require_fit([*attribute_misfits(label, attribute, state)], strict=self._program.strict)
                 restore(attribute, state)
-        elif not self._resume.again:
+        elif not self._program.again:
             # As the uninterrupted program does, for an epoch or a batch; unless hooks have missed it until here.
             what = f"{label} was made anew in {place[-1]}, without its state in the checkpoint"
             cure = f"if it is to resume, look for it first: if self.{name} is None"
