@@ -419,8 +419,8 @@ class TrainManager(InnerStages[Model]):
         around, run = self.fixtures["phase_name"], RunState(outer.progress.run.entry)
         phase = program.enter(name, outer)
         call = Call(outer.progress.call.number, self.step_num)
-        key = f"phase {program.phase_number}: {' > '.join(phase.path)}"
-        epoch_num, findings = phase.epoch_num if phase.is_done else 0, outer.progress.findings
+        key = f"phase {program.phase_number}: {' > '.join(phase.of)}"
+        epoch_num, findings = phase.end if phase.is_done else 0, outer.progress.findings
         self._level = Level(setup, Progress(run, call, epoch_num, key, findings))
         run.go_on_after(outer.progress.run)  # a run that was stopped trains in none of its phases
         failed, modules = True, None  # until the block has ended without an error

@@ -32,11 +32,11 @@ def resumed() -> Program:
 
 
 def test_calls_and_phases_are_one_list_in_the_order_of_the_program() -> None:
-    assert [event.get("call") or event["phase"] for event in saved()["program"]] == [
-        "train_steps",
-        ["head"],
-        "train_epochs",
-        "train_steps",
+    assert [(event["kind"], event["of"]) for event in saved()["program"]] == [
+        ("train_steps", 3),
+        ("phase", ["head"]),
+        ("train_epochs", 2),
+        ("train_steps", 4),
     ]
 
 
@@ -60,7 +60,7 @@ def test_a_program_with_other_calls_trains_what_they_say() -> None:
     assert program.begin_call("train_steps", 3, 5) == 3
     assert program.has_calls_left
     assert program.begin_call("train_epochs", 4, 1) == 5
-    assert [event.get("call", "phase") for event in program.state_dict()] == ["phase", "train_steps", "train_epochs"]
+    assert [event["kind"] for event in program.state_dict()] == ["phase", "train_steps", "train_epochs"]
 
 
 def test_a_phase_may_be_opened_without_the_calls_before_it() -> None:

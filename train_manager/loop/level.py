@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 from train_manager.checkpoints.fit import Difference, Left
@@ -24,7 +24,7 @@ class Level(NamedTuple):
     progress: Progress
 
     def state_dict(
-        self, around: Level | None, open_stages: Iterable[str], held: Collection[int] = (), ranks: Ranks = ONE_PROCESS
+        self, around: Level | None, open_stages: Sequence[str], held: Collection[int] = (), ranks: Ranks = ONE_PROCESS
     ) -> dict[str, Any]:
         """Return the state of setup and progress in one dict.
 
@@ -35,11 +35,9 @@ class Level(NamedTuple):
             ranks: the processes that train together.
         """
         outer = None if around is None else around.setup
-        progress = self.progress.state_dict(self.setup.train_data, open_stages, ranks)
         # Within a training call the model is in train mode, so a submodule in eval mode was set so by a hook.
         resting = self.setup.resting_modules() if "train" in open_stages else []
-        if resting:
-            progress["run"]["resting"] = resting
+        progress = self.progress.state_dict(self.setup.train_data, open_stages, resting, ranks)
         return {**progress, **self.setup.state_dict(outer, held)}
 
     def misfits(self, around: Level | None, state: Mapping[str, Any], left: Left, *, is_there: bool) -> Iterator[str]:

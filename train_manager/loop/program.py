@@ -7,47 +7,42 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, final
+from typing import Any, Final, NamedTuple, final
 
 from train_manager.loop.counts import Counts
 from train_manager.loop.level import Level
 from train_manager.telling.errors import CheckpointError
 from train_manager.telling.source_locations import users_place
 
-
-@final
-@dataclass
-class MadeCall:
-    """A call of ``train``, ``train_epochs`` or ``train_steps``."""
-
-    method: str
-    n: int  # its argument; of train the epochs in all
-    end: int  # the count of steps or epochs at which the call is to end
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
-        return {"call": self.method, "n": self.n, "end": self.end}
+PHASE: Final = "phase"
 
 
 @final
 @dataclass
-class OpenedPhase:
-    """A phase that was opened."""
+class Event:
+    """A training call that was made, or a phase that was opened."""
 
-    path: list[str]  # the names of the phases around it, and its own
-    epoch_num: int = 0  # the epochs that it has completed, as it ended
-    is_done: bool = False  # it has ended, and not by an error
-    # The states of the modules that only this phase has, if it is done and checkpoints are saved: a program that
-    # resumes does not train them again.
+    kind: str  # the method that was called; or "phase"
+    of: Any  # the argument of the method, of train the epochs in all; or the names of the phases around, and its own
+    end: int  # the count of steps or epochs at which the call is to end; or the epochs of the phase, once it has ended
+    is_done: bool = False  # the phase has ended, and not by an error
+    # The states of the modules that only this phase has, if checkpoints are saved: they are not trained again.
     modules: Mapping[str, Any] = field(default_factory=dict)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return all of it, with the modules if there are any."""
-        place = {"phase": [*self.path], "epoch_num": self.epoch_num, "is_done": self.is_done}
-        return {**place, **({"modules": self.modules} if self.modules else {})}
+    def is_train_up_to_fewer(self, epochs: int) -> bool:
+        """Return whether it is a call of ``train()`` up to fewer epochs than these."""
+        return self.kind == "train" and self.of < epochs
 
 
-Event = MadeCall | OpenedPhase
+@final
+class Opened(NamedTuple):
+    """A phase that is open."""
+
+    event: Event
+    around: Level
+    # Whether it was completed before the checkpoint, as known when it was opened. Not read from its event, because a
+    # state that is loaded inside the phase brings another one.
+    was_done: bool
 
 
 @final
@@ -65,14 +60,10 @@ class Program:
     (another head, other weights or learning rates) is undone.
     """
 
-    # The events of the checkpoint and of this program; this program has come to the cursor.
+    # The events of the checkpoint and of this program, which has come to the cursor.
     events: list[Event] = field(default_factory=list)
     _cursor: int = 0
-    around: list[Level] = field(default_factory=list)  # the level around each open phase, outermost first
-    _open: list[OpenedPhase] = field(default_factory=list)  # the open phases, outermost first
-    # For each open phase: whether it was completed before the checkpoint, as known when the phase was opened. Not read
-    # from the phase itself, because a state that is loaded inside it brings another event.
-    _done: list[bool] = field(default_factory=list)
+    _open: list[Opened] = field(default_factory=list)  # the open phases, outermost first
     state: dict[str, Any] | None = None  # the loaded state, until the program has come to its place
     # What is restored once more of it as soon as the stages are open again that were open in the checkpoint.
     again: Mapping[str, Any] = field(default_factory=dict)
@@ -81,49 +72,57 @@ class Program:
     # ---- how far the program has come --------------------------------------------------------------------------------
 
     @property
+    def around(self) -> list[Level]:
+        """The level around each open phase, outermost first."""
+        return [opened.around for opened in self._open]
+
+    @property
     def phase_number(self) -> int:
         """How many phases this program has opened so far."""
-        return sum(isinstance(event, OpenedPhase) for event in self.events[: self._cursor])
+        return sum(event.kind == PHASE for event in self.events[: self._cursor])
 
     @property
     def has_phases_left(self) -> bool:
         """Whether phases of the checkpoint are left that this program has not opened yet."""
-        return self._next(OpenedPhase) is not None
+        return self._coming(is_phase=True) is not None
 
     @property
     def has_calls_left(self) -> bool:
         """Whether calls of the checkpoint are left that this program has not made yet."""
-        return self._next(MadeCall) is not None
+        return self._coming(is_phase=False) is not None
 
     @property
     def is_in_completed(self) -> bool:
         """Whether the innermost phase was completed before the checkpoint, so that nothing is trained in it."""
-        return bool(self._done) and self._done[-1]
-
-    @property
-    def is_on_its_way(self) -> bool:
-        """Whether the program has not come to the place of the checkpoint yet, or trains nothing where it is."""
-        return self.is_in_completed or self.state is not None or self.has_calls_left
+        return bool(self._open) and self._open[-1].was_done
 
     @property
     def trains(self) -> bool:
         """Whether a training call trains here: neither the call nor its phase was over before the checkpoint."""
         return not self.is_in_completed and not self.has_calls_left
 
-    def _next(self, kind: type[Event]) -> int | None:
-        """Return where the next event of this kind is."""
-        coming = enumerate(islice(self.events, self._cursor, None), self._cursor)
-        return next((place for place, event in coming if isinstance(event, kind)), None)
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether the program has not come to the place of the checkpoint yet, or trains nothing where it is."""
+        return self.state is not None or not self.trains
 
-    def _pass(self, place: int) -> None:
-        """Let the event at this place be the next one, and pass it: a program may open a phase without calls before."""
-        self.events.insert(self._cursor, self.events.pop(place))
+    def _coming(self, *, is_phase: bool) -> Event | None:
+        """Return the next phase, or the next call, of the checkpoint."""
+        left = islice(self.events, self._cursor, None)
+        return next((event for event in left if (event.kind == PHASE) is is_phase), None)
+
+    def _pass(self, event: Event) -> None:
+        """Let the program come to an event: a new one, or one of the checkpoint."""
+        place = next((place for place in range(self._cursor, len(self.events)) if self.events[place] is event), None)
+        if place is not None:
+            del self.events[place]  # the program may have left out a call before a phase, which is then still to come
+        self.events.insert(self._cursor, event)
         self._cursor += 1
 
     def _is_at_the_end(self) -> bool:
         """Return whether at most one call is left: the next call is the one that was interrupted."""
-        left = len(self.events) - self._cursor
-        return left == 0 or (left == 1 and isinstance(self.events[-1], MadeCall))
+        left = self.events[self._cursor : self._cursor + 2]
+        return not left or (len(left) == 1 and left[0].kind != PHASE)
 
     # ---- training calls ----------------------------------------------------------------------------------------------
 
@@ -133,70 +132,50 @@ class Program:
         If not, forget the calls that are left, and the state: another program keeps what it did on its way.
         """
         is_longer = self.state is not None and not self.state["phases"] and self._goes_beyond(method, n)
-        repeats = self._is_next(method, n)
-        if not repeats and not is_longer and not self.around and not self.has_phases_left:
+        repeats = self._same_call(method, n) is not None
+        if not repeats and not is_longer and not self._open and not self.has_phases_left:
             self.state = None
         return repeats
 
     def begin_call(self, method: str, n: int, count: int) -> int:
         """Return the count at which a call ends: as the same call before the checkpoint, else at ``count + n``."""
-        if not self._is_next(method, n):
-            self.events.insert(self._cursor, MadeCall(method, n, count + n))
-        place = self._next(MadeCall)
-        assert place is not None, "it is the call of the checkpoint, or the one that was inserted"
-        self._pass(place)
-        call = self.events[self._cursor - 1]
-        assert isinstance(call, MadeCall), "the place of the next call was asked for"
+        call = self._same_call(method, n) or Event(method, n, count + n)
+        self._pass(call)
         return call.end
 
-    def _is_next(self, method: str, n: int) -> bool:
-        """Return whether the next call of the checkpoint is this one; if not, forget the calls that are left."""
-        if method == "train":
-            self._pass_over_fewer_epochs(n)
-        coming = self._coming_call()
-        if coming is not None and (coming.method, coming.n) == (method, n):
-            return True
-        left = self.events[self._cursor :]
-        self.events[self._cursor :] = [event for event in left if isinstance(event, OpenedPhase)]
-        return False
-
-    def _coming_call(self) -> MadeCall | None:
-        place = self._next(MadeCall)
-        event = None if place is None else self.events[place]
-        return event if isinstance(event, MadeCall) else None
-
-    def _pass_over_fewer_epochs(self, n: int) -> None:
-        """Pass over calls of ``train()`` up to fewer epochs."""
+    def _same_call(self, method: str, n: int) -> Event | None:
+        """Return the next call of the checkpoint if it is this one; if not, forget the calls that are left."""
+        coming = self._coming(is_phase=False)
         # A program that looks at epoch_num first (`while tm.epoch_num < 10: ...`) leaves these calls out.
-        while (place := self._next(MadeCall)) is not None and _is_train_up_to_fewer(self.events[place], n):
-            self._pass(place)
+        while method == "train" and coming is not None and coming.is_train_up_to_fewer(n):
+            self._pass(coming)
+            coming = self._coming(is_phase=False)
+        if coming is not None and (coming.kind, coming.of) == (method, n):
+            return coming
+        left = self.events[self._cursor :]
+        self.events[self._cursor :] = [event for event in left if event.kind == PHASE]
+        return None
 
     def _goes_beyond(self, method: str, n: int) -> bool:
         """Return whether all that is left are calls of ``train()`` up to fewer epochs: ``epochs`` was raised since."""
         left = islice(self.events, self._cursor, None)
         is_behind = self._cursor < len(self.events)
-        return method == "train" and is_behind and all(_is_train_up_to_fewer(event, n) for event in left)
+        return method == "train" and is_behind and all(event.is_train_up_to_fewer(n) for event in left)
 
     # ---- phases ------------------------------------------------------------------------------------------------------
 
-    def enter(self, name: str, around: Level) -> OpenedPhase:
+    def enter(self, name: str, around: Level) -> Event:
         """Note that a phase opens, and return it.
 
         Raises:
             CheckpointError: the program of the checkpoint had opened another phase.
         """
-        path, place = [*(phase.path[-1] for phase in self._open), name], self._next(OpenedPhase)
-        if place is None:  # a new phase; else the next one of the checkpoint, which must be the same
-            place = self._cursor
-            self.events.insert(place, OpenedPhase(path))
-        phase = self.events[place]
-        assert isinstance(phase, OpenedPhase), "the place of the next phase was asked for"
-        if phase.path != path:
-            raise _other_phase(path, phase.path)
-        self._pass(place)
-        self._open.append(phase)
-        self._done.append(phase.is_done)
-        self.around.append(around)
+        path = [*(opened.event.of[-1] for opened in self._open), name]
+        phase = self._coming(is_phase=True) or Event(PHASE, path, 0)
+        if phase.of != path:
+            raise _other_phase(path, phase.of)
+        self._pass(phase)
+        self._open.append(Opened(phase, around, phase.is_done))
         return phase
 
     def leave(self, epoch_num: int, *, failed: bool, modules: Mapping[str, Any] | None = None) -> None:
@@ -207,18 +186,16 @@ class Program:
             failed: an error or a stop of the whole run ends it, so that a resumed program continues in it.
             modules: a copy of the states of the modules that only this phase has.
         """
-        phase = self._open.pop()
-        self._done.pop()
-        self.around.pop()
+        phase = self._open.pop().event
         if not phase.is_done:
-            phase.epoch_num, phase.is_done = epoch_num, not failed
+            phase.end, phase.is_done = epoch_num, not failed
             phase.modules = {} if failed or modules is None else modules
 
     # ---- saved state, and the way to its place -----------------------------------------------------------------------
 
     def state_dict(self) -> list[dict[str, Any]]:
         """Return the events that this program has come to."""
-        return [event.state_dict() for event in self.events[: self._cursor]]
+        return [dict(vars(event)) for event in self.events[: self._cursor]]
 
     def resumed_from(
         self, state: Mapping[str, Any], *, are_made_again: bool, strict: bool = True, epochs: int | None = None
@@ -232,7 +209,7 @@ class Program:
             epochs: how many epochs ``train()`` is to train, if ``train()`` has opened the run that loads the state.
         """
         begun = replace(self, strict=strict)
-        begun._take_over([_event(saved) for saved in state["program"]], are_made_again=are_made_again)
+        begun._take_over([Event(**saved) for saved in state["program"]], are_made_again=are_made_again)
         # Or the program is train() with a raised number of epochs, which stands for all calls of train() before it.
         is_there = begun._is_at_the_end() or (epochs is not None and begun._goes_beyond("train", epochs))
         begun.state = None if is_there else dict(state)
@@ -241,45 +218,36 @@ class Program:
     def _take_over(self, events: Iterable[Event], *, are_made_again: bool) -> None:
         """Replace the events by those of a checkpoint; as many are passed as this program has made here."""
         phases = self.phase_number
-        to_pass = {OpenedPhase: phases, MadeCall: self._cursor - phases}
+        to_pass = {True: phases, False: self._cursor - phases}
         passed, left = list[Event](), list[Event]()
         for event in events:
-            kind = type(event)
-            is_passed = to_pass[kind] > 0 or (kind is MadeCall and not are_made_again)
+            is_phase = event.kind == PHASE
+            is_passed = to_pass[is_phase] > 0 or not (is_phase or are_made_again)
             (passed if is_passed else left).append(event)
-            to_pass[kind] -= 1
+            to_pass[is_phase] -= 1
         self.events, self._cursor = [*passed, *left], len(passed)
         # Phases that are open stay so. From the end: phases before may have had the same path.
-        opened = [event for event in reversed(passed) if isinstance(event, OpenedPhase)]
-        self._open = [next(event for event in opened if event.path == phase.path) for phase in self._open]
+        paths = [(event.of, event) for event in reversed(passed) if event.kind == PHASE]
+        self._open = [
+            one._replace(event=next(event for path, event in paths if path == one.event.of)) for one in self._open
+        ]
 
     def take_state(self) -> dict[str, Any] | None:
         """Return the state if the program has come to its place, and forget it: it is restored for the last time."""
         state = self.state
-        if state is None or self.is_in_completed or not self._is_at_the_end():
-            return None
-        if len(state["phases"]) != len(self.around):
+        is_there = state is not None and len(state["phases"]) == len(self._open) and self._is_at_the_end()
+        if not is_there or self.is_in_completed:
             return None
         self.state = None
         return state
 
     def state_on_the_way(self) -> dict[str, Any] | None:
         """Return the saved state of the innermost phase, if the checkpoint was written inside this phase."""
-        state, depth = self.state, len(self.around)
+        state, depth = self.state, len(self._open)
         if state is None or self.is_in_completed or not 0 < depth <= len(state["phases"]):
             return None
         found: dict[str, Any] = state["phases"][depth - 1]
         return found
-
-
-def _is_train_up_to_fewer(event: Event, n: int) -> bool:
-    return isinstance(event, MadeCall) and event.method == "train" and event.n < n
-
-
-def _event(saved: Mapping[str, Any]) -> Event:
-    if "call" in saved:
-        return MadeCall(saved["call"], saved["n"], saved["end"])
-    return OpenedPhase([*saved["phase"]], saved["epoch_num"], saved["is_done"], saved.get("modules", {}))
 
 
 def _other_phase(opened: list[str], expected: list[str]) -> CheckpointError:

@@ -27,6 +27,7 @@ from train_manager.loop.extension_attributes import (
 from train_manager.loop.feed import epoch_length
 from train_manager.loop.interface import Interface, Model
 from train_manager.loop.level import Level
+from train_manager.loop.program import PHASE
 from train_manager.loop.ranks import random_state_of_ranks, set_random_state_of_rank
 from train_manager.loop.saved_state import (
     FORMAT,
@@ -92,6 +93,7 @@ class Saving(Interface[Model]):
         file names is imported or called, no more memory is taken than its files suggest, and extensions that ship are
         given no path of it.
 
+        >>> from torch import nn
         >>> from train_manager import TrainManager
         >>> from train_manager.checkpoints.checkpoint import write_checkpoint
         >>> from train_manager.testing import tiny_manager
@@ -268,8 +270,8 @@ class Saving(Interface[Model]):
         if length is not None and steps and len(setup.optimizers) == 1:
             # As many updates for each batch as so far: Accumulate makes one for several.
             updates = (epochs * length - saved["data"]["batch_num"]) * counts["update_num"] // steps
-        trained = [event["n"] for event in state["program"] if event.get("call") == "train"]
-        has_phases = any("phase" in event for event in state["program"])
+        trained = [event["of"] for event in state["program"] if event["kind"] == "train"]
+        has_phases = any(event["kind"] == PHASE for event in state["program"])
         is_raised = bool(trained) and max(trained) < setup.epochs and not has_phases
         return Left(epochs, updates, is_raised)
 
