@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,23 @@ def test_a_training_continues_as_if_it_had_never_stopped(tmp_path: Path) -> None
 
     assert all(new.equal(old) for new, old in zip(again.model.parameters(), tm.model.parameters(), strict=True))
     assert [row["loss"] for row in again.history.epochs] == [row["loss"] for row in tm.history.epochs]
+
+
+def test_a_checkpoint_of_within_a_phase_continues_as_this_phase_is_opened_again(tmp_path: Path) -> None:
+    def head_of(tm: TrainManager[Any]) -> AbstractContextManager[None]:
+        return tm.phase("head", optimizer=lambda _: torch.optim.Adam(tm.model.head.parameters(), lr=0.1), epochs=2)
+
+    tm = manager()
+    with tm.run(), head_of(tm):
+        tm.train_epochs(1)
+        saved(tm, tmp_path)
+        tm.train_epochs(1)
+    again = TrainManager.from_checkpoint(tmp_path, train_data=batches(), eval_data={"valid": batches()})
+    with again.run(), head_of(again):
+        again.train_epochs(1)
+
+    assert (again.step_num, again.optimizer_updates) == (6, tm.optimizer_updates)
+    assert all(new.equal(old) for new, old in zip(again.model.parameters(), tm.model.parameters(), strict=True))
 
 
 def stranger(tm: TrainManager[Any], folder: Path, **parameters: Any) -> Path:
@@ -429,9 +447,9 @@ def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_state_without_recorded_parameters_is_refused(tmp_path: Path) -> None:
-    path = CheckpointFolder(tmp_path).write(1, {"model": {}}, {})
+    CheckpointFolder(tmp_path).write(1, {"format": 1, "model": {}}, {})
 
-    assert refused(tmp_path) == f"{path} has no recorded parameters\n  make it yourself: TrainManager(...)"
+    assert refused(tmp_path) == "the checkpoint has no recorded parameters of a TrainManager"
 
 
 def test_a_subclass_with_arguments_of_its_own_that_is_not_recorded_is_told(tmp_path: Path) -> None:

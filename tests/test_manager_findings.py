@@ -104,12 +104,3 @@ def test_a_finding_of_before_the_load_stays() -> None:
     tm.train()
 
     assert tm.findings == [other, LEAK]
-
-
-def test_a_checkpoint_of_an_earlier_version_has_none() -> None:
-    state = tiny_manager().state_dict()
-    del state["findings"]
-    tm = tiny_manager()
-    tm.load_state_dict(state)
-
-    assert tm.findings == []

@@ -304,7 +304,7 @@ def test_an_unknown_name_to_pause_opens_no_phase() -> None:
         with pytest.raises(ExtensionNotFound, match="TrainManager has no extension 'freeze'"):
             with tm.phase("other", without=["freeze"]):
                 pass
-        assert tm.state_dict()["phases"]["entered"] == []
+        assert tm.state_dict()["program"] == []
 
 
 def test_an_extension_that_an_outer_phase_pauses_stays_so_in_an_inner_one() -> None:

@@ -1,12 +1,12 @@
 """TrainManager: a training and evaluation loop in named stages. Its shape is the map in ``stages.py``.
 
-``loop/interface.py`` has what users override, set and request; ``loop/inner_stages.py`` the stages inside a batch. The
-state is in objects that open no stage:
+``loop/interface.py`` has what users override, set and request; ``loop/saving.py`` what a checkpoint holds;
+``loop/inner_stages.py`` the stages inside a batch. The state is in objects that open no stage:
 
     Setup      the components of a training or a phase: model, loss, optimizers, data, ...
     Progress   how far the training or the phase has come: its epochs, the present run, the present training call
     Step       the batch that is trained on
-    Resume     the training calls and phases that a program makes again after it was started again
+    Program    the training calls and phases that a program makes again after it was started again
 
 The methods below stand in the order in which a run reaches them, from the outside in. Everything else is an extension.
 """
@@ -54,6 +54,7 @@ from train_manager.loop.history import refuse_metrics_of_places
 from train_manager.loop.inner_stages import InnerStages
 from train_manager.loop.interface import Interface, Model
 from train_manager.loop.last_batch import check_last_batch
+from train_manager.loop.level import Level
 from train_manager.loop.losses import Losses
 from train_manager.loop.modes import preserve_modes
 from train_manager.loop.objectives import Objective
@@ -76,13 +77,12 @@ from train_manager.loop.outputs import (
 from train_manager.loop.outside_stops import is_at_a_prompt, wait_for_the_signal_of_a_worker
 from train_manager.loop.own_losses import OwnLosses
 from train_manager.loop.own_shares import share_of_batch
-from train_manager.loop.phases import Level
+from train_manager.loop.program import tell_at_exit
 from train_manager.loop.progress import EVALUATIONS, Progress
 from train_manager.loop.ranks import eval_shares
 from train_manager.loop.region import Region, changed_inside_error
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests
 from train_manager.loop.results import EvalResult, TrainResult
-from train_manager.loop.resume import tell_at_exit
 from train_manager.loop.run_state import RunState
 from train_manager.loop.setup import KEPT, Setup
 from train_manager.loop.skip import SkipBatch, raise_if_of_another, skippable, skipped_too_late_error
@@ -409,39 +409,39 @@ class TrainManager(InnerStages[Model]):
     @contextmanager
     def _level_of_phase(self, name: str, given: Mapping[str, Any]) -> Iterator[None]:
         """Put the setup and the progress of a phase in place for a ``with`` block; then those around it come back."""
-        phases, outer = self._resume.phases, Level(self._setup, self._progress)
+        program, outer = self._program, self._level
         outer.progress.losses.check()  # a nan from before the phase must not be reported as one of the phase
         # The rows so far were measured outside of the phase: their readers must look before phase_name changes.
         self.fixtures["batch_losses"].look()
-        setup = outer.setup.of_phase(given, f"phase {phases.number + 1}")
+        setup = outer.setup.of_phase(given, f"phase {program.phase_number + 1}")
         if outer.progress.feed.is_within(setup.train_data):
             outer.progress.feed.let_another_read()
         around, run = self.fixtures["phase_name"], RunState(outer.progress.run.entry)
-        phase = phases.enter(name, outer)
+        phase = program.enter(name, outer)
         call = Call(outer.progress.call.number, self.step_num)
-        key = f"phase {phases.number}: {' > '.join(phase['path'])}"
-        epoch_num, findings = phase["epoch_num"] if phase["is_done"] else 0, outer.progress.findings
-        self._setup, self._progress = setup, Progress(run, call, epoch_num, key, findings)
+        key = f"phase {program.phase_number}: {' > '.join(phase.of)}"
+        epoch_num, findings = phase.end if phase.is_done else 0, outer.progress.findings
+        self._level = Level(setup, Progress(run, call, epoch_num, key, findings))
         run.go_on_after(outer.progress.run)  # a run that was stopped trains in none of its phases
         failed, modules = True, None  # until the block has ended without an error
         try:
             # Completed before the checkpoint: nothing is trained in it again, so its own modules get their final state.
-            if phase["is_done"]:
-                setup.load_modules(phase.get("modules", {}))
+            if phase.is_done:
+                setup.load_modules(phase.modules)
             self._modify_level(name)
             try:
                 yield
             finally:
                 self.fixtures["batch_losses"].look()  # while phase_name is still the name of the phase
             self._warn_of_epochs_without_end()
-            modules = None if phase["is_done"] else self._copy_of_own_modules(outer.setup)
+            modules = None if phase.is_done else self._copy_of_own_modules(outer.setup)
             # A stop of the whole run leaves the phase unfinished: a program that resumes continues in it.
             failed = run.stop_at is not None and run.stops_run
         finally:
             self._progress.feed.close()  # a generator of batches cleans up now, not when it is garbage-collected
-            self._resume.phases.leave(self.epoch_num, failed=failed, modules=modules)
+            self._program.leave(self.epoch_num, failed=failed, modules=modules)
             outer.setup.device = self._setup.device  # no component of the phase: `tm.device = ...` in it stays
-            self._setup, self._progress = outer
+            self._level = outer
             outer.progress.run.go_on_after(run)  # a stop of the whole run ends the training calls around the phase too
             # The training call that a checkpoint was written in was over before the program opened this phase: the next
             # training call must not continue it.
@@ -545,14 +545,14 @@ class TrainManager(InnerStages[Model]):
         # A program on its way to the place of its checkpoint gets them back there; a program that a signal ends has
         # them in the checkpoint of its last step.
         ends_saved = self._asked_from_outside is not None and self._progress.run.saved_at == self.step_num
-        self._windows.drop_all(None if self._resume.state is not None or ends_saved else when)
+        self._windows.drop_all(None if self._program.state is not None or ends_saved else when)
 
     @skippable("load_checkpoint")
     def _load_checkpoint(self) -> None:
-        before = self._resume
+        before = self._program
         with self.staged("load_checkpoint", {"checkpoint_loaded": False}):
             self._modify_counts()  # the counts that a pre hook has loaded, for post hooks
-        if self._resume is not before:  # a hook has loaded a state
+        if self._program is not before:  # a hook has loaded a state
             self._keep_changes_to_loaded()
 
     def _go_on(self) -> None:
@@ -561,15 +561,16 @@ class TrainManager(InnerStages[Model]):
         What the program did on its way through completed phases and training calls (another head, other weights or
         learning rates) is undone.
         """
-        resume = self._resume
-        if resume.state is None or resume.phases.is_in_completed:
+        program = self._program
+        if program.state is None or program.is_in_completed:
             return
-        whole, of_phase = resume.take_state(), resume.state_on_the_way()
+        whole, of_phase = program.take_state(), program.state_on_the_way()
         if whole is not None:
-            self._tell(whole, self._restore(whole, strict=resume.strict, is_whole=True, is_there=True))
+            self._tell(self._restore(whole, strict=program.strict, is_whole=True, is_there=True))
         elif of_phase is not None and self._progress.interrupted is None:
             # A phase around the place of the checkpoint has opened, with an epoch of its own that was interrupted.
-            Level(self._setup, self._progress).load_state_dict(of_phase, is_there=False, ranks=self.ranks)
+            left = self._left_to_train(self._level, of_phase, program.state)
+            self._level.load_state_dict(of_phase, left, is_there=False, ranks=self.ranks)
         # Nothing was trained since the load, so a request must not save this place again. The open phases count in it.
         self._progress.saved_at = self._place_of_checkpoint()
         self._modify_counts()
@@ -616,7 +617,7 @@ class TrainManager(InnerStages[Model]):
             self._progress.forget_results(entry)
             # None if a hook has skipped the run.
             before, rest = self._train_rest_of_call(entry, epochs, steps, evaluates) or (self._progress_counts(), None)
-        if entry == "train" and rest == 0 and not self._resume.is_on_its_way:
+        if entry == "train" and rest == 0 and not self._program.is_on_its_way:
             what = f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done"
             warnings.warn(f"{what} (raise `epochs`, or call train_epochs(n))", stacklevel=users_level())
         run = self._progress.run
@@ -656,27 +657,27 @@ class TrainManager(InnerStages[Model]):
             else:
                 epochs = self._rest_of_call(entry, self.epochs if entry == "train" else epochs or 0)
             before = self._progress_counts()  # after the load, whose steps this call has not trained
-            if self._resume.trains:
+            if self._program.trains:
                 self._train(entry, epochs, steps, self.eval_at if evaluates else NEVER)
             return before, epochs
 
     def _rest_of_call(self, entry: str, n: int) -> int:
         """Return how many steps or epochs a call is still to train, if the program makes it again."""
-        resume, before = self._resume, self._resume.state
-        repeats = resume.repeats(entry, n)
+        program, before = self._program, self._program.state
+        repeats = program.repeats(entry, n)
         # `repeats` has dropped the state, as this training call was not made before the checkpoint: the program is
         # another one, so it continues from what it has loaded so far.
-        if before is not None and resume.state is None:
+        if before is not None and program.state is None:
             self._tell_of_another_program(before)
         self._go_on()  # before the count, which the state brings
         count = self.step_num if entry == "train_steps" else self.epoch_num
-        rest = max(0, resume.call_log.begin(entry, n, 0 if entry == "train" else count) - count)
+        rest = max(0, program.begin_call(entry, n, 0 if entry == "train" else count) - count)
         if not repeats:
             # A stop(at="epoch") in the checkpoint was meant for a training call that this program does not make.
             self._progress.forget_stop()
-        if resume.call_log.is_behind:
+        if program.has_calls_left:
             return 0  # a further call followed it before the checkpoint: it was over, also if it was stopped early
-        if n and not rest and entry != "train" and not resume.phases.is_in_completed:
+        if n and not rest and entry != "train" and not program.is_in_completed:
             what = f"{entry}({n}) has nothing to do: it was completed before the checkpoint"
             self._warn_of_idle_call(f"{what} that the training resumes from (call it once more, to train more)")
         return rest
@@ -718,7 +719,7 @@ class TrainManager(InnerStages[Model]):
         """Keep ``start_step`` and ``end_step`` of a training call from before its first hook until after its last."""
         progress, data, per_epoch = self._progress, self.train_data, self.steps_per_epoch
         if progress.interrupted is None or progress.interrupted.entry != entry:
-            self._resume.again = {}  # another call, whose pre hooks make their own
+            self._program.again = {}  # another call, whose pre hooks make their own
         resting = progress.begin_call(entry, self.step_num, steps, evaluates=eval_at is not NEVER)
         self._setup.rest(resting)  # submodules that a hook had set to eval mode before the checkpoint
         self.fixtures.modify("model", self.called_model)  # which may have been replaced while a run is held open
@@ -841,7 +842,6 @@ class TrainManager(InnerStages[Model]):
         with self.staged("train_step_epoch", {"batches_done": progress.own.batches}) as stage:
             self._tell_of_skipped_batches(progress.own.epoch, progress.own.batches)
             progress.end_own_epoch()
-            progress.run.number_anew()
             metrics = progress.epoch.metrics(self.ranks)
             self._complete_epoch()
             self.fixtures["train_result"] = metrics
@@ -936,11 +936,10 @@ class TrainManager(InnerStages[Model]):
                 if not all(submodule.training for submodule in module.modules()):
                     self._progress.call.resting += self._setup.resting_modules()
                     module.train()  # until the run ends, which restores the modes
-            number = self._progress.run.number_own_batch(is_last=last_batch)
             examples = None
             if self._decides or batch.__class__ is Share:
                 batch, examples = share_of_batch(batch, self.ranks.place, self.train_data, self._spreads)
-            self._progress.begin_own_batch(examples)
+            number = self._progress.begin_own_batch(examples, is_last=last_batch)
             loss = self._train_or_drop(self._setup.on_device(batch), Step(number, is_own=True, is_own_last=last_batch))
             requests = self._decide()
             if requests.end_epoch and not self._progress.feed.is_unfinished:
@@ -1063,7 +1062,7 @@ class TrainManager(InnerStages[Model]):
             results = self._eval(eval_data)
             # Not eval_on_batch, whose result is of one batch; and not in a program that resumes and is still on its
             # way, as the loaded history has this evaluation already.
-            if entry == "eval" and not self._resume.call_log.is_behind:
+            if entry == "eval" and not self._program.has_calls_left:
                 self._record_evaluation(results)
             return results
 

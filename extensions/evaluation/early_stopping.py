@@ -181,8 +181,7 @@ class EarlyStopping(Extension):
         # In a run without training (an evaluation, say) the weights in the model are those that the user has put there.
         if found.best is not None and found.is_trained and found.best.put_back(train_manager):
             found.is_trained = False
-            if found.best.results:  # empty if the best weights come from a checkpoint of an earlier version
-                train_manager._progress.run.keep_results(found.best.results, found.best.step_num)
+            train_manager._progress.run.keep_results(found.best.results, found.best.step_num)
 
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
         """Forget the best weights, if they do not fit any more: a layer has grown."""
@@ -203,9 +202,8 @@ class EarlyStopping(Extension):
         """Restore what ``state_dict`` returned, unless it was found with another monitor or mode."""
         super().load_state_dict(state)
         here = self.monitor, self.patience.mode
-        if here == (state.get("monitor", here[0]), state.get("mode", here[1])):
-            # A checkpoint of an earlier version has the one Found in place of `found`.
-            self._found.load_state_dict(state.get("found", {"": state}))
+        if here == (state["monitor"], state["mode"]):
+            self._found.load_state_dict(state["found"])
 
 
 @final
@@ -256,7 +254,7 @@ class BestWeights:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> BestWeights:
         best = cls.__new__(cls)  # without __init__, which would copy a model
-        best.step_num, best.name, best.results = state["best_step"], state["model"], state.get("results", {})
+        best.step_num, best.name, best.results = state["best_step"], state["model"], state["results"]
         best.model, best.modules, best.averages = None, list(state["weights"]), dict(state["averages"])
         return best
 

@@ -235,15 +235,12 @@ class Metrics(Extension):
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self.reset()
-        # `loss` and `of_epoch` are the keys of checkpoints of an earlier version.
-        before = {} if state.get("loss") is None else {"loss": state["loss"]}
-        self._losses, self.epoch = dict(state.get("losses", before)), dict(state["epoch"])
+        self._losses, self.epoch = dict(state["losses"]), dict(state["epoch"])
         self.eval_sets = {name: dict(result) for name, result in state["eval_sets"].items()}
         for name, saved in state["means"].items():
             self._means[name] = ExponentialMovingAverage(self.share)
             self._means[name].load_state_dict(saved)
-        before = {"": state.get("of_epoch", {})}
-        self._of_epoch.load_state_dict(state.get("epochs", before))
+        self._of_epoch.load_state_dict(state["epochs"])
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 

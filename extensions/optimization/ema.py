@@ -16,7 +16,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
-from train_manager.loop.resume import tell_at_exit
+from train_manager.loop.program import tell_at_exit
 from train_manager.metrics.averages import in_32_bits
 from train_manager.model.modules import plain_name
 from train_manager.model.optimizers import optimizer_of, optimizers_of
@@ -102,6 +102,7 @@ class EMA(Extension):
         self._model: nn.Module | None = None  # the model that was averaged last
         self._last = ""  # the name of that model in checkpoints
         self._loaded: dict[str, Average] = {}  # loaded averages that wait for their models, by name
+        self._met: set[str] = set()  # the names of the models that were here, by which their phases have brought them
 
     def pre_run(self, train_manager: TrainManager) -> None:
         if self.optimizer is not None:
@@ -244,6 +245,7 @@ class EMA(Extension):
 
     def _meet(self, model: nn.Module, name: str) -> None:
         """Give a model the average that was loaded for it, if there is one."""
+        self._met.add(name)
         if name in self._loaded:
             self._averages[model] = self._loaded.pop(name)
             self._averages[model].fit_to_all(self._tensors(model))
@@ -275,6 +277,9 @@ class EMA(Extension):
         self._averages, self._model = PerObject(), None
         for name, model in known.items():
             self._meet(model, name)
+        # The model of a phase that has ended is gone: without this, all checkpoints to come would have its average.
+        for name in self._met - {""}:
+            self._loaded.pop(name, None)
 
 
 def _put_back(pairs: list[tuple[Tensor, Tensor]], trained: list[Tensor]) -> None:

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from train_manager.checkpoints.fit import (
     Difference,
+    Left,
     Made,
     class_misfit,
     config_of,
@@ -235,20 +236,21 @@ class LRSchedule(Extension):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned and the rates; the state of an optimizer waits until it is there."""
         super().load_state_dict(state)
-        self._schedulers.load_state_dict(state.get("met", {"": state}))  # an earlier version has saved the one value
+        self._schedulers.load_state_dict(state.get("met", {}))
 
-    def compared_with(self, state: Mapping[str, Any], *, goes_on: bool) -> Iterator[str | Difference]:
+    def compared_with(self, state: Mapping[str, Any], *, left: Left) -> Iterator[str | Difference]:
         """Yield why a saved state does not fit the schedulers that are here, and which options differ.
 
         Args:
             state: what ``state_dict`` returned.
-            goes_on: there is more to train.
+            left: how much is left to train.
         """
+        left = Left() if self.per == "evaluation" else left
         for schedulers in self._schedulers.values():
-            met = state.get("met", {"": state}).values()
+            met = state.get("met", {}).values()
             saved = [one for of in met for name, one in of.get("schedulers", {}).items() if schedulers.is_of(name)]
             for one in saved:
-                yield from schedulers.compared_with(one, goes_on=goes_on and self.per != "evaluation")
+                yield from schedulers.compared_with(one, left, self.per)
 
 
 @final
@@ -332,10 +334,10 @@ class Schedulers:
         """Return whether the present scheduler is of the optimizer of this name."""
         return self._optimizer is not None and self._name == name
 
-    def compared_with(self, saved: Mapping[str, Any], *, goes_on: bool) -> Iterator[str | Difference]:
+    def compared_with(self, saved: Mapping[str, Any], left: Left, per: str) -> Iterator[str | Difference]:
         """Yield why the scheduler cannot resume from a saved one, or which of its options differ."""
         label, made = f"the scheduler of LRSchedule ({type(self.scheduler).__name__})", saved.get("made")
-        misfit = schedule_misfit(label, self.scheduler, saved["scheduler"], made, goes_on=goes_on)
+        misfit = schedule_misfit(label, self.scheduler, saved["scheduler"], made, left, per)
         if misfit is not None:
             yield misfit
         elif made is not None:

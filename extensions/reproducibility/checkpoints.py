@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from train_manager.checkpoints.arguments import require_resume, require_save_at
 from train_manager.checkpoints.copies import copy_state
-from train_manager.checkpoints.fit import Difference
+from train_manager.checkpoints.fit import Difference, Left
 from train_manager.checkpoints.forgotten import numbers_of_all, warn_of_forgotten
 from train_manager.checkpoints.manifest import warn_of_another_place, warn_of_other_rows
 from train_manager.checkpoints.opened_folder import OpenedFolder
@@ -368,7 +368,7 @@ class Checkpoints(Extension):
     def _is_other(self, state: Mapping[str, Any]) -> bool:
         return "monitor" in state and (state["monitor"], state["mode"]) != (self.monitor, self.mode)
 
-    def compared_with(self, state: Mapping[str, Any], *, goes_on: bool) -> Iterator[str | Difference]:
+    def compared_with(self, state: Mapping[str, Any], *, left: Left) -> Iterator[str | Difference]:
         """Yield a difference if another metric decides now which checkpoint is the best one."""
         if self._is_other(state):
             here, there = (

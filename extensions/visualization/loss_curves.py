@@ -296,11 +296,9 @@ class LossCurves(Extension):
         self.eval_sets = {name: load_curves(curves) for name, curves in state["eval_sets"].items()}
         self.parts.load_state_dict(state["parts"])
         self.metrics = {
-            name: {of: load_curve(curve) for of, curve in curves.items()}
-            for name, curves in state.get("metrics", {}).items()
+            name: {of: load_curve(curve) for of, curve in curves.items()} for name, curves in state["metrics"].items()
         }
         self._examples = state["examples"]
         self._is_of_rank = self._is_of_rank or state.get("is_of_rank", False)
-        before = {"": state["parts"].get("of_epoch", {})}  # the key of checkpoints of an earlier version
-        self._parts_of_epoch.load_state_dict(state.get("parts_of_epochs", before))
+        self._parts_of_epoch.load_state_dict(state["parts_of_epochs"])
         self._is_drawn = False  # the files may show another state than the checkpoint

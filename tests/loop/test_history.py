@@ -551,14 +551,3 @@ def test_a_part_without_a_batch_has_no_row() -> None:
     tm.train()
 
     assert tm.history.epochs == []
-
-
-def test_a_checkpoint_of_an_earlier_version_has_a_part_that_is_replaced() -> None:
-    tm = tiny_manager()
-    tm.train_steps(2)
-    state = tm.state_dict()
-    del state["run"]["partial"]
-    other = tiny_manager()
-    other.load_state_dict(state)
-    other.train()
-    assert values_of(other.history.epochs, "step", "partial") == [(3, None)]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import StepLR
 
-from train_manager import Extension, SkipStage, TrainManager, modifies
+from train_manager import Extension, SkipStage, TrainManager, every, modifies
 from train_manager.extensions import Checkpoints, FreezeModules, LossCurves, LRSchedule, ProgressBar, WarmUp
 from train_manager.telling.errors import InputError, NonFiniteLoss, StageError
 from train_manager.testing import tiny_manager
@@ -85,6 +85,17 @@ def test_the_numbers_of_the_batches_begin_anew() -> None:
     numbers: list[int] = []
     own_epochs(tiny_manager(Extension.of(post_train_step_batch=lambda batch_num: numbers.append(batch_num))), 2)
     assert numbers == [1, 2, 3, 1, 2, 3]
+
+
+def test_they_go_on_after_a_resume_within_the_epoch(tmp_path: Path) -> None:
+    numbers: list[int] = []
+    notes = {"post_train_step_batch": lambda batch_num: numbers.append(batch_num)}
+    for batches in (2, 1):  # the first program ends within the epoch
+        tm = tiny_manager(Checkpoints(every(1), resume=True), Extension.of(**notes), train_dir=tmp_path)
+        with tm.run():
+            for batch in [*(tm.train_data or ())][:batches]:
+                tm.train_on_batch(batch)
+    assert numbers == [1, 2, 3]
 
 
 def test_in_a_hook_of_a_batch_it_ends_the_epoch_after_that_step() -> None:

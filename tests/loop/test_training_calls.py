@@ -12,7 +12,6 @@ import torch
 from tests.resuming import differences, state_of
 from train_manager import CheckpointError, Extension, TrainManager, every
 from train_manager.extensions import Accumulate, Checkpoints
-from train_manager.loop.training_calls import CallLog
 from train_manager.testing import tiny_manager
 
 Program = Callable[[TrainManager], object]
@@ -61,7 +60,7 @@ def assert_the_same(program: Program, folder: Path, at: int, *extensions: Callab
     program(whole := manager(*(make() for make in extensions), train_dir=folder / "whole"))
     resumed = killed_and_resumed(program, folder / "killed", at, *extensions)
     one, other = state_of(whole), state_of(resumed)
-    for part in ("model", "optimizers", "counts", "history", "calls", "random", "windows"):
+    for part in ("model", "optimizers", "counts", "history", "program", "random", "windows"):
         assert not differences(one[part], other[part], part)
 
 
@@ -173,7 +172,7 @@ def test_a_state_that_does_not_fit_leaves_the_calls_as_they_were() -> None:
     with pytest.raises(CheckpointError, match="does not fit"):
         tm.load_state_dict(other.state_dict())
 
-    assert tm.state_dict()["calls"] == {"made": []}
+    assert tm.state_dict()["program"] == []
 
 
 def test_a_state_of_another_form_is_an_error_that_says_so() -> None:
@@ -185,19 +184,6 @@ def test_a_state_of_another_form_is_an_error_that_says_so() -> None:
         "a part of the state cannot be loaded (KeyError: 'step_num')\n"
         "  make the training anew before you load another one, for parts of this one may have been restored"
     )
-
-
-def test_a_program_with_other_calls_trains_what_they_say() -> None:
-    log = CallLog()
-    log.begin("train_steps", 3, 0)
-    log.begin("train_steps", 4, 3)
-    again = CallLog()
-    again.load_state_dict(log.state_dict(), are_made_again=True)
-
-    assert again.begin("train_steps", 3, 5) == 3
-    assert again.is_behind
-    assert again.begin("train_epochs", 4, 1) == 5
-    assert again.made == [("train_steps", 3, 3), ("train_epochs", 4, 5)]
 
 
 def test_what_a_hook_changes_of_a_loaded_state_stays(tmp_path: Path) -> None:

@@ -43,9 +43,8 @@ def end_of(tm: TrainManager) -> dict[str, Any]:
     extensions = {name: one for name, one in state["extensions"].items() if name not in HERE}
     run = {name: one for name, one in state["run"].items() if name != "losses"}  # of what is over
     # The models of completed phases are kept in trainings alone that save.
-    entered = [{name: one for name, one in phase.items() if name != "modules"} for phase in state["phases"]["entered"]]
-    phases = {**state["phases"], "entered": entered}
-    found = {**state, "extensions": extensions, "run": run, "phases": phases}
+    program = [{name: one for name, one in event.items() if name != "modules"} for event in state["program"]]
+    found = {**state, "extensions": extensions, "run": run, "program": program}
     return {name: part for name, part in found.items() if name != "parameters"}  # which have the folder in them
 
 

@@ -117,7 +117,7 @@ def trained(tm: TrainManager, before: int, tries: Any) -> dict[str, Any]:
     tries(tm)
     tm.train()
     found = everything(tm)
-    found["run"]["call"][1] -= calls  # no call of this process has the number of another one
+    found["run"]["call"]["number"] -= calls  # no call of this process has the number of another one
     return found
 
 

@@ -45,6 +45,19 @@ class Difference(NamedTuple):
         return f"{self.what}: program {self.program}, checkpoint {self.checkpoint}, used {self.used}"
 
 
+@final
+class Left(NamedTuple):
+    """How much a training has left after the place of a checkpoint."""
+
+    epochs: int = 0
+    updates: int | None = None  # steps of its optimizer; None if unknown
+    is_raised: bool = False  # the program was edited to train more epochs than before
+
+    def steps(self, per: str) -> int | None:
+        """Return how often a schedule is still to step that steps per "epoch" or per "step"; None if unknown."""
+        return self.updates if per == "step" and self.epochs else self.epochs
+
+
 def with_own_names(state: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
     """Return the state of a module under the names that it has here; here or there the module may be compiled."""
     here = {plain_name(name): name for name in own}
@@ -108,20 +121,34 @@ def _plain(value: Any) -> list[Any]:
 
 def class_misfit(label: str, component: Any, made: Made | None) -> str | None:
     """Return the error text if the checkpoint has a component of another class, and otherwise None."""
-    # A checkpoint of an earlier version of this library has no record of classes.
     if made is None or made["class"] == _class_of(component):
         return None
     return f"{label} is {_class_of(component)} here, but {made['class']} in the checkpoint"
 
 
 def schedule_misfit(
-    label: str, schedule: Any, saved: Mapping[str, Any], made: Made | None, *, goes_on: bool
+    label: str, schedule: Any, saved: Mapping[str, Any], made: Made | None, left: Left, per: str = "epoch"
 ) -> str | None:
-    """Return the error text if a saved state is of another class of schedule, or used up; None if it can continue."""
+    """Return the error text if a saved state is of another class of schedule, or has too few steps; else None.
+
+    Args:
+        label: the name of the schedule in the text.
+        schedule: the schedule that is here.
+        saved: the saved state.
+        made: how the saved schedule was made.
+        left: how much is left to train.
+        per: whether the schedule steps per "epoch" or per "step".
+    """
     total, done = (saved.get(name) if isinstance(saved, Mapping) else None for name in ("total_steps", "last_epoch"))
     # OneCycleLR raises in the middle of a step beyond its total: that is said before the first step.
-    if goes_on and isinstance(total, int) and isinstance(done, int) and done >= total:
-        return f"{label} has used up all of its {total} steps in the checkpoint, and there is more to train"
+    if left.epochs and isinstance(total, int) and isinstance(done, int):
+        if done >= total:
+            return f"{label} has used up all of its {total} steps in the checkpoint, and there is more to train"
+        # Only in an edited program: the program that wrote the checkpoint may end its training before its epochs do.
+        steps, is_edited = left.steps(per) or 0, left.is_raised or getattr(schedule, "total_steps", total) != total
+        if is_edited and steps > total - done:
+            rest = f"{total - done} of its {total} steps left"
+            return f"{label} has {rest} in the checkpoint, and {steps} are to be trained"
     return class_misfit(label, schedule, made)
 
 

@@ -69,7 +69,7 @@ def state_for(optimizer: Optimizer, saved: Mapping[str, Any], fit: Any, names: A
     """
     if class_misfit("", optimizer, fit) or len(optimizer.param_groups) != len(saved["param_groups"]):
         return None
-    # A checkpoint of an earlier version of this library has no names: its state fits as a whole or not at all.
+    # Without names, a state fits as a whole or not at all: of an optimizer that an attribute holds.
     if fit is None or isinstance(optimizer, LBFGS):
         return None if parameter_misfit("", optimizer, saved, fit, names) else dict(saved)
     # torch numbers the parameters of a state through all groups; names come in the same order.
@@ -88,11 +88,9 @@ def state_for(optimizer: Optimizer, saved: Mapping[str, Any], fit: Any, names: A
     return {**saved, "state": state, "param_groups": groups}
 
 
-def gradients_for(optimizer: Optimizer, gradients: list[Any], fit: Any, names: Any) -> list[Any]:
-    """Return gradients of a saved optimizer in the order of its parameters here; None for one that does not fit."""
-    if fit is None:
-        return gradients
-    shapes = {name: shape for group in fit["parameters"] for name, shape in group.items()}
+def gradients_for(optimizer: Optimizer, gradients: list[Any], parameters: Any, names: Any) -> list[Any]:
+    """Return gradients of saved parameters in the order of the optimizer's here; None for one that does not fit."""
+    shapes = {name: shape for group in parameters for name, shape in group.items()}
     # The same sorting by names and shapes as in `state_for`, for gradients that were saved amid an accumulation.
     known = dict(zip(shapes, gradients, strict=True))
     here = [pair for group in parameters_of(optimizer, names) for pair in group.items()]

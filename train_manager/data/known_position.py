@@ -55,14 +55,6 @@ def repeats_its_order(data: object) -> bool:
     return _has_epochs(samplers[0]) or all(type(one) in DRAW_AS_THEY_BEGIN or _has_epochs(one) for one in samplers)
 
 
-def draws_its_order(loader: DataLoader[Any]) -> bool:
-    """Return whether the order of a loader is another one in each pass, and not that of an epoch's number."""
-    if isinstance(loader.dataset, IterableDataset):
-        return False
-    samplers = [one for one in (loader.batch_sampler, loader.sampler) if one is not None]
-    return not any(map(_has_epochs, samplers)) and type(loader.sampler) is not SequentialSampler
-
-
 def doubts(data: Any) -> Iterator[Doubt]:
     """Yield why a training on a DataLoader, or on data made of such, may not resume as if it had never ended."""
     if not isinstance(data, DataLoader):

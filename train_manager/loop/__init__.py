@@ -11,7 +11,6 @@ A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and her
     objectives    prediction, loss and metrics in one object
     arguments     checks of the arguments, and checks before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
-    saved_kinds   refuses a saved state with values of another kind than those here
     saved_state   a saved state compared with the components of a training, and restored to them
     extension_attributes  attributes of extensions that a checkpoint holds
     counts        how much was trained in all
@@ -37,9 +36,8 @@ A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and her
     epoch         an epoch that is open, and the part of it that the present training call trains
     batch_losses  the losses of the batches, handed to all readers
     progress      how far the training has come, or a phase of it
-    training_calls  which training calls a program has made; a resumed program makes them again
-    phases        the setup and progress of each phase, and which phases were opened
-    resume        the training calls and phases that a resumed program has still to make again
+    level         the training itself, or a phase in it: its setup and its progress
+    program       the training calls and phases of a program, which makes them again as it resumes
     cures         notes on errors of torch
     skip          skip a batch or a stage
     modes         set and restore train and eval mode
@@ -51,6 +49,7 @@ A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and her
     recorded_arguments  the arguments of a TrainManager, recorded for checkpoints
     rebuilt_arguments  these arguments, rebuilt from a checkpoint
     interface     the methods and attributes that users override, set, read and call
+    saving        the table of what a checkpoint holds; saving and loading
     closed_stages  which stages of a batch stay closed
     inner_stages  the stages inside a batch
 """

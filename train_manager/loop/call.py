@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 
 @final
@@ -29,13 +30,13 @@ class Call:
 
 @final
 class InterruptedCall(NamedTuple):
-    """The training call that a checkpoint was written in, until the program makes it again."""
+    """The training call that a checkpoint was written in, as it is saved, and until the program makes it again."""
 
-    entry: str  # the method that was called
+    entry: str | None  # the method that was called; None if the checkpoint was written outside of training calls
     number: int  # Call.number
     start_step: int  # step_num as the call began
     evaluated_at: int | None  # the step_num at which the loop had evaluated last
-    # The arguments of RunState.stop, if stop(at="epoch") was called in the epoch that continues.
-    stop: tuple[str, str, str | None, bool] | None
-    resting: tuple[str, ...] = ()  # the submodules of the model that a hook had set to eval mode
-    eval_requested: bool = False  # an evaluation was due, and the checkpoint was written before it
+    open: Sequence[str]  # the stages that were open
+    stop: Sequence[Any] | None  # arguments of RunState.stop: stop(at="epoch") was called in the epoch that continues
+    resting: Sequence[str]  # the submodules of the model that a hook had set to eval mode
+    eval_requested: bool  # an evaluation was due, and the checkpoint was written before it

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from train_manager.loop.interface import Chosen, Interface, Model
 from train_manager.loop.region import INNER, Region, Watch, reason_to_open
+from train_manager.loop.saving import Saving
 
 FORWARDS: Final = ("model_forward", "train_model_forward", "loss_forward", "train_loss_forward")
 """The methods that a region calls; each common method stands before the method that calls it by default."""
@@ -23,7 +24,7 @@ SELDOM: Final = ("inputs", "targets", "true_batch_size", "global_batch_size", "p
 """The fixtures that wait until a hook or a method asks for them, if the batch has a region."""
 
 
-class ClosedStages(Interface[Model]):
+class ClosedStages(Saving[Model]):
     """The part of a TrainManager that decides whether a batch has a region."""
 
     # The library's own methods that a region takes the place of; InnerStages fills it, where they are defined.

@@ -31,6 +31,6 @@ class Counts:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
-        self.step_num, self.update_num = state["step_num"], state["update_num"]
+        self.step_num, self.update_num = int(state["step_num"]), int(state["update_num"])
         self.samples_seen = state["samples_seen"]
         self.optimizer_updates = dict(state["optimizer_updates"])

@@ -149,8 +149,21 @@ class OwnEpoch:
         # The losses stay on the device until many are looked at together: a look at each would wait for a GPU.
         self.losses = FiniteLosses(number)
         self.batches = 0  # how many batches train_on_batch was given
+        self._number = 0  # of the last of them; 0 after a batch that was said to be the last
         self.examples_here: int | None = None  # of the present batch; None if this process trains alone
         self._began = perf_counter()
+
+    def begin_batch(self, examples: int | None, *, is_last: bool) -> int:
+        """Count a batch, and return its number; after a batch that is the last, numbers begin anew.
+
+        Args:
+            examples: how many of them this process has; None if it trains alone.
+            is_last: whether an epoch of the program's own ends with this batch.
+        """
+        self.batches, self.examples_here = self.batches + 1, examples
+        number = self._number + 1
+        self._number = 0 if is_last else number
+        return number
 
     def end(self) -> OpenEpoch:
         """Return the epoch with the sums of all its batches.
@@ -169,12 +182,13 @@ class OwnEpoch:
         """
         seconds = self.epoch.seconds + perf_counter() - self._began
         sums = {**self.epoch.state_dict(self.losses, is_open=True), "seconds": seconds}
-        return {**state_of_ranks(ranks, sums, add_epochs), "batches": self.batches}
+        return {**state_of_ranks(ranks, sums, add_epochs), "batches": self.batches, "number": self._number}
 
     def load_state_dict(self, state: Mapping[str, Any], number: int, ranks: Ranks = ONE_PROCESS) -> None:
         """Resume from what ``state_dict`` returned, in the epoch of this number."""
         self.epoch.load_state_dict(state_for_rank(ranks, state, add_epochs))
-        self.losses, self.batches = self.epoch.losses_of_part(number), state["batches"]
+        self.losses = self.epoch.losses_of_part(number)
+        self.batches, self._number = state["batches"], state["number"]
 
 
 @final

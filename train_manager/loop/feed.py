@@ -17,7 +17,7 @@ from typing import Any, Final, final
 
 from train_manager.data.batch import FromSource
 from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
-from train_manager.data.known_position import cure_of_order, draws_its_order, repeats_its_order
+from train_manager.data.known_position import cure_of_order, repeats_its_order
 from train_manager.data.one_pass import one_pass
 from train_manager.data.orders import order_of, other_order, warn_of_other_draws
 from train_manager.data.randomness import preserve_random_state
@@ -25,7 +25,6 @@ from train_manager.data.read_again import (
     beginning_of,
     generators_of,
     loader_state,
-    loaders_in,
     put_back,
     read_past,
     stateful,
@@ -36,7 +35,6 @@ from train_manager.data.shares import ALONE, Place
 from train_manager.loop.ranks import SharesGiven
 from train_manager.telling.source_locations import users_level
 
-UNTOLD: Final = "draws its order, which a checkpoint of an earlier version does not tell"
 END: Final[Any] = object()
 """In place of a batch: the epoch's data has ended."""
 
@@ -310,21 +308,15 @@ class Feed:
         self._data, self._stream, self._ahead, self._is_cut = data, None, [], is_cut
         self._pass, self._given_of_pass = state["pass"], state["given_of_pass"]
         self.passes = max(0, state["pass"] - 1)  # _pass_after_pass adds 1 as it begins the pass again
-        self._is_within, self.batch_num = state["is_within"], state["batch_num"]
-        again, given = state.get("again") or {}, state["given_of_pass"]  # states of an earlier version lack "again"
+        self._is_within, self.batch_num = state["is_within"], int(state["batch_num"])
+        again, given = state["again"] or {}, state["given_of_pass"]  # None if there were no data
         self._to_skip, self._beginning, self._kept = None, again.get("beginning"), again.get("kept")
         self._loaded = state["data"] if stateful(data) is not None else None
         if again and data is not None:
             warn_of_other_draws(data, again["order"], again["kept"], is_within=self._loaded is not None)
-        is_untold = not again and any(map(draws_its_order, loaders_in(data)))
-        # Three ends: the order is unknown, but the data (such as Interleaved) know their position; the epoch must begin
-        # anew; or the position is found.
-        if given and is_untold and self._loaded is not None:
-            warn_of_another_order(data)
-            self._find_position(data, given)
-        elif given and (is_untold or misfits_of_position(data, state)):
+        if given and misfits_of_position(data, state):
             self._is_within, self.batch_num, self._given_of_pass, self._loaded = False, 0, 0, None
-            warn_of_epoch_begun_anew(data, given, is_untold=is_untold)
+            warn_of_epoch_begun_anew(data, given)
         elif given:
             self._find_position(data, given)
         if is_cut and self._loaded is not None:
@@ -383,23 +375,17 @@ def _state_of(data: Any) -> Any:
 
 def misfits_of_position(data: Any, state: Mapping[str, Any]) -> list[str]:
     """Say why these data cannot leave out the batches of the epoch that were given before the state was saved."""
-    again = state.get("again")
+    again = state["again"]
     if data is None or not again or not state["given_of_pass"]:  # at the start of a pass nothing is left out
         return []
     return [f"train_data, within an epoch: {one}" for one in other_order(data, again["order"])]
 
 
-def warn_of_epoch_begun_anew(data: object, given: int, *, is_untold: bool) -> None:
+def warn_of_epoch_begun_anew(data: object, given: int) -> None:
     """Warn that a training does not resume in the middle of an epoch."""
-    why = UNTOLD if is_untold else "gives other batches than those that the checkpoint was written among"
+    why = "gives other batches than those that the checkpoint was written among"
     text = f"train_data ({type(data).__name__}) {why}, so the epoch begins anew"
     warnings.warn(f"{text}: its {given} batches are not counted off", RuntimeWarning, stacklevel=users_level())
-
-
-def warn_of_another_order(data: object) -> None:
-    """Warn that the rest of an epoch has other batches than in the training that wrote the checkpoint."""
-    text = f"train_data ({type(data).__name__}) {UNTOLD}, so the rest of the epoch has other batches"
-    warnings.warn(text, RuntimeWarning, stacklevel=users_level())
 
 
 def warn_of_unknown_order(data: object, given: int) -> None:

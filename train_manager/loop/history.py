@@ -65,11 +65,6 @@ class History:
         self.epochs.append(row)
         return len(self.epochs) - 1
 
-    def place_of_part(self) -> int | None:
-        """Return where the row of a part of an epoch outside of phases is, if it is the last row."""
-        last = self.epochs[-1] if self.epochs else {}
-        return len(self.epochs) - 1 if last.get("partial") and "phase" not in last else None
-
     def add_evaluation(self, results: Mapping[str, EvalResult], place: Row) -> None:
         """Add an evaluation of one or several sets; each row begins with ``place``."""
         for name, result in results.items():

@@ -10,20 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from inspect import getattr_static
-from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.extension_fit import extension_facts, extensions_that_differ, replaced_extensions
-from train_manager.checkpoints.fit import Difference
 from train_manager.core.decorators import fixture, overridable
 from train_manager.core.extensible import Extensible
-from train_manager.core.extension import Extension, Extensions, free_name, name_extensions
+from train_manager.core.extension import Extensions, free_name, name_extensions
 from train_manager.core.hooks import Hook
 from train_manager.core.state import Options
 from train_manager.data.batch import unpack
@@ -41,23 +38,17 @@ from train_manager.loop.arguments import (
     require_ready_to_train,
     warn_of_idle_hooks,
 )
-from train_manager.loop.books import Lifetime, use_lifetimes
+from train_manager.loop.books import Lifetime
 from train_manager.loop.call import Call
 from train_manager.loop.counts import Counts
 from train_manager.loop.cures import say_that_train_batch_lacks_a_prediction
 from train_manager.loop.description import Facts, as_html, as_text, facts
 from train_manager.loop.eval_at import EvalAtArgument, EvalAtPoints, require_eval_at
 from train_manager.loop.extension_attributes import (
-    RESUME,
-    Known,
-    awaited_states,
-    has_only_tensors,
-    load_attributes,
-    misfits_of_attributes,
     note_tensors,
-    state_with_attributes,
 )
 from train_manager.loop.history import History
+from train_manager.loop.level import Level
 from train_manager.loop.losses import Collector, Losses
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.modes import mode
@@ -66,24 +57,17 @@ from train_manager.loop.optimizers import OptimizerArgument
 from train_manager.loop.outputs import count_rows, loss_in, no_targets, require_prediction, require_training_loss
 from train_manager.loop.outside_stops import note_next_call
 from train_manager.loop.parameter_check import Idle, check_first_window
-from train_manager.loop.phases import Level
 from train_manager.loop.probe import probe_batch
+from train_manager.loop.program import Program
 from train_manager.loop.progress import Progress
-from train_manager.loop.ranks import ONE_PROCESS, Ranks, random_state_of_ranks, set_random_state_of_rank
+from train_manager.loop.ranks import ONE_PROCESS, Ranks
 from train_manager.loop.recorded_arguments import record_of_manager
 from train_manager.loop.requests import NOTHING, Requests
-from train_manager.loop.resume import Resume
 from train_manager.loop.run_state import RunState
-from train_manager.loop.saved_kinds import require_kinds
 from train_manager.loop.saved_state import (
-    attribute_misfits,
-    attributes_with_state,
     module_misfits,
-    not_a_state,
     require_fit,
     restore,
-    tell_of_differences,
-    tell_of_earlier_version,
 )
 from train_manager.loop.scheduled_eval import EvalAt, scheduled_eval
 from train_manager.loop.setup import Setup
@@ -94,10 +78,9 @@ from train_manager.metrics.deferred import numbers
 from train_manager.metrics.history_rows import PART
 from train_manager.model.optimizers import learning_rates
 from train_manager.model.replacement import replace_in_optimizers
-from train_manager.rebuilding.recorded import as_written
 from train_manager.schedules.rules import CallProgress
 from train_manager.telling.argument_names import named_arguments
-from train_manager.telling.errors import CheckError, FixtureNotFound, StageError, TrainManagerError
+from train_manager.telling.errors import CheckError, FixtureNotFound, StageError
 from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import users_level
 from train_manager.telling.tracebacks import hide_own_frames
@@ -286,7 +269,7 @@ class Interface(Extensible, Generic[Model]):
         self._refuse_unusable_loss()  # before the optimizer is made, whose errors would hide this one
         self._setup.replace({name: value for name, value in given.items() if name not in ("model", "loss")})
         self._refuse_single_examples(self.train_data, self.eval_data)
-        self._resume = Resume()
+        self._program = Program()
         self._windows, self._collector = Windows(), Collector()
         self._warned_of: set[str] = set()  # the subjects of warnings that are given once for each manager
         self.history: History = History()
@@ -326,7 +309,7 @@ class Interface(Extensible, Generic[Model]):
         own = {name: copy.copy(state[name]) for name in ("_setup", "_progress")}
         own["_progress"].first_step = 0  # a copy made in a phase is in no phase
         own |= {name: copy.deepcopy(state[name]) for name in ("_counts", "history")}
-        own |= {"_windows": Windows(), "_collector": Collector(), "_resume": Resume()}
+        own |= {"_windows": Windows(), "_collector": Collector(), "_program": Program()}
         return {**state, **own, "run_id": secrets.token_hex(8), "_chosen": None, "_held": None}
 
     def __repr__(self) -> str:
@@ -338,64 +321,6 @@ class Interface(Extensible, Generic[Model]):
 
     def _facts(self) -> Facts:
         return facts(self.__dict__, self._registry.extensions)
-
-    @classmethod
-    def from_checkpoint(
-        cls,
-        path: Path | str,
-        overrides: Mapping[str, Any] | None = None,
-        *,
-        strict: bool = True,
-        **arguments: Any,
-    ) -> Self:
-        """Rebuild the TrainManager of a checkpoint, with its model, and load its state.
-
-        Classes of yours are rebuilt if they are ``recorded`` and this program has imported them. Nothing else that a
-        file names is imported or called, no more memory is taken than its files suggest, and extensions that ship are
-        given no path of it.
-
-        >>> from train_manager import TrainManager
-        >>> from train_manager.checkpoints.checkpoint import write_checkpoint
-        >>> from train_manager.testing import tiny_manager
-        >>> import tempfile
-        >>> model = nn.Linear(2, 2)
-        >>> tm = tiny_manager(model=model, optimizer=torch.optim.SGD, epochs=2)
-        >>> result = tm.train()
-        >>> path = write_checkpoint(Path(tempfile.mkdtemp()), "step-000000000006", tm.state_dict(), {})
-        >>> again = TrainManager.from_checkpoint(path, {"epochs": 3}, model=nn.Linear(2, 2))
-        >>> again.step_num, again.epochs, again.model.weight.equal(model.weight)
-        (6, 3, True)
-
-        Args:
-            path: a checkpoint; or a ``train_dir``, whose newest sound checkpoint is taken.
-            overrides: values in place of recorded ones, by dotted paths: ``{"model.threshold": 0.7, "optimizer.lr":
-                1e-4, "extensions.ema.decay": 0.99}``. What is in the state as well, such as a buffer of the model, is
-                that of the state; options of optimizers and schedulers are the overridden ones.
-            strict: refuse a state that does not fit what was made; else load what fits, and warn.
-            arguments: of TrainManager, in place of the recorded ones. Data that are not recorded are None unless they
-                are given, and so is ``train_dir``: without one, extensions that need it rest.
-
-        Raises:
-            CheckpointError: the checkpoint is damaged, there is no such value to override, or something is needed that
-                was not recorded: with all of it.
-        """
-        # Imported here: most programs read no checkpoint, and need not wait for these modules.
-        from train_manager.loop import rebuilt_arguments as rebuilt
-
-        checkpoint, parameters, state = rebuilt.read_parameters(Path(path))
-        with rebuilt.memory_limit_of(checkpoint):
-            made = cls(**rebuilt.rebuilt_arguments(cls, parameters, overrides or {}, arguments))
-            if made.train_dir is None:
-                resting = rebuilt.writers_to_rest(made._registry.hooks, has_data=made.train_data is not None)
-                made._registry.pause(resting)
-            if "model" in arguments or "model" in (overrides or ()):
-                state = rebuilt.with_given_weights(state, made.model, made.extensions)
-            made._load_state(state, strict, overridden={*(overrides or ()), *arguments})
-        # Checkpoints to come must say how the components were made here, with the overridden options.
-        made._setup.loaded = {}
-        # Once more, as the state has brought the options of the checkpoint.
-        rebuilt.apply_options(made.optimizers, made.lr_schedule, overrides or {})
-        return made
 
     # ---- to be overridden --------------------------------------------------------------------------------------------
 
@@ -974,7 +899,7 @@ class Interface(Extensible, Generic[Model]):
                 setup.optimizers,
                 name,
                 wrapped=setup.wrapped is not None,
-                around=[one for level in self._resume.phases.around for one in level.setup.optimizers.values()],
+                around=[one for level in self._program.around for one in level.setup.optimizers.values()],
                 frozen=self._frozen_parameter_ids(),
                 resting=self._progress.call.resting,
             )
@@ -1106,6 +1031,32 @@ class Interface(Extensible, Generic[Model]):
         progress = self._progress
         return float("nan") if progress.step.is_own else progress.feed.data_seconds
 
+    @property
+    def _level(self) -> Level:
+        """The training, or the phase that is open in it."""
+        return Level(self._setup, self._progress)
+
+    @_level.setter
+    def _level(self, level: Level) -> None:
+        self._setup, self._progress = level
+
+    def _levels(self) -> list[Level]:
+        """Return the training, and the phases that are open in it, from the outside in."""
+        return [*self._program.around, self._level]
+
+    def _lifetime(self, per: str) -> Lifetime:
+        """Return the lifetime of the present epoch, of the present phase, or of all."""
+        if per == "epoch":
+            return self._progress.lifetime_of_epoch()
+        return self._progress.lifetime if per == "phase" else self._levels()[0].progress.lifetime
+
+    def _place_of_checkpoint(self) -> tuple[int, ...]:
+        """Return step, epoch and depth of phases: where these are the same, a second checkpoint has nothing new."""
+        return self.step_num, self.epoch_num, len(self._program.around)
+
+    def _frozen_parameter_ids(self) -> set[int]:
+        return {id(p) for one in self.extensions.values() for p in getattr(one, "frozen_parameters", ())}
+
     # ---- checked before a run ----------------------------------------------------------------------------------------
 
     def _require_ready(self, entry: str, epochs: int | None) -> None:
@@ -1217,350 +1168,6 @@ class Interface(Extensible, Generic[Model]):
             what = f"{method}() cannot be called in a hook ({self._store.running.label})"
             raise StageError(what, name=method, stages=self.fixtures.path, cure=cure)
 
-    # ---- the state of a training -------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return all that the rest of the training depends on, in plain dicts with tensors, which are not copied.
-
-        The model, the loss if it has weights, optimizers, schedulers, the state of each extension (of one whose class
-        writes none, its attributes with a ``state_dict``, and the tensors that have changed), of schedules on the
-        manager's own hooks, further attributes with a ``state_dict``, random states, counters, the position in the
-        data, gradients of open windows, phases, the history, and how all of these were made. If several processes train
-        together, all of them must call it: sums and random states are those of all.
-
-        >>> from train_manager.testing import tiny_manager
-        >>> tm = tiny_manager(epochs=2)
-        >>> result = tm.train_steps(4)
-        >>> other = tiny_manager(epochs=2)
-        >>> other.load_state_dict(tm.state_dict())
-        >>> other.step_num
-        4
-
-        Raises:
-            StageError: a batch is alive; in a hook, call ``save_soon``.
-            NonFiniteLoss: a loss of the open epoch was nan or infinite.
-        """
-        self._refuse_while_alive("state_dict", "in a hook, ask for it: train_manager.save_soon()")
-        levels, path = self._levels(), self.fixtures.path
-        held = self._frozen_parameter_ids()
-        # One state for the training, and one for each open phase, with the components that only the phase has. The
-        # open stages belong to the innermost level.
-        states = [
-            level.state_dict(around, path if level is levels[-1] else (), held, self.ranks)
-            for around, level in zip([None, *levels], levels, strict=False)
-        ]
-        return {
-            **states[0],
-            "fit": {**states[0]["fit"], "extensions": extension_facts(self._registry.extensions), "seed": self.seed},
-            "calls": self._resume.call_log.state_dict(),
-            "phases": {"entered": self._resume.phases.state_dict(), "open": states[1:]},
-            "extensions": self._extension_states(),
-            "schedules": self._schedule_states(),
-            "attributes": {name: one.state_dict() for name, one in self._attributes().items()},
-            "windows": self._windows.state_dict(),
-            "counts": self._counts.state_dict(),
-            "history": self.history.state_dict(),
-            "findings": [finding.to_dict() for finding in self.findings],
-            "random": random_state_of_ranks(self.ranks),
-            "parameters": as_written(self._recorded_arguments),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Resume from what ``state_dict`` returned, in a training made of the same components.
-
-        If the state was saved inside of phases, their states are restored as the same phases are opened again.
-
-        Args:
-            state: what ``state_dict`` returned.
-            strict: refuse a state that does not fit, before anything is changed; else load what fits, and warn.
-
-        Raises:
-            CheckpointError: the state does not fit; with all that is missing, unexpected or of another shape. Or it has
-                not the form of a state, or an extension cannot load its state: some components may have been restored.
-            StageError: a batch is alive, or a training call is under way.
-        """
-        self._refuse_while_alive("load_state_dict", "load it in a hook of load_checkpoint, or outside of a run")
-        self._load_state(state, strict)
-
-    def _load_state(self, state: Mapping[str, Any], strict: bool, *, overridden: Set[str] = frozenset()) -> None:
-        # In this stage a program was started again, and will make its training calls again. Elsewhere the program
-        # loads a state by itself, and makes further training calls.
-        is_in_run = "load_checkpoint" in self.fixtures.path
-        try:
-            epochs = self.epochs if is_in_run and self._progress.run.entry == "train" else None
-            resume = self._resume.begin(state, are_made_again=is_in_run, strict=strict, epochs=epochs)
-            is_there = resume.state is None
-            differences = self._restore(state, strict, is_whole=not resume.phases.is_behind, is_there=is_there)
-        except MALFORMED as error:
-            if isinstance(error, TrainManagerError):
-                raise
-            raise not_a_state(error) from error
-        self._resume = resume  # only now: after an error the manager has made no other training calls than before
-        resume.again = {one: state[one] for one in LOADED_AGAIN if one in state} if is_in_run else {}
-        self._tell(state, [one for one in differences if not one.is_of(overridden)])
-        self._progress.saved_at = self._place_of_checkpoint()  # a training call without a step has nothing new to save
-
-    def _levels(self) -> list[Level]:
-        """Return the training, and the phases that are open in it, from the outside in."""
-        return [*self._resume.phases.around, Level(self._setup, self._progress)]
-
-    def _tell(self, state: Mapping[str, Any], differences: list[Difference]) -> None:
-        """Warn where the program differs from the one that saved the state; or that the state does not say it."""
-        if self.ranks.place.rank:
-            return  # rank 0 warns of the same
-        if "fit" in state:
-            tell_of_differences(differences)
-        else:
-            tell_of_earlier_version(self._warned_of)
-
-    def _restore(self, state: Mapping[str, Any], strict: bool, *, is_whole: bool, is_there: bool) -> list[Difference]:
-        """Restore the levels that are open here, and all that has no level.
-
-        Args:
-            state: what ``state_dict`` returned.
-            strict: refuse a state that does not fit.
-            is_whole: all phases of the state have been opened here.
-            is_there: the program has come to the place of the state.
-
-        Returns:
-            Where the program differs from the one that wrote the state.
-        """
-        # Refused before anything is changed.
-        require_kinds(self.state_dict(), state)
-        levels = self._levels()
-        saved = [state, *state["phases"]["open"]]
-        found, differences = self._compare_state(state, is_there=is_there)
-        require_fit([*found, *self._missing(state, is_whole=is_whole)], strict=strict)
-        # The levels that are open here. strict=False: phases of the state may still be to be opened.
-        held = self._frozen_parameter_ids()
-        for level, of_level in zip(levels, saved, strict=False):
-            differences += level.load_state_dict(of_level, held, is_there=is_there, ranks=self.ranks)
-        # After the levels: the values of a Book belong to the epochs and phases that these have restored.
-        self._load_extension_states(self._states_of_extensions(state))
-        self._load_schedule_states(state["schedules"])
-        for name, attribute in self._attributes().items():
-            if name in state["attributes"]:
-                restore(attribute, state["attributes"][name])
-        self._counts.load_state_dict(state["counts"])
-        self.history.load_state_dict(state["history"])
-        for finding in state.get("findings", ()):  # states of an earlier version lack findings
-            self._progress.keep_finding(Finding.from_dict(finding))
-        if "partial" not in state["run"]:  # a state of an earlier version
-            levels[0].progress.partial = self.history.place_of_part()
-        # The gradients are of the innermost phase, so they wait until it is open.
-        if is_whole or not state["phases"]["open"]:
-            fit = {name: made for level in saved for name, made in level.get("fit", {}).get("optimizers", {}).items()}
-            windows = self._setup.gradients_of_windows(state["windows"], fit)
-            self._windows.load_state_dict(windows, self.optimizers)
-        set_random_state_of_rank(self.ranks, state["random"])
-        return differences
-
-    def _compare_state(self, state: Mapping[str, Any], *, is_there: bool) -> tuple[list[str], list[Difference]]:
-        """Return why a saved state does not fit, and where its extensions differ from those here."""
-        levels, saved = self._levels(), [state, *state["phases"]["open"]]
-        found = [
-            misfit
-            for around, level, of_level in zip([None, *levels], levels, saved, strict=False)
-            for misfit in level.misfits(around, of_level, is_there=is_there)
-        ]
-        extensions = [*self._compare_extensions(state)] if is_there else []
-        found += [one for one in extensions if isinstance(one, str)]
-        return found, [one for one in extensions if isinstance(one, Difference)]
-
-    def _tell_of_another_program(self, state: Mapping[str, Any]) -> None:
-        """Compare the program with a state that was loaded on its way, as it turns out to be another program."""
-        found, differences = self._compare_state(state, is_there=True)
-        require_fit(found, strict=self._resume.strict)
-        self._tell(state, [*differences, *self._setup.other_options()])
-
-    def _extension_states(self) -> dict[str, Any]:
-        known = self._known_to_checkpoints()
-        with use_lifetimes(self._open_lifetimes(), self.ranks):
-            return {
-                name: state_with_attributes(one, known) if self._runs_here(one) else {}
-                for name, one in self._registry.extensions.items()
-            }
-
-    def _known_to_checkpoints(self) -> Known:
-        """Return what a checkpoint holds beside the states of extensions."""
-        found: list[Any] = [self.history, *self._attributes().values()]
-        for setup in (level.setup for level in self._levels()):
-            found += [*setup.own_states(None).values(), *setup.modules(), setup.train_data, *setup.eval_data.values()]
-        return Known(found)
-
-    def _runs_here(self, extension: Extension) -> bool:
-        """Return whether the hooks of an extension run in this process; elsewhere it has no state."""
-        return not (extension.ranks == 0 and self.ranks.place.rank)
-
-    def _load_extension_states(self, states: Mapping[str, Any]) -> None:
-        """Load the states of the extensions that are here."""
-        for name, extension in self._registry.extensions.items():
-            if name in states and self._runs_here(extension):
-                with self._loading(f"the state of extension {name!r}"):
-                    extension.load_state_dict(states[name])
-        self._load_attributes(states)
-
-    def _load_attributes(self, states: Mapping[str, Any]) -> None:
-        """Load the states of the attributes of the extensions that are here."""
-        known, device = self._known_to_checkpoints(), next((one.device for one in self._setup.parameters()), CPU)
-        for name, extension in self._registry.extensions.items():
-            if name in states and self._runs_here(extension):
-                with self._loading(f"the state of extension {name!r}"):
-                    load_attributes(
-                        extension,
-                        states[name],
-                        known,
-                        device,
-                        place=self._place_in_stages,
-                        made=partial(self._attribute_was_made, name),
-                    )
-
-    def _load_again(self) -> None:
-        """Restore what pre hooks have changed, of stages that were open in the checkpoint; once they have all run."""
-        again, self._resume.again = self._resume.again, {}
-        if not again:
-            return
-        states = self._states_of_extensions(again)
-        known, extensions = self._known_to_checkpoints(), self._registry.extensions
-        found = [misfits_of_attributes(f"extension {one!r}", extensions[one], states[one], known) for one in states]
-        require_fit([*chain(*found)], strict=self._resume.strict)
-        self._load_attributes(states)
-        set_random_state_of_rank(self.ranks, again["random"])
-
-    @contextmanager
-    def _loading(self, what: str) -> Iterator[None]:
-        """Let books load the values of open epochs and phases; an error says which part of the state it is of."""
-        try:
-            with use_lifetimes(self._open_lifetimes(), self.ranks):
-                yield
-        except Exception as error:
-            if isinstance(error, TrainManagerError):
-                raise
-            raise not_a_state(error, what) from error
-
-    def _place_in_stages(self) -> tuple[Any, ...]:
-        return self.step_num, *self.fixtures.path
-
-    def _attribute_was_made(self, extension: str, name: str, attribute: Any, state: Any, looked_for_at: Any) -> None:
-        """Load a saved state into an attribute of an extension, if a hook has looked for it and made it."""
-        label, place = f"{name} of extension {extension!r}", self._place_in_stages()
-        if looked_for_at == place or not self.fixtures.path:
-            with self._loading(label):
-                require_fit([*attribute_misfits(label, attribute, state)], strict=self._resume.strict)
-                restore(attribute, state)
-        elif not self._resume.again:
-            # As the uninterrupted program does, for an epoch or a batch; unless hooks have missed it until here.
-            what = f"{label} was made anew in {place[-1]}, without its state in the checkpoint"
-            cure = f"if it is to resume, look for it first: if self.{name} is None"
-            self.add_finding(Finding(RESUME, "note" if looked_for_at is None else "warning", what, cure=cure))
-
-    def _tell_of_awaited_attributes(self) -> None:
-        """Warn of states in the checkpoint whose attributes no extension has made."""
-        for extension, one in self._registry.extensions.items():
-            for name in awaited_states(one):
-                what = f"the checkpoint has a state of {name} of extension {extension!r}, which was never made"
-                cure = "make it as before, in __init__ or in a hook; its state is saved again until then"
-                self.add_finding(Finding(RESUME, "warning", what, cure=cure))
-
-    def _compare_extensions(self, state: Mapping[str, Any]) -> Iterator[str | Difference]:
-        """Say which saved extensions do not fit, and which differ."""
-        fit, goes_on = state.get("fit", {}), self.epochs > state["epoch_num"]
-        if fit.get("seed", self.seed) != self.seed:
-            yield Difference("seed", str(self.seed), str(fit["seed"]), "the random states of the checkpoint")
-        if "extensions" in fit:
-            here = extension_facts(self._registry.extensions)
-            yield from extensions_that_differ(here, fit["extensions"], state["extensions"])
-        known = self._known_to_checkpoints()
-        for name, saved in self._states_of_extensions(state).items():
-            yield from self._compare_extension_state(name, saved, goes_on=goes_on)
-            yield from misfits_of_attributes(f"extension {name!r}", self._registry.extensions[name], saved, known)
-
-    def _compare_extension_state(self, name: str, saved: Any, *, goes_on: bool) -> Iterable[str | Difference]:
-        compare = getattr(self._registry.extensions[name], "compared_with", None)
-        return () if compare is None else compare(saved, goes_on=goes_on)
-
-    def _refused_states(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the saved states that extensions of their names cannot take; a phase may bring others that can."""
-        taken, here = self._states_of_extensions(state), self._registry.extensions
-        return {
-            name: saved
-            for name, saved in state["extensions"].items()
-            if name in here
-            if name not in taken
-            or any(isinstance(one, str) for one in self._compare_extension_state(name, saved, goes_on=False))
-        }
-
-    def _states_of_extensions(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the saved states of the extensions that are here, and that are of the same class."""
-        here = self._registry.extensions
-        replaced = replaced_extensions(extension_facts(here), state.get("fit", {}).get("extensions", {}))
-        return {
-            name: state["extensions"][name] for name in here if name in state["extensions"] and name not in replaced
-        }
-
-    def _frozen_parameter_ids(self) -> set[int]:
-        return {id(p) for one in self.extensions.values() for p in getattr(one, "frozen_parameters", ())}
-
-    def _keep_changes_to_loaded(self) -> None:
-        """Put the changes that hooks of load_checkpoint have made to the loaded components into the state."""
-        # Without it, the changes would be undone as the state is restored once more, at its place in the program.
-        resume = self._resume
-        if resume.state is not None and not resume.phases.is_behind:
-            state = self.state_dict()
-            changed: dict[str, Any] = {name: state[name] for name in CHANGED_BY_HOOKS if name in state}
-            changed["extensions"] = state["extensions"] | self._refused_states(resume.state)
-            if "fit" in resume.state:
-                changed["fit"] = dict(resume.state["fit"])
-                for kind, loaded in self._levels()[0].setup.loaded_states(state).items():
-                    changed[kind] = resume.state.get(kind, {}) | loaded
-                    # The states now have their parameters in the order of this program, as `fit` must say.
-                    now = {name: state["fit"][kind][name] for name in loaded}
-                    changed["fit"][kind] = resume.state["fit"].get(kind, {}) | now
-            from train_manager.checkpoints.copies import copy_state
-
-            # A copy: state_dict holds the tensors of the model itself, which the program may change on its way.
-            resume.state |= copy_state(changed)
-
-    def _lifetime(self, per: str) -> Lifetime:
-        """Return the lifetime of the present epoch, of the present phase, or of all."""
-        if per == "epoch":
-            return self._progress.lifetime_of_epoch()
-        return self._progress.lifetime if per == "phase" else self._levels()[0].progress.lifetime
-
-    def _open_lifetimes(self) -> dict[str, list[Lifetime]]:
-        """Return the lifetimes that continue: of open epochs, of the training and the open phases, and of all."""
-        levels = [level.progress for level in self._levels()]
-        phases = [progress.lifetime for progress in levels]
-        epochs = [lifetime for progress in levels for lifetime in progress.open_epochs()]
-        return {"epoch": epochs, "phase": phases, "manager": phases[:1]}
-
-    def _place_of_checkpoint(self) -> tuple[int, ...]:
-        """Return step, epoch and depth of phases: where these are the same, a second checkpoint has nothing new."""
-        return self.step_num, self.epoch_num, len(self._resume.phases.around)
-
-    def _attributes(self) -> dict[str, Any]:
-        return attributes_with_state(self.__dict__)
-
-    def _missing(self, state: Mapping[str, Any], *, is_whole: bool) -> Iterator[str]:
-        """Say which extensions and attributes the checkpoint has a state of, and this training lacks."""
-        if is_whole:  # else a phase that is still to be opened may add the extension
-            for name, saved in state["extensions"].items():
-                if saved and name not in self._registry.extensions and not has_only_tensors(saved):
-                    yield f"the checkpoint has a state of extension {name!r}, which the training lacks"
-        for name in state["attributes"]:
-            if name not in self._attributes():
-                yield f"the checkpoint has a state of the attribute {name!r}, which the training lacks"
-
-    def _refuse_while_alive(self, method: str, cure: str) -> None:
-        alive = next((name for name in ("train_step_batch", "eval", "predict") if name in self.fixtures.path), None)
-        if alive is not None:
-            what = f"{method}() cannot be called inside stage {alive!r}"
-            raise StageError(what, name=alive, stages=self.fixtures.path, cure=cure)
-
-
-# The parts of a state that hooks may change as the stages of the checkpoint open again: they make their objects there.
-LOADED_AGAIN: Final = ("extensions", "fit", "random")
-CPU: Final = torch.device("cpu")
 
 # The method that train_... and eval_... call unless they are overridden.
 _COMMON = {

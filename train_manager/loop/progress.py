@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
 from torch import Tensor
@@ -72,7 +72,7 @@ class Progress:
         # Schedules begin anew as the number of the call changes, which they must not do at a tm.eval() in between.
         self.call = Call(self.call.number if entry in EVALUATIONS else new_call(), step_num)
 
-    def begin_call(self, entry: str, step_num: int, steps: int | None, *, evaluates: bool) -> tuple[str, ...]:
+    def begin_call(self, entry: str, step_num: int, steps: int | None, *, evaluates: bool) -> Sequence[str]:
         """Begin a training call, of so many steps if they are counted; or continue with the one of a checkpoint.
 
         Returns:
@@ -116,17 +116,17 @@ class Progress:
         self.epoch_part.is_last = is_last
         self.losses = self.epoch.losses_of_part(self.epoch_num + 1)
 
-    def begin_own_batch(self, examples: int | None) -> None:
-        """Count a batch of ``train_on_batch`` to the own epoch, which its first batch begins.
+    def begin_own_batch(self, examples: int | None, *, is_last: bool) -> int:
+        """Count a batch of ``train_on_batch`` to the own epoch, which its first batch begins; return its number.
 
         Args:
             examples: how many of them this process has; None if it trains alone.
+            is_last: whether an epoch of the program's own ends with this batch.
         """
         self.own = self.own or self._new_own_epoch()
         self.epoch_part.end_requested = False
-        self.own.batches += 1
-        self.own.examples_here = examples
         self.losses = self.own.losses
+        return self.own.begin_batch(examples, is_last=is_last)
 
     def end_own_epoch(self) -> None:
         """End the own epoch: it becomes the epoch that was open last.
@@ -185,6 +185,15 @@ class Progress:
             self.findings.append(finding)
         return is_new
 
+    def findings_as_dicts(self) -> list[dict[str, Any]]:
+        """Return all findings, as a checkpoint has them."""
+        return [finding.to_dict() for finding in self.findings]
+
+    def keep_findings(self, saved: Iterable[Mapping[str, Any]]) -> None:
+        """Keep what ``findings_as_dicts`` returned beside the findings that are here."""
+        for finding in saved:
+            self.keep_finding(Finding.from_dict(finding))
+
     # ---- lifetimes -----------------------------------------------------------------------------------------------
 
     def lifetime_of_epoch(self) -> Lifetime:
@@ -234,13 +243,18 @@ class Progress:
     # ---- saved state ---------------------------------------------------------------------------------------------
 
     def state_dict(
-        self, data: Iterable[Any] | None, open_stages: Iterable[str], ranks: Ranks = ONE_PROCESS
+        self,
+        data: Iterable[Any] | None,
+        open_stages: Sequence[str],
+        resting: Sequence[str] = (),
+        ranks: Ranks = ONE_PROCESS,
     ) -> dict[str, Any]:
         """Return the state that the rest of the training depends on.
 
         Args:
             data: the training data.
             open_stages: the stages that are open at this moment.
+            resting: the submodules of the model that a hook has set to eval mode.
             ranks: the processes that train together, whose sums are added.
 
         Raises:
@@ -253,29 +267,25 @@ class Progress:
             "epoch": state_of_ranks(ranks, epoch, add_epochs),
             "own": None if self.own is None else self.own.state_dict(ranks),
             "run": {
-                **self._call_to_go_on(open_stages, is_open=is_open),
+                "call": self._call_to_go_on(open_stages, resting, is_open=is_open)._asdict(),
                 "first_step": self.first_step,
                 "partial": self.partial,
-                "evaluated_at": self.run.evaluated_at,
                 "results": self.run.results,
                 "results_at": self.run.results_at,
             },
             "epoch_num": self.epoch_num,
         }
 
-    def _call_to_go_on(self, open_stages: Iterable[str], *, is_open: bool) -> dict[str, Any]:
+    def _call_to_go_on(self, open_stages: Sequence[str], resting: Sequence[str], *, is_open: bool) -> InterruptedCall:
         """Return the training call that a program will make again that resumes from here."""
-        call, interrupted = self.call, self.interrupted
-        if interrupted is not None:
+        call, run = self.call, self.run
+        if self.interrupted is not None:
             # A checkpoint was loaded, and its call was not made again yet: the program to come has to make it too.
-            entry, number, start_step, _, stop, resting, eval_requested = interrupted
-            to_come = {"stop": stop and list(stop), **({"resting": list(resting)} if resting else {})}
-            place = {"call": [entry, number, start_step], "open": sorted(self.reopens)}
-            return {**place, **to_come, "eval_requested": eval_requested}
-        stop_to_come = self.run.stop_to_come() if is_open else None  # a stop that has ended its call is done
-        place = {"call": [call.entry, call.number, call.start_step], "open": list(open_stages)}
+            return self.interrupted._replace(open=sorted(self.reopens), evaluated_at=run.evaluated_at)
+        stop = run.stop_to_come() if is_open else None  # a stop that has ended its call is done
         # Where a call ends within an epoch, the checkpoint is written before an evaluation that its last step asks for.
-        return {**place, "stop": stop_to_come, "eval_requested": self.run.eval_requested}
+        place = call.entry, call.number, call.start_step, run.evaluated_at
+        return InterruptedCall(*place, [*open_stages], stop, [*resting], run.eval_requested)
 
     def load_state_dict(
         self, state: Mapping[str, Any], data: Iterable[Any] | None, *, is_cut: bool, ranks: Ranks = ONE_PROCESS
@@ -292,27 +302,14 @@ class Progress:
         # First, as the data decide whether the open epoch of the state can continue.
         goes_on = self.feed.load_state_dict(state["data"], data, is_cut=is_cut)
         self.epoch.load_state_dict(state_for_rank(ranks, state["epoch"], add_epochs) if goes_on else {})
-        self.epoch_num, self.first_step = state["epoch_num"], run["first_step"]
-        self.partial = run.get("partial")
-        self._load_own_epoch(state.get("own"), ranks)
-        self.run.evaluated_at = run["evaluated_at"]
+        self.epoch_num, self.first_step = int(state["epoch_num"]), run["first_step"]
+        self.partial = run["partial"]
+        self._load_own_epoch(state["own"], ranks)
         self.run.keep_results(run["results"], run["results_at"])
-        self.reopens = set(run["open"]) - (set() if goes_on else {"train_step_epoch"})
-        entry, number, start_step = run["call"]  # no entry: the checkpoint was written outside of training calls
-        stop = None if run.get("stop") is None else tuple(run["stop"])
-        self.interrupted = (
-            None
-            if entry is None
-            else InterruptedCall(
-                entry,
-                number,
-                start_step,
-                run["evaluated_at"],
-                stop,
-                tuple(run.get("resting", ())),
-                run.get("eval_requested", False),  # a state of an earlier version lacks it
-            )
-        )
+        call = InterruptedCall(**run["call"])
+        self.run.evaluated_at = call.evaluated_at
+        self.reopens = set(call.open) - (set() if goes_on else {"train_step_epoch"})
+        self.interrupted = None if call.entry is None else call
 
     def _load_own_epoch(self, state: Mapping[str, Any] | None, ranks: Ranks) -> None:
         self.own = None

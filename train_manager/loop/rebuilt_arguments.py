@@ -15,6 +15,7 @@ from train_manager.checkpoints.checkpoint_names import folder_in, is_checkpoint
 from train_manager.checkpoints.selection import SavedWeights
 from train_manager.core.hooks import Hook
 from train_manager.loop.recorded_arguments import DATA
+from train_manager.loop.saved_state import require_format
 from train_manager.rebuilding.making import Rebuilding, refuse_missing
 from train_manager.rebuilding.memory_limit import MemoryLimit
 from train_manager.rebuilding.overrides import with_overrides
@@ -169,17 +170,12 @@ def read_parameters(path: Path) -> tuple[Path, Tree, dict[str, Any]]:
         path: a checkpoint; or the folder of a training, whose newest sound checkpoint is taken.
 
     Raises:
-        CheckpointError: there is none, it is damaged, or has no parameters.
+        CheckpointError: there is none, it is damaged, or of another version of the library.
     """
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}", name=path.name, cure="give a checkpoint, or a train_dir")
     folder = CheckpointFolder(folder_in(path))
     path = path if is_checkpoint(path) else folder.find("last")
     state = folder.read(path)
-    if "parameters" not in state:
-        raise CheckpointError(
-            f"{path} has no recorded parameters",
-            name="parameters",
-            cure="make it yourself: TrainManager(...)",
-        )
-    return path, state.pop("parameters"), state
+    require_format(state)
+    return path, state.pop("parameters", None), state

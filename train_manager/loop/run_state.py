@@ -32,7 +32,6 @@ class RunState:
         # The results of the last evaluation in the present training call, and the step_num of this evaluation.
         self.results: dict[str, EvalResult] = {}
         self.results_at: int | None = None
-        self._own_batches = 0  # the number of the last batch of train_on_batch
 
     def stop(self, reason: str, at: str, asked_by: str | None, whole_run: bool) -> None:
         """Request the end after this step or this epoch; after a request for this step the epoch is not waited for."""
@@ -58,16 +57,6 @@ class RunState:
     def keep_results(self, results: dict[str, EvalResult], step_num: int | None) -> None:
         """Keep the results of an evaluation, and of which step they are."""
         self.results, self.results_at = results, step_num
-
-    def number_own_batch(self, *, is_last: bool) -> int:
-        """Return the number of a batch of ``train_on_batch``; after a batch that is the last, numbers begin anew."""
-        number = self._own_batches + 1
-        self._own_batches = 0 if is_last else number
-        return number
-
-    def number_anew(self) -> None:
-        """Begin the numbers of own batches anew, as an epoch ends."""
-        self._own_batches = 0
 
     def stop_to_come(self) -> list[Any] | None:
         """Return the arguments of a ``stop(at="epoch")`` whose epoch has not ended yet; None if there is none."""

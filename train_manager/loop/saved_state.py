@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.fit import Difference, class_misfit, list_names, schedule_misfit, with_own_names
+from train_manager.checkpoints.fit import Difference, Left, class_misfit, list_names, schedule_misfit, with_own_names
 from train_manager.checkpoints.parameter_order import parameter_misfit, state_for
 from train_manager.model.buffers import give_buffers_their_own_memory
 from train_manager.model.modules import has_state
 from train_manager.model.sharding import as_sharded, shard_moments
 from train_manager.telling.errors import CheckpointError, did_you_mean, near
 from train_manager.telling.source_locations import users_level
+
+FORMAT: Final = 1
+"""The form of a saved state; raised if a state of before could not be loaded as it is."""
+
+
+def require_format(state: Mapping[str, Any]) -> None:
+    """Refuse a state of another form.
+
+    Raises:
+        CheckpointError: the state was saved by another version of the library, or is none.
+    """
+    if state.get("format") != FORMAT:
+        what = f"the checkpoint has a state of format {state.get('format')}; this train_manager reads format {FORMAT}"
+        cure = "load it with the train_manager that wrote it, or take its weights alone: tm.load_weights(path)"
+        raise CheckpointError(what, name="format", cure=cure)
 
 
 def attributes_with_state(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,9 +45,9 @@ def misfits(
     here: Mapping[tuple[str, str], Any],
     state: Mapping[str, Any],
     names: Mapping[int, str],
+    left: Left,
     *,
     is_there: bool,
-    goes_on: bool,
 ) -> Iterator[str]:
     """Say why a saved state does not fit the components: names that one of both lacks, and other shapes.
 
@@ -40,8 +55,8 @@ def misfits(
         here: the components, by kind and name.
         state: the saved state.
         names: the names of all parameters, by their ids.
+        left: how much is left to train, so that a schedule must have steps left too.
         is_there: the program has come to the place of the state; on its way it may have other optimizers.
-        goes_on: epochs are left to train, so a schedule must have steps left too.
     """
     for (kind, name), component in here.items():
         label, saved = label_of(kind, name), find_saved(state, kind, name)
@@ -58,7 +73,7 @@ def misfits(
         elif kind == "lr_schedule":
             if is_there and not takes_state(here, state, names, name):
                 yield f"{label} is of another optimizer in the checkpoint"
-            yield from filter(None, [schedule_misfit(label, component, saved, made, goes_on=goes_on and is_there)])
+            yield from filter(None, [schedule_misfit(label, component, saved, made, left if is_there else Left())])
     for kind in ("loss", "optimizers", "lr_schedule"):
         for name in state.get(kind, {}):
             if (kind, name) not in here:
@@ -109,20 +124,27 @@ def label_of(kind: str, name: str) -> str:
     return {"optimizers": f"optimizer {name!r}", "lr_schedule": f"lr_schedule of {name!r}"}.get(kind, kind)
 
 
-def require_fit(found: list[str], *, strict: bool) -> None:
+def require_fit(found: Iterable[str | Difference], *, strict: bool) -> list[Difference]:
     """Refuse a state that does not fit; with ``strict=False`` warn of the components that stay as they are.
+
+    Args:
+        found: the misfits, as texts, and differences, which are returned.
+        strict: refuse the state.
 
     Raises:
         CheckpointError: with all misfits.
     """
-    if not found:
-        return
-    listed = "".join(f"\n  - {one}" for one in found)
-    if strict:
+    misfits, differences = list[str](), list[Difference]()
+    for one in found:
+        misfits.append(one) if isinstance(one, str) else differences.append(one)
+    listed = "".join(f"\n  - {one}" for one in misfits)
+    if misfits and strict:
         cure = "give the training what the checkpoint was written with; strict=False loads the rest"
         raise CheckpointError(f"the checkpoint does not fit this training:{listed}", cure=cure)
-    what = f"the checkpoint fits this training in part; this is left as it is:{listed}"
-    warnings.warn(what, RuntimeWarning, stacklevel=users_level())
+    if misfits:
+        what = f"the checkpoint fits this training in part; this is left as it is:{listed}"
+        warnings.warn(what, RuntimeWarning, stacklevel=users_level())
+    return differences
 
 
 def other_dtypes(label: str, module: nn.Module, state: Mapping[str, Any]) -> Iterator[Difference]:
@@ -144,15 +166,6 @@ def tell_of_differences(found: list[Difference]) -> None:
         warnings.warn("".join([what, *(f"\n  - {one}" for one in found)]), RuntimeWarning, stacklevel=users_level())
 
 
-def tell_of_earlier_version(warned_of: set[str]) -> None:
-    """Warn, once for each manager, of a state that does not say how its components were made."""
-    what = "the checkpoint is of an earlier version, which does not tell how optimizers, schedules and extensions were "
-    what += "made: they are loaded by position, and it is not checked that they are the same"
-    if what not in warned_of:
-        warned_of.add(what)
-        warnings.warn(what, RuntimeWarning, stacklevel=users_level())
-
-
 def not_a_state(error: Exception, component: str = "a part of the state") -> CheckpointError:
     """Return the error for a state that a component of the training cannot load."""
     what = f"{component} cannot be loaded ({type(error).__name__}: {error})"
@@ -167,8 +180,8 @@ def find_saved(state: Mapping[str, Any], kind: str, name: str) -> Any:
 
 
 def saved_config(state: Mapping[str, Any], kind: str, name: str) -> Any:
-    """Return how a component was made, as a saved state says it; None if the state is of an earlier version."""
-    return state.get("fit", {}).get(kind, {}).get(name)
+    """Return how a component was made, as a saved state says it; None if it has no such component."""
+    return state["fit"].get(kind, {}).get(name)
 
 
 def restore(component: Any, state: Any, made: Any = None, names: Mapping[int, str] | None = None) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.fit import Difference, Made, config_of, options_that_differ, schedule_misfit
+from train_manager.checkpoints.fit import Difference, Left, Made, config_of, options_that_differ, schedule_misfit
 from train_manager.checkpoints.frozen import freeze_as_saved, frozen_names
 from train_manager.checkpoints.left_out import LeftOut, changed_values, left_out_values, put_back
 from train_manager.checkpoints.parameter_order import gradients_for, parameter_names, parameters_of
@@ -34,7 +34,7 @@ from train_manager.loop.optimizers import (
 )
 from train_manager.loop.parameter_check import Idle
 from train_manager.loop.region import Region
-from train_manager.loop.saved_state import find_saved, label_of, misfits, other_dtypes, restore, saved_config
+from train_manager.loop.saved_state import find_saved, label_of, other_dtypes, restore, saved_config
 from train_manager.model.modules import has_state, plain_name
 from train_manager.telling.errors import InputError, near
 from train_manager.validation import require_count
@@ -260,10 +260,11 @@ class Setup:
             return {**found, "left_out": changed_values(component, self.left_out.get((kind, name), {}), loaded)}
         made = made or config_of(component)
         if isinstance(component, Optimizer):
-            return {**made, "parameters": parameters_of(component, self._parameter_names())}
+            return {**made, "parameters": parameters_of(component, self.parameter_names())}
         return made
 
-    def _parameter_names(self) -> dict[int, str]:
+    def parameter_names(self) -> dict[int, str]:
+        """Return the names of all parameters of the model and the loss, by their ids."""
         modules = {"": self.model} if isinstance(self.model, nn.Module) else {}
         modules |= {f"loss {number}: ": one for number, one in enumerate(modules_of_loss(self.loss))}
         return parameter_names(modules)
@@ -277,32 +278,28 @@ class Setup:
                 self.made.setdefault(kind, {})[name] = frozen_names(component, ())
                 self.left_out[kind, name] = left_out_values(component)
 
-    def misfits(self, around: Setup | None, state: Mapping[str, Any], *, is_there: bool = True) -> Iterator[str]:
-        """Say why a saved state does not fit."""
-        goes_on, names = self.epochs > state["epoch_num"], self._parameter_names()
-        yield from misfits(self.own_states(around), state, names, is_there=is_there, goes_on=goes_on)
-
     def load_state_dict(
-        self, state: Mapping[str, Any], held: Collection[int] = (), *, is_there: bool = True
+        self, state: Mapping[str, Any], left: Left, held: Collection[int] = (), *, is_there: bool = True
     ) -> list[Difference]:
         """Restore what ``state_dict`` returned, as far as it fits, and return where the program differs.
 
         Args:
             state: the state that ``state_dict`` returned.
+            left: how much is left to train.
             held: the ids of the parameters that extensions keep from getting gradients.
             is_there: the program has come to the place of the state; a difference on its way is not an edit.
         """
         found: list[Difference] = []
-        names, left = self._parameter_names(), set()  # left: the optimizers that cannot take their state
+        names, others = self.parameter_names(), set()  # others: the optimizers that cannot take their state
         for (kind, name), component in self.own_states(None).items():
             saved, made, label = find_saved(state, kind, name), saved_config(state, kind, name), label_of(kind, name)
-            # A schedule stays as it is made if its optimizer does, or if the saved schedule has no steps left.
+            # A schedule stays as it is made if its optimizer does, or if the saved schedule has too few steps left.
             if saved is None or (
-                kind == "lr_schedule" and (name in left or self._is_over(component, saved, made, state))
+                kind == "lr_schedule" and (name in others or schedule_misfit("", component, saved, made, left))
             ):
                 continue
             if not restore(component, saved, made, names):
-                left.add(name)
+                others.add(name)
             elif made is not None and isinstance(component, nn.Module) and is_there:
                 put_back(component, made.get("left_out", {}))
                 own = self.made.get(kind, {}).get(name) or frozen_names(component, held)
@@ -333,12 +330,21 @@ class Setup:
                 found += options_that_differ(label_of(kind, name), self.made[kind].get(name, made), made)
         return found
 
-    def gradients_of_windows(self, windows: Mapping[str, Any], fit: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a saved state of windows, with their gradients in the order of the parameters of this program."""
-        names, open_now = self._parameter_names(), dict(windows["open"])
-        for name in open_now.keys() & self.optimizers.keys():
-            ordered = gradients_for(self.optimizers[name], open_now[name]["gradients"], fit.get(name), names)
-            open_now[name] = {**open_now[name], "gradients": ordered}
+    def with_parameters(self, windows: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a state of windows that has the parameters of each optimizer too, in the order of the gradients."""
+        names, optimizers, open_now = self.parameter_names(), self.optimizers, dict(windows["open"])
+        for name, window in open_now.items():
+            if isinstance(optimizers.get(name), Optimizer):
+                open_now[name] = {**window, "parameters": parameters_of(optimizers[name], names)}
+        return {**windows, "open": open_now}
+
+    def in_own_order(self, windows: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what ``with_parameters`` returned, with the gradients in the order of the parameters here."""
+        names, optimizers, open_now = self.parameter_names(), self.optimizers, dict(windows["open"])
+        for name, window in open_now.items():
+            if "parameters" in window and isinstance(optimizers.get(name), Optimizer):
+                ordered = gradients_for(optimizers[name], window["gradients"], window["parameters"], names)
+                open_now[name] = {**window, "gradients": ordered}
         return {**windows, "open": open_now}
 
     def own_modules(self, around: Setup) -> dict[str, Any]:
@@ -351,9 +357,6 @@ class Setup:
         for (kind, name), component in self.own_states(None).items():
             if f"{kind} {name}" in saved:
                 restore(component, saved[f"{kind} {name}"])
-
-    def _is_over(self, schedule: Any, saved: Any, made: Any, state: Mapping[str, Any]) -> bool:
-        return schedule_misfit("", schedule, saved, made, goes_on=self.epochs > state["epoch_num"]) is not None
 
 
 def _attributes_of(given: Mapping[str, Any]) -> Iterator[str]:

@@ -21,8 +21,8 @@ from train_manager.data.randomness import preserve_random_state
 from train_manager.loop.books import Lifetime
 from train_manager.loop.epoch import OpenEpoch
 from train_manager.loop.feed import Feed
+from train_manager.loop.program import Program
 from train_manager.loop.progress import Progress
-from train_manager.loop.resume import Resume
 from train_manager.loop.windows import Windows, preserve_gradients
 from train_manager.manager import TrainManager
 from train_manager.schedules.rules import preserve_call_numbers
@@ -140,7 +140,7 @@ def _state_of_its_own(train_manager: TrainManager) -> dict[str, Any]:
     progress.feed, progress.epoch, progress.own = Feed(), OpenEpoch(Lifetime(progress.lifetime.key)), None
     progress.partial = progress.interrupted = progress.saved_at = None
     progress.reopens = set()
-    new: dict[str, Any] = {"_progress": progress, "_resume": Resume(), "_windows": Windows()}
+    new: dict[str, Any] = {"_progress": progress, "_program": Program(), "_windows": Windows()}
     new["_setup"] = replace(train_manager._setup)  # a copy, because its region counts steps
     return new | {name: copy.deepcopy(getattr(train_manager, name)) for name in ("_counts", "history")}
 

@@ -434,14 +434,6 @@ def test_a_checkpoint_of_a_phase_keeps_what_was_found_around_it() -> None:
     assert state["found"] == {"": {"best": 0.1, "waited": 0}}  # by hand, those of where the training is
 
 
-def test_a_state_of_an_earlier_version_is_that_of_the_training_outside_of_phases() -> None:
-    stopping = EarlyStopping(patience=2)
-    stopping.load_state_dict({"best": 0.5, "waited": 1})
-    tm = tiny_manager(stopping, Results(2), epochs=9)
-    tm.train()
-    assert (tm.epoch_num, stopping.patience.best, stopping.patience.waited) == (1, 0.5, 2)
-
-
 def weight_of(tm: TrainManager) -> Tensor:
     weight: Tensor = tm.model[0].weight
     return weight.detach().clone()

@@ -17,8 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from tests.checkpointing import path_of
 from tests.ctrl_c import CtrlC
 from train_manager import Extension, InputError, SkipStage, TrainManager
+from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.core.hooks import read_hooks
 from train_manager.extensions import EMA, Checkpoints, Constrain
 from train_manager.extensions.optimization.ema import Average, decay_after
@@ -279,6 +281,23 @@ def test_a_resume_after_a_phase_has_the_average_of_its_model(tmp_path: Path) -> 
 
     assert list(found[1]) == ["weight", "bias"]
     assert same(list(found[1].values()), list(found[0].values()))
+
+
+def test_after_a_resume_the_average_of_a_model_that_is_gone_is_in_no_checkpoint(tmp_path: Path) -> None:
+    def program(ema: EMA, epochs: int, *, keeps: bool) -> None:
+        kept = []  # the model of the phase is alive as the first program saves its checkpoint, and not after that
+        tm = tiny_manager(ema, Checkpoints(save_at="epoch", resume=True), epochs=epochs, train_dir=tmp_path)
+        with tm.run():
+            with tm.phase("first", model=(model := nn.Linear(2, 2)), epochs=1):
+                tm.train()
+            kept += [model] if keeps else []
+            del model
+            tm.train()
+
+    program(EMA(0.9), 1, keeps=True)
+    assert [*read_checkpoint(path_of(tmp_path, 6))["extensions"]["ema"]["others"]] == ["phase 1"]
+    program(resumed := EMA(0.9), 2, keeps=False)
+    assert resumed.state_dict()["others"] == {}
 
 
 def test_its_state_can_be_loaded_without_running_code(tmp_path: Any) -> None:

@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import (
 )
 from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
-from tests.checkpointing import interrupted, path_of
+from tests.checkpointing import Fails, interrupted, path_of
 from tests.training import At, make_batches, weights
 from train_manager import (
     CheckpointError,
@@ -36,7 +36,7 @@ from train_manager import (
     TrainManager,
     every,
 )
-from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
+from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.extensions import (
     EMA,
     Accumulate,
@@ -275,6 +275,44 @@ def test_a_schedule_whose_total_is_used_up_is_refused_at_the_load(tmp_path: Path
     assert refused(tmp_path, **scheduled(4), epochs=4) == [
         f"  - {label} has used up all of its {total} steps in the checkpoint, and there is more to train"
     ]
+
+
+@pytest.mark.filterwarnings("ignore:lr_schedule steps once per epoch")
+@pytest.mark.parametrize("total", [2, 4])
+@pytest.mark.parametrize("is_extension", [False, True], ids=["the argument", "the extension"])
+def test_a_schedule_with_too_few_steps_for_raised_epochs_is_refused_at_the_load(
+    tmp_path: Path, is_extension: bool, total: int
+) -> None:
+    def scheduled(total: int) -> dict[str, Any]:
+        make = lambda one: OneCycleLR(one, max_lr=0.1, total_steps=3 * total if is_extension else total)  # noqa: E731
+        extension = LRSchedule(make, per="step")
+        return {"extensions": [Checkpoints(resume=True), extension]} if is_extension else {"lr_schedule": make}
+
+    trained(tmp_path, **scheduled(2))
+    label = "the scheduler of LRSchedule (OneCycleLR)" if is_extension else "lr_schedule of 'optimizer'"
+    left = (
+        "3 of its 6 steps left in the checkpoint, and 9"
+        if is_extension
+        else "1 of its 2 steps left in the checkpoint, and 3"
+    )
+    assert refused(tmp_path, **scheduled(total), epochs=4) == [f"  - {label} has {left} are to be trained"]
+
+
+def test_a_schedule_with_fewer_steps_than_epochs_resumes_in_a_program_that_a_hook_ends(tmp_path: Path) -> None:
+    def program(*extensions: Extension) -> TrainManager:
+        make = lambda one: OneCycleLR(one, max_lr=0.1, total_steps=2)  # noqa: E731
+        ends = Extension.of(
+            post_train_step_epoch=lambda train_manager: train_manager.epoch_num < 2 or train_manager.stop("done")
+        )
+        tm = tiny_manager(
+            Checkpoints(save_at="epoch", resume=True), ends, *extensions, lr_schedule=make, epochs=9, train_dir=tmp_path
+        )
+        tm.train()
+        return tm
+
+    with pytest.raises(ZeroDivisionError):
+        program(Fails(4))
+    assert program().step_num == 6
 
 
 def test_an_edited_peak_that_a_schedule_keeps_in_its_optimizer_is_told(tmp_path: Path) -> None:
@@ -675,22 +713,6 @@ def test_within_a_window_equal_layers_in_another_order_keep_their_gradients(tmp_
     edited = trained(tmp_path / "edited", Accumulate(3), model=Branches("b", "a"))
     whole = trained(tmp_path / "whole", Accumulate(3), model=Branches("a", "b"))
     assert weights(edited.model.a).equal(weights(whole.model.a))
-
-
-# ---- checkpoints of an earlier version -------------------------------------------------------------------------------
-
-
-def test_a_checkpoint_that_does_not_tell_is_loaded_as_ever_with_one_line(tmp_path: Path) -> None:
-    trained(tmp_path / "new", optimizer=adamw(lr=0.1))
-    state = read_checkpoint(path_of(tmp_path / "new", 3))
-    del state["fit"]
-    write_checkpoint(tmp_path / "old" / "checkpoints", "step-000000000003", state, {})
-
-    with pytest.warns(
-        RuntimeWarning, match="the checkpoint is of an earlier version, which does not tell how"
-    ) as all_told:
-        tm = trained(tmp_path / "old", optimizer=adamw(lr=0.2), epochs=2)
-    assert (len(all_told), tm.step_num, tm.learning_rates["optimizer"]) == (1, 6, (0.1,))
 
 
 # ---- other data ------------------------------------------------------------------------------------------------------

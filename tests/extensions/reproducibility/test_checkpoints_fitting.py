@@ -317,47 +317,6 @@ def test_a_checkpoint_of_before_the_first_batch_of_an_epoch_draws_its_order_once
     assert weights(resumed.model).equal(weights(whole.model))
 
 
-def test_from_a_checkpoint_of_an_earlier_version_the_epoch_of_a_shuffled_loader_begins_anew() -> None:
-    first, tm = (tiny_manager(train_data=loader(shuffle=True)) for _ in range(2))
-    first.train_steps(2)
-    state = first.state_dict()
-    del state["data"]["again"]
-
-    with pytest.warns(RuntimeWarning) as told:
-        tm.load_state_dict(state)
-    assert [str(one.message) for one in told] == [
-        "train_data (DataLoader) draws its order, which a checkpoint of an earlier version does not tell, so the epoch "
-        "begins anew: its 2 batches are not counted off"
-    ]
-    tm.train()
-    assert (tm.step_num, tm.epoch_num) == (2 + 3, 1)
-
-
-def test_and_the_rest_of_an_epoch_of_several_of_them_is_told_to_be_another_one() -> None:
-    first, tm = (tiny_manager(train_data=Interleaved({"one": loader(shuffle=True)})) for _ in range(2))
-    first.train_steps(2)
-    state = first.state_dict()
-    del state["data"]["again"]
-
-    with pytest.warns(RuntimeWarning) as told:
-        tm.load_state_dict(state)
-    assert [str(one.message) for one in told] == [
-        "train_data (Interleaved) draws its order, which a checkpoint of an earlier version does not tell, so the rest "
-        "of the epoch has other batches"
-    ]
-
-
-def test_and_that_of_one_in_order_continues() -> None:
-    first, tm = (tiny_manager(train_data=loader()) for _ in range(2))
-    first.train_steps(2)
-    state = first.state_dict()
-    del state["data"]["again"]
-    tm.load_state_dict(state)
-    tm.train()
-
-    assert (tm.step_num, tm.epoch_num) == (3, 1)
-
-
 def test_the_position_of_data_of_another_class_is_refused_as_the_epoch_begins(tmp_path: Path) -> None:
     tm = resumed_with(Endless([*loader()]), in_memory(), tmp_path)
     tm.steps_per_epoch = 3
