@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from train_manager.checkpoints.state_tree import Path, display_keys
+from train_manager.files.json_values import Path, display_keys
 from train_manager.telling.errors import CheckpointError
 
 KINDS: Final = {

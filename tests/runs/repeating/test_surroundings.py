@@ -15,7 +15,7 @@ from train_manager.runs.repeating.surroundings import (
 
 
 def made(**arguments: Any) -> dict[str, Any]:
-    return {"parameters": {"object": "train_manager.manager:TrainManager", "arguments": arguments}}
+    return {"parameters": {"$object": "train_manager.manager:TrainManager", "arguments": arguments}}
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,13 @@ def test_many_differences_are_cut() -> None:
 def test_parameters_that_cannot_be_read_are_told() -> None:
     deep: Any = "x"
     for _ in range(200):
-        deep = {"dict": {"a": deep}}
+        deep = {"a": deep}
 
     (found,) = differences_around(made(model=deep), made(model="x"))
 
     assert found == (
-        "parameter: not compared, as these are not recorded parameters: model.a.a.a.a.a.a.a is deeper than 75 steps"
+        "parameter: not compared, as these are not recorded parameters: model.a.a.a.a.a.a.a is nested more than "
+        "100 deep"
     )
 
 

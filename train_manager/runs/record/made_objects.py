@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from train_manager.rebuilding.recorded import signature_of
+from train_manager.rebuilding.record_tree import NOT_REBUILDABLE, Tree, check, parts_of
 from train_manager.rebuilding.recorded_rows import Rows, parameter_rows
-from train_manager.rebuilding.tree import NOT_REBUILDABLE, Tree, check
+from train_manager.rebuilding.signatures import signature_of
 from train_manager.rebuilding.value_trees import trees_of
 
 DYNAMIC: Final = ("last_epoch", "fused")  # arguments left out: the first changes in each epoch, the second by device
@@ -58,10 +58,10 @@ def parameter_rows_of(entry: Mapping[str, Any]) -> Rows:
     if not recorded:
         return {}
     made = entry.get("made") or {}
-    for tree in (recorded, {"dict": made}):
+    for tree in (recorded, made):
         check(tree)  # nothing that was not written by this library, and nothing too deep
     rows = parameter_rows(recorded)
-    return rows | (parameter_rows({"dict": dict(made_rows(made, rows))}) if made else {})
+    return rows | (parameter_rows(dict(made_rows(made, rows))) if made else {})
 
 
 def _of_optimizer(optimizer: Any) -> Tree:
@@ -112,7 +112,7 @@ def _tree(kind: type, values: Mapping[str, Any]) -> Tree:
     plain = {name: _plain(values[name]) for name in values if name in defaults and name not in DYNAMIC}
     given = {name: value for name, value in plain.items() if value is not None and not _is_equal(value, defaults[name])}
     trees = {name: tree for name, tree in trees_of(given).items() if not _is_unwritten(tree)}
-    return {"object": f"{kind.__module__}:{kind.__qualname__}", "arguments": trees}
+    return {"$object": f"{kind.__module__}:{kind.__qualname__}", "arguments": trees}
 
 
 def _plain(value: Any) -> Any:
@@ -151,11 +151,10 @@ def _is_recorded(made: Tree, recorded: Tree) -> bool:
 
 def _class_name(tree: Mapping[str, Any]) -> str:
     # Only the name after the module: a class may be imported from several modules.
-    return str(tree.get("callable") or tree.get("object") or "").rpartition(":")[2]
+    return str(tree.get("$callable") or tree.get("$object") or "").rpartition(":")[2]
 
 
 def _at(tree: Tree, path: Iterable[str]) -> Tree:
     for step in path:
-        below = tree if isinstance(tree, dict) else {}
-        tree = (below.get("arguments") or below.get("dict") or {}).get(step)
+        tree = parts_of(tree).get(step)
     return tree
