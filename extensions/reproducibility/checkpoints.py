@@ -21,7 +21,7 @@ from train_manager.checkpoints.arguments import (
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.copies import copy_state
 from train_manager.checkpoints.fit import Difference
-from train_manager.checkpoints.forgotten import Numbers, numbers_of_all, warn_of_forgotten
+from train_manager.checkpoints.left_out import Numbers, numbers_of_all, warn_of_forgotten
 from train_manager.checkpoints.manifest import differences_from_here
 from train_manager.checkpoints.selection import numbers_of, restore_fixtures, state_of_fixtures
 from train_manager.checkpoints.state_tree import split
