@@ -116,7 +116,7 @@ def stranger(tm: TrainManager[Any], folder: Path, **parameters: Any) -> Path:
 
 def test_a_small_file_that_asks_for_much_memory_is_refused_before_it_is_taken(tmp_path: Path) -> None:
     huge = {"in_features": 10**6, "out_features": 10**6, "bias": True, "device": None, "dtype": None}
-    path = stranger(manager(), tmp_path, model={"object": "torch.nn:Linear", "arguments": huge})
+    path = stranger(manager(), tmp_path, model={"$object": "torch.nn:Linear", "arguments": huge})
 
     told = refused(path).splitlines()
     limit = 256_000_000 + 4 * sum(file.stat().st_size for file in path.iterdir())
@@ -128,10 +128,8 @@ def test_a_small_file_that_asks_for_much_memory_is_refused_before_it_is_taken(tm
 
 def test_so_are_many_small_tensors(tmp_path: Path) -> None:
     small = {"num_features": 1_000_000}
-    layers = [{"object": "torch.nn:BatchNorm1d", "arguments": small}] * 30
-    path = stranger(
-        manager(), tmp_path, model={"callable": "torch.nn:Sequential", "positional": layers, "arguments": {}}
-    )
+    layers = {"$tuple": [{"$object": "torch.nn:BatchNorm1d", "arguments": small}] * 30}
+    path = stranger(manager(), tmp_path, model={"$object": "torch.nn:Sequential", "arguments": {"args": layers}})
 
     assert refused(path).startswith(
         "the checkpoint says how to make tensors of 260,000,000 bytes, and its files allow for 256"
@@ -293,7 +291,7 @@ def test_a_script_records_its_classes_as_another_program_imports_them(tmp_path: 
 
     done = fork_server.run(script, str(tmp_path / "train.py"))
 
-    assert done.output == "{'object': 'train:Net', 'arguments': {'width': 2}}\n"
+    assert done.output == "{'$object': 'train:Net', 'arguments': {'width': 2}}\n"
 
 
 def test_extensions_that_write_rest_without_a_train_dir(tmp_path: Path) -> None:
@@ -480,7 +478,7 @@ def test_data_that_can_be_read_once_are_not_read_for_the_record() -> None:
     tm = manager(train_data=stream(), eval_data=None)
 
     assert read == []
-    assert parameters_of(tm)["arguments"]["train_data"] == {"not_rebuildable": "a generator, which is not recorded"}
+    assert parameters_of(tm)["arguments"]["train_data"] == {"$not_rebuildable": "a generator, which is not recorded"}
 
 
 def test_train_dir_is_not_recorded() -> None:

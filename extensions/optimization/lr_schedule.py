@@ -13,12 +13,11 @@ from torch.optim import Optimizer
 from train_manager.checkpoints.fit import (
     Difference,
     Left,
-    Made,
     class_misfit,
-    config_of,
     options_that_differ,
     schedule_misfit,
 )
+from train_manager.checkpoints.made import Made, config_of
 from train_manager.core.decorators import always, priority, provides
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from train_manager.checkpoints.arguments import require_resume, require_save_at
 from train_manager.checkpoints.copies import copy_state
 from train_manager.checkpoints.fit import Difference, Left
-from train_manager.checkpoints.forgotten import numbers_of_all, warn_of_forgotten
+from train_manager.checkpoints.left_out import numbers_of_all, warn_of_forgotten
 from train_manager.checkpoints.manifest import warn_of_another_place, warn_of_other_rows
 from train_manager.checkpoints.opened_folder import OpenedFolder
 from train_manager.checkpoints.selection import SavedWeights, numbers_of, restore_fixtures, several, state_of_fixtures

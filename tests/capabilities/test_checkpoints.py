@@ -216,7 +216,7 @@ def test_t20_parameters_of_the_model_of_what_is_in_it_and_of_other_objects_are_k
     assert parts["model"]["arguments"]["width"] == 8
     assert parts["model"]["arguments"]["head"]["arguments"] == {"classes": 3, "bias": True}
     assert parts["optimizer"]["arguments"] == {"lr": 0.05}
-    assert parts["extensions"]["dict"]["checkpoints"]["arguments"]["keep"] == 3
+    assert parts["extensions"]["checkpoints"]["arguments"]["keep"] == 3
 
 
 def test_t21_a_model_is_made_again_before_its_weights_are_loaded(tmp_path: Path) -> None:

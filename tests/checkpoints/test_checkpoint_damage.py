@@ -260,7 +260,7 @@ def test_a_link_or_a_pipe_in_the_place_of_a_file_is_refused(sound: Path, file: s
 def test_a_state_that_asks_for_a_missing_tensor_is_named(sound: Path) -> None:
     resealed(sound, "state.json", b'{"model": {"w": {"$tensor": "model.none"}}}')
 
-    assert reason(sound) == "/state.json is damaged: the tensor 'model.none' is missing"
+    assert reason(sound) == "/state.json is damaged: model.w: the tensor 'model.none' is missing"
 
 
 @pytest.mark.parametrize("content", [b"[]", b"3", b"{", b"\xff", b'{"a":' * 9999])

@@ -1,4 +1,4 @@
-"""How parts were made, as far as it needs no training; the rest is in tests/extensions/reproducibility."""
+"""What fits of a saved state, as far as it needs no training; the rest is in tests/extensions/reproducibility."""
 
 from __future__ import annotations
 
@@ -6,39 +6,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import SGD, AdamW
-from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, SequentialLR, StepLR
+from torch.optim import SGD
 
-from train_manager.checkpoints.fit import config_of, with_own_names
+from train_manager.checkpoints.fit import with_own_names
 from train_manager.checkpoints.left_out import changed_values, left_out_values, put_back
 from train_manager.checkpoints.parameter_order import parameter_names, parameters_of, state_for
-
-
-def test_options_are_those_that_a_checkpoint_can_hold() -> None:
-    made = config_of(AdamW([torch.zeros(2)], lr=torch.tensor(0.5), betas=(0.8, 0.9)))
-
-    assert made["class"] == "AdamW"
-    assert {name: made["options"][0][name] for name in ("lr", "betas", "fused")} == {
-        "lr": 0.5,
-        "betas": [0.8, 0.9],
-        "fused": None,
-    }
-
-
-def test_a_rate_that_a_schedule_has_changed_is_the_one_that_it_began_with() -> None:
-    optimizer = SGD([torch.zeros(2)], lr=0.5)
-    LambdaLR(optimizer, lambda epoch: 0.1)
-
-    assert optimizer.param_groups[0]["lr"] == 0.05
-    assert config_of(optimizer)["options"][0]["lr"] == 0.5
-
-
-def test_what_is_inside_of_a_schedule_is_part_of_it() -> None:
-    optimizer = SGD([torch.zeros(2)], lr=0.5)
-    made = config_of(SequentialLR(optimizer, [StepLR(optimizer, 3), MultiStepLR(optimizer, [2, 4])], milestones=[1]))
-
-    assert made["class"] == "SequentialLR(StepLR, MultiStepLR)"
-    assert [group.get("step_size", group.get("milestones")) for group in made["options"]] == [3, [2, 4]]
 
 
 def test_a_tied_parameter_has_the_first_of_its_names_in_whatever_order_they_were_given() -> None:

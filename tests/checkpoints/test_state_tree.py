@@ -154,9 +154,18 @@ def test_a_state_that_holds_itself_is_refused() -> None:
     with pytest.raises(CheckpointError) as info:
         split(state)
 
-    assert str(info.value) == (
-        "again > again > again > again > again > ... is nested more than 100 deep, or holds itself"
-    )
+    assert info.value.what == "again contains itself"
+
+
+def test_a_state_that_is_too_deep_to_be_read_again_is_refused() -> None:
+    state: Any = 1
+    for _ in range(102):
+        state = [state]
+
+    with pytest.raises(CheckpointError) as info:
+        split(state)
+
+    assert info.value.what == "0 > 0 > 0 > 0 > 0 > ... is nested more than 100 deep"
 
 
 @pytest.mark.parametrize(

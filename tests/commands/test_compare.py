@@ -67,8 +67,8 @@ def test_what_differs_is_printed(runs: list[str], capsys: pytest.CaptureFixture[
 
 def test_runs_whose_lambdas_have_made_others_differ(tmp_path: Path) -> None:
     for lr in (0.1, 0.3):
-        made = {"object": "torch.optim.sgd:SGD", "arguments": {"lr": lr}}
-        given = parameters(optimizer={"not_rebuildable": "a lambda"})
+        made = {"$object": "torch.optim.sgd:SGD", "arguments": {"lr": lr}}
+        given = parameters(optimizer={"$not_rebuildable": "a lambda"})
         write_runs(tmp_path / str(lr), entry(parameters=given, made={"optimizer": made}))
 
     assert cli.main(["compare", str(tmp_path / "0.1"), str(tmp_path / "0.3")]) == 1

@@ -92,8 +92,8 @@ def test_a_damaged_file_of_tensors_is_told(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_recorded_parameters_are_shown_as_python_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    net = {"object": "nets:Net", "arguments": {"width": 8}}
-    parameters = {"object": "train_manager:TrainManager", "arguments": {"model": net, "epochs": 3, "seed": None}}
+    net = {"$object": "nets:Net", "arguments": {"width": 8}}
+    parameters = {"$object": "train_manager:TrainManager", "arguments": {"model": net, "epochs": 3, "seed": None}}
     path = write_checkpoint(tmp_path, "recorded", {"parameters": parameters}, {})
 
     cli.main(["show", str(path)])

@@ -19,7 +19,6 @@ from tests.rebuilding.recorded_parts import Base, Colour, Derived, Head, Holder,
 from train_manager import CheckpointError, recorded
 from train_manager.rebuilding.making import rebuild
 from train_manager.rebuilding.recorded import parameters_of
-from train_manager.rebuilding.tree import MAX_VALUES
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests.rebuilding.recorded_parts"
@@ -129,6 +128,23 @@ def test_positional_only_and_starred_arguments_are_called_as_they_were() -> None
     assert through_json(kind(1, second=2)).got == (1, 2, (), 0, {})
 
 
+@recorded
+def joined(first: int, *rest: int, last: int = 0) -> tuple[Any, ...]:
+    return (first, *rest, last)
+
+
+@pytest.mark.parametrize("args", [(), (1,), (1, 2, 3)])
+def test_a_partial_takes_the_rest_of_its_arguments_by_position_as_before(args: tuple[int, ...]) -> None:
+    (again,) = through_json(Holder(partial(joined, *args, last=5))).values
+
+    assert again(7, 8) == (*args, 7, 8, 5)
+
+
+@given(st.dictionaries(st.text(alphabet="$ab", max_size=4), st.integers() | st.tuples(st.integers()), max_size=3))
+def test_keys_that_read_as_marks_come_back(value: dict[str, Any]) -> None:
+    assert through_json(Holder(value)).values[0] == value
+
+
 # ---- overrides -------------------------------------------------------------------------------------------------------
 
 
@@ -215,7 +231,7 @@ def test_all_that_cannot_be_rebuilt_is_named_at_once() -> None:
 
 
 def test_an_argument_that_the_class_has_lost_is_named() -> None:
-    tree = {"object": f"{HERE}:Net", "arguments": {"width": 3, "treshold": 0.5}}
+    tree = {"$object": f"{HERE}:Net", "arguments": {"width": 3, "treshold": 0.5}}
 
     assert refused(tree) == (
         "it was recorded with the argument 'treshold', which Net does not have any more\n"
@@ -224,7 +240,7 @@ def test_an_argument_that_the_class_has_lost_is_named() -> None:
 
 
 def test_an_argument_that_is_new_and_required_is_named() -> None:
-    tree = {"object": f"{HERE}:Net", "arguments": {"head": {"object": f"{HERE}:Head", "arguments": {}}, "width": 3}}
+    tree = {"$object": f"{HERE}:Net", "arguments": {"head": {"$object": f"{HERE}:Head", "arguments": {}}, "width": 3}}
 
     assert refused(tree) == (
         "Head needs the argument 'classes', which was not recorded for head\n"
@@ -244,7 +260,7 @@ def test_an_error_of_a_constructor_says_what_was_made() -> None:
 
 
 def test_a_class_that_was_moved_is_named_with_its_new_place() -> None:
-    assert refused({"object": "old.place:Penalised", "arguments": {}}) == (
+    assert refused({"$object": "old.place:Penalised", "arguments": {}}) == (
         "it is made by 'old.place:Penalised', which this program has not registered\n"
         f"  did you mean '{HERE}:Penalised'? "
         "If you trust it, import the module that defines it, and write @recorded above it there"
@@ -257,7 +273,7 @@ def test_nothing_is_made_if_one_name_is_unknown() -> None:
         type("Counting", (), {"__init__": lambda self, x=None: made.append(1), "__module__": __name__})
     )
     kind()
-    tree = {"dict": {"a": {"object": f"{__name__}:Counting", "arguments": {}}, "b": {"callable": "os:getcwd"}}}
+    tree = {"a": {"$object": f"{__name__}:Counting", "arguments": {}}, "b": {"$callable": "os:getcwd"}}
 
     assert "'os:getcwd', which this program has not registered" in refused(tree)
     assert made == [1]
@@ -303,13 +319,13 @@ recorded(here.Registered)
 
 def trees(name):
     arguments = {"x": "touch canary"}
-    yield {"object": name, "arguments": arguments}
-    yield {"object": name, "arguments": {"args": {"tuple": ["touch canary"]}}}
-    yield {"object": "here:Registered", "arguments": {"x": {"object": name, "arguments": arguments}}}
-    yield {"object": "here:Registered", "arguments": {"x": {"callable": name}}}
-    yield {"object": "here:Registered", "arguments": {"x": {"enum": name, "member": "x"}}}
-    yield {"callable": name, "positional": ["touch canary"], "arguments": {}}
-    yield {"items": [[{"callable": name}, 1]]}
+    yield {"$object": name, "arguments": arguments}
+    yield {"$object": name, "arguments": {"args": {"$tuple": ["touch canary"]}}}
+    yield {"$object": "here:Registered", "arguments": {"x": {"$object": name, "arguments": arguments}}}
+    yield {"$object": "here:Registered", "arguments": {"x": {"$callable": name}}}
+    yield {"$object": "here:Registered", "arguments": {"x": {"$enum": [name, "x"]}}}
+    yield {"$callable": name, "arguments": {"x": "touch canary"}}
+    yield {"$dict": [[{"$callable": name}, 1]]}
 
 def refusals(name):
     for tree in trees(name):
@@ -359,62 +375,70 @@ def test_the_same_places_take_a_registered_name(attacked: Path) -> None:
 def nested(depth: int) -> Any:
     tree: Any = []
     for _ in range(depth):
-        tree = {"tuple": [tree]}
+        tree = {"$tuple": [tree]}
     return tree
 
 
-BASE: dict[str, Any] = {"object": f"{HERE}:Base", "arguments": {}}
+BASE: dict[str, Any] = {"$object": f"{HERE}:Base", "arguments": {}}
 
 
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ({}, "the top has the unknown tag (none)"),
-        ({"eval": "1"}, "the top has the unknown tag 'eval'"),
-        ({"object": f"{HERE}:Base"}, "the top has the unknown tag 'object'"),
-        ({**BASE, "state": {}}, "the top has the unknown tag 'object', 'arguments', 'state'"),
-        ({"object": 3, "arguments": {}}, "object must be a text, and no long one"),
-        ({"object": f"{HERE}:Base", "arguments": []}, "arguments must be a dict with texts as keys"),
-        ({"object": f"{HERE}:Base", "arguments": {1: 2}}, "arguments must be a dict with texts as keys"),
-        ({"tuple": "abc"}, "tuple must be a list"),
-        ({"items": [[1]]}, "items must be a list of pairs"),
-        ({"same_as": [{}]}, "same_as.0 has the unknown tag (none)"),
-        ([b"x"], "0 is a bytes"),
-        ([object()], "0 is a object"),
-        (["x" * 200_000], "0 must be a text, and no long one"),
-        ([0] * (MAX_VALUES + 1), f"the top is more than {MAX_VALUES} values"),
-        (nested(300), ".".join(["tuple", "0"] * 4) + " is deeper than 75 steps"),
+        ({"$eval": "1"}, "the top: '$eval' is not a form with this content"),
+        ({"$object": f"{HERE}:Base"}, "the top: '$object' is not a form with this content"),
+        ({**BASE, "state": {}}, "the top: '$object' is not a form with this content"),
+        ({**BASE, "$eval": {}}, "the top: it has the marks $object, $eval"),
+        ({"$object": 3, "arguments": {}}, "the top: '$object' is not a form with this content"),
+        ({"$object": f"{HERE}:Base", "arguments": []}, "the top: '$object' is not a form with this content"),
+        ({"x": {1: 2}}, "x: it is a dict, which JSON does not have"),
+        ({"$tuple": "abc"}, "the top: '$tuple' is not a form with this content"),
+        ({"$same": [{}]}, "the top: '$same' is not a form with this content"),
+        ({"$enum": [f"{HERE}:Colour"]}, "the top: '$enum' is not a form with this content"),
+        ({"$tensor": "model.weight"}, "the top: '$tensor' is not a form with this content"),
+        ([b"x"], "0: it is a bytes, which JSON does not have"),
+        ([object()], "0: it is a object, which JSON does not have"),
+        (nested(300), "0.0.0.0.0.0.0.0 is nested more than 100 deep"),
+    ],
+    ids=range(14),
+)
+def test_a_foreign_tree_is_refused_with_the_place(tree: Any, message: str) -> None:
+    what, cure = refused(tree).splitlines()
+
+    assert what.startswith(f"these are not recorded parameters: {message}")
+    assert cure == "  nothing was made of it; take another checkpoint, or build the objects yourself"
+
+
+REFERS_TO_ITSELF = "the recorded parameters refer to themselves"
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"$float": "0x1"}, "x: '0x1'"),
+        ({"$dict": [[1]]}, "x: it must be a list of pairs"),
+        ({"$dtype": "torch.load"}, "x is 'torch.load', which is not a dtype of this PyTorch"),
+        ({"$device": "meta; rm"}, "x is 'meta; rm', which is not a device of this PyTorch"),
+        ({"$device": "nonsense"}, "x is 'nonsense', which is not a device of this PyTorch"),
+        ({"$numbers": [["a"], "torch.float32"]}, "x is not a tensor of torch.float32: "),
+        ({"$set": [[1]]}, "x has items that no set can have"),
+        ({"$dict": [[[1], 1]]}, "x: unhashable type: 'list'"),
+        ({"$enum": [f"{HERE}:Colour", "GREN"]}, f"x is 'GREN', which {HERE}:Colour does not have"),
+        ({"$enum": [f"{HERE}:Base", "__init__"]}, f"x is '__init__', which {HERE}:Base does not have"),
+        ({"$object": f"{HERE}:scaled_loss", "arguments": {}}, f"x is made by {HERE}:scaled_loss, which is not a class"),
+        ({"$same": []}, REFERS_TO_ITSELF),
+        ({"$same": ["x"]}, REFERS_TO_ITSELF),
+        ({"$object": f"{HERE}:Base", "arguments": {"size": {"$same": ["x"]}}}, REFERS_TO_ITSELF),
+        ({"$same": ["y"]}, "y is referred to, but is given, or not there"),
     ],
     ids=range(15),
 )
-def test_a_foreign_tree_is_refused_with_the_place(tree: Any, message: str) -> None:
-    assert refused(tree) == (
-        f"these are not recorded parameters: {message}\n"
-        "  nothing was made of it; take another checkpoint, or build the objects yourself"
-    )
-
-
-@pytest.mark.parametrize(
-    ("tree", "message"),
-    [
-        ({"float": "0x1"}, "x is not a number: '0x1'"),
-        ({"dtype": "torch.load"}, "x is 'torch.load', which is not a dtype of this PyTorch"),
-        ({"device": "meta; rm"}, "x is 'meta; rm', which is not a device of this PyTorch"),
-        ({"device": "nonsense"}, "x is 'nonsense', which is not a device of this PyTorch"),
-        ({"tensor": ["a"], "dtype": "torch.float32"}, "x is not a tensor of torch.float32: "),
-        ({"set": [[1]]}, "x has keys that no set can have"),
-        ({"items": [[[1], 1]]}, "x has keys that no dict can have"),
-        ({"enum": f"{HERE}:Colour", "member": "GREN"}, f"x is 'GREN', which {HERE}:Colour does not have"),
-        ({"enum": f"{HERE}:Base", "member": "__init__"}, f"x is '__init__', which {HERE}:Base does not have"),
-        ({"object": f"{HERE}:scaled_loss", "arguments": {}}, f"x is made by {HERE}:scaled_loss, which is not a class"),
-        ({"same_as": []}, "it refers to itself"),
-        ({"same_as": ["x"]}, "x refers to itself"),
-        ({"same_as": ["y"]}, "y is referred to, but is given, or not there"),
-    ],
-    ids=range(13),
-)
 def test_a_value_that_cannot_be_is_refused_with_its_place(tree: Any, message: str) -> None:
-    assert refused({"dict": {"x": tree}}).startswith(message)
+    assert refused({"x": tree}).startswith(message)
+
+
+MARKS = ["object", "callable", "tuple", "dict", "OrderedDict", "set", "enum", "same", "numbers", "dtype", "device"]
+MARKS += ["float", "int", "bytes", "path", "not_rebuildable"]
 
 
 @given(
@@ -422,32 +446,9 @@ def test_a_value_that_cannot_be_is_refused_with_its_place(tree: Any, message: st
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
         lambda inner: (
             st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(
-                    [
-                        "object",
-                        "callable",
-                        "arguments",
-                        "positional",
-                        "tuple",
-                        "dict",
-                        "items",
-                        "set",
-                        "enum",
-                        "member",
-                        "same_as",
-                        "tensor",
-                        "dtype",
-                        "device",
-                        "float",
-                        "path",
-                        "not_rebuildable",
-                        "x",
-                    ]
-                ),
-                inner,
-                max_size=3,
-            )
+            | st.dictionaries(st.sampled_from(["arguments", "x", *(f"${mark}" for mark in MARKS)]), inner, max_size=3)
+            | st.builds(lambda mark, given: {f"${mark}": given}, st.sampled_from(MARKS), inner)
+            | st.builds(lambda given: {**BASE, "arguments": {"size": given}}, inner)
         ),
         max_leaves=12,
     )

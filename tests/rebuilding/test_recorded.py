@@ -4,16 +4,14 @@ import copy
 import gc
 import json
 import pickle
-import random
 import re
-import string
 import weakref
 from collections.abc import Iterator
 from functools import partial
 from io import StringIO
 from pathlib import Path
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +36,6 @@ from train_manager import Extension, InputError, every, recorded
 from train_manager.rebuilding.making import rebuild
 from train_manager.rebuilding.recorded import parameters_of
 from train_manager.rebuilding.torch_names import torch_names
-from train_manager.rebuilding.value_trees import is_plain_name
 
 HERE = "tests.rebuilding.recorded_parts"
 
@@ -54,7 +51,7 @@ def written(value: object) -> Any:
 
 def why_not(value: object) -> str:
     """Why an argument cannot be rebuilt."""
-    reason: str = written(value)["not_rebuildable"]
+    reason: str = written(value)["$not_rebuildable"]
     return reason
 
 
@@ -63,24 +60,24 @@ def why_not(value: object) -> str:
 
 def test_arguments_are_recorded_by_name_with_their_defaults() -> None:
     assert parameters_of(Net(8)) == {
-        "object": f"{HERE}:Net",
+        "$object": f"{HERE}:Net",
         "arguments": {"width": 8, "threshold": 0.5, "head": None},
     }
 
 
 def test_a_recorded_object_among_the_arguments_is_recorded_with_its_own() -> None:
-    head = {"object": f"{HERE}:Head", "arguments": {"classes": 10, "bias": False}}
+    head = {"$object": f"{HERE}:Head", "arguments": {"classes": 10, "bias": False}}
 
     assert arguments_of(Net(8, head=Head(10, bias=False)))["head"] == head
-    assert arguments_of(Holder({"heads": [Head(10, False)]})) == {"values": {"tuple": [{"dict": {"heads": [head]}}]}}
+    assert arguments_of(Holder({"heads": [Head(10, False)]})) == {"values": {"$tuple": [{"heads": [head]}]}}
 
 
 def test_the_names_of_starred_arguments_stand_among_the_others() -> None:
-    assert arguments_of(Holder(1, 2, depth=3)) == {"values": {"tuple": [1, 2]}, "depth": 3}
+    assert arguments_of(Holder(1, 2, depth=3)) == {"values": {"$tuple": [1, 2]}, "depth": 3}
 
 
 def test_the_outermost_constructor_counts() -> None:
-    assert parameters_of(Derived(0.5)) == {"object": f"{HERE}:Derived", "arguments": {"scale": 0.5}}
+    assert parameters_of(Derived(0.5)) == {"$object": f"{HERE}:Derived", "arguments": {"scale": 0.5}}
 
 
 def test_a_subclass_needs_a_decorator_of_its_own() -> None:
@@ -110,13 +107,13 @@ def test_the_object_that_stands_in_two_places_is_recorded_once() -> None:
     head = Head(3)
     inner = Holder(head=head)
 
-    assert arguments_of(Holder(first=inner, second=head))["second"] == {"same_as": ["first", "head"]}
+    assert arguments_of(Holder(first=inner, second=head))["second"] == {"$same": ["first", "head"]}
 
 
 def test_two_copies_are_two_objects() -> None:
     head = Head(3)
 
-    assert "same_as" not in json.dumps(parameters_of(Holder(head, copy.deepcopy(head))))
+    assert "$same" not in json.dumps(parameters_of(Holder(head, copy.deepcopy(head))))
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
@@ -127,12 +124,12 @@ def test_a_copy_and_a_pickle_keep_the_record(again: Any) -> None:
 
 
 def test_a_dataclass_is_recorded_also_if_it_is_frozen() -> None:
-    assert arguments_of(Settings(0.1)) == {"rate": 0.1, "steps": {"tuple": [1, 2]}}
+    assert arguments_of(Settings(0.1)) == {"rate": 0.1, "steps": {"$tuple": [1, 2]}}
 
 
 def test_a_named_tuple_and_an_enum_are_recorded_as_values() -> None:
-    assert written(Point(3)) == {"object": f"{HERE}:Point", "arguments": {"x": 3, "y": 0}}
-    assert written(Colour.GREEN) == {"enum": f"{HERE}:Colour", "member": "GREEN"}
+    assert written(Point(3)) == {"$object": f"{HERE}:Point", "arguments": {"x": 3, "y": 0}}
+    assert written(Colour.GREEN) == {"$enum": [f"{HERE}:Colour", "GREEN"]}
 
 
 def test_a_constructor_that_fails_raises_its_own_error() -> None:
@@ -149,7 +146,7 @@ def test_a_record_keeps_no_argument_alive() -> None:
     gc.collect()
 
     assert gone() is None
-    assert arguments_of(made) == {"weights": {"not_rebuildable": "a Linear, which is not recorded"}}
+    assert arguments_of(made) == {"weights": {"$not_rebuildable": "a Linear, which is not recorded"}}
 
 
 def test_a_class_that_is_recorded_twice_is_wrapped_once() -> None:
@@ -163,7 +160,7 @@ def test_a_class_of_somebody_else_is_registered_by_a_call() -> None:
     kind = type("Theirs", (), {"__init__": lambda self, size: None, "__module__": "theirs"})
 
     assert recorded(kind) is kind
-    assert parameters_of(kind(3)) == {"object": "theirs:Theirs", "arguments": {"size": 3}}
+    assert parameters_of(kind(3)) == {"$object": "theirs:Theirs", "arguments": {"size": 3}}
 
 
 def test_unknown_arguments_of_a_recorded_extension_are_still_refused_with_the_name_that_is_meant() -> None:
@@ -175,7 +172,7 @@ def test_unknown_arguments_of_a_recorded_extension_are_still_refused_with_the_na
 def test_each_extension_that_ships_is_registered(name: str) -> None:
     kind = getattr(train_manager.extensions, name)
 
-    assert written(kind) == {"callable": f"train_manager.extensions:{name}"}
+    assert written(kind) == {"$callable": f"train_manager.extensions:{name}"}
 
 
 def test_a_class_inside_a_function_is_refused() -> None:
@@ -208,24 +205,24 @@ def test_a_class_without_a_place_for_the_record_is_refused() -> None:
 @pytest.mark.parametrize(
     ("value", "tree"),
     [
-        (float("nan"), {"float": "nan"}),
-        (-float("inf"), {"float": "-inf"}),
-        (Path("a/b"), {"path": "a/b"}),
-        (torch.bfloat16, {"dtype": "torch.bfloat16"}),
-        (torch.device("cuda", 1), {"device": "cuda:1"}),
-        ({1: "one"}, {"items": [[1, "one"]]}),
+        (float("nan"), {"$float": "nan"}),
+        (-float("inf"), {"$float": "-inf"}),
+        (Path("a/b"), {"$path": "a/b"}),
+        (torch.bfloat16, {"$dtype": "torch.bfloat16"}),
+        (torch.device("cuda", 1), {"$device": "cuda:1"}),
+        ({1: "one"}, {"$dict": [[1, "one"]]}),
         (np.float64(0.5), 0.5),
         (np.int64(3), 3),
-        (torch.tensor([1.0, 2.0]), {"tensor": [1.0, 2.0], "dtype": "torch.float32"}),
-        (F.cross_entropy, {"callable": "torch.nn.functional:cross_entropy"}),
-        (nn.GELU, {"callable": "torch.nn:GELU"}),
-        (scaled_loss, {"callable": f"{HERE}:scaled_loss"}),
+        (torch.tensor([1.0, 2.0]), {"$numbers": [[1.0, 2.0], "torch.float32"]}),
+        (F.cross_entropy, {"$callable": "torch.nn.functional:cross_entropy"}),
+        (nn.GELU, {"$callable": "torch.nn:GELU"}),
+        (scaled_loss, {"$callable": f"{HERE}:scaled_loss"}),
         (
             partial(torch.optim.AdamW, lr=0.1),
-            {"callable": "torch.optim:AdamW", "positional": [], "arguments": {"lr": 0.1}},
+            {"$callable": "torch.optim:AdamW", "arguments": {"lr": 0.1}},
         ),
-        (nn.Dropout(0.3), {"object": "torch.nn:Dropout", "arguments": {"p": 0.3, "inplace": False}}),
-        (every(3), {"object": "train_manager.schedules:Every", "arguments": {"n": 3, "first": False}}),
+        (nn.Dropout(0.3), {"$object": "torch.nn:Dropout", "arguments": {"p": 0.3, "inplace": False}}),
+        (every(3), {"$object": "train_manager.schedules:Every", "arguments": {"n": 3, "first": False}}),
     ],
     ids=lambda value: re.sub(r" at 0x[0-9a-f]+", "", repr(value)),
 )
@@ -262,11 +259,10 @@ CYCLE.append([CYCLE])
         (StringIO(), "a StringIO, which is not recorded"),
         (numbers(), "a generator, which is not recorded"),
         (Lock(), "a lock, which is not recorded"),
-        (CYCLE, "a list that contains itself"),
+        (CYCLE, "what is nested more than 100 deep, or contains itself"),
         ([1, lambda: 1], "a lambda"),
         ("x" * 200_000, "a text of 200000 characters"),
         ([0] * 200_000, "more than 100000 values"),
-        (1 << 5000, "a whole number of 5001 bits"),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 100 else "value",
 )
@@ -277,8 +273,8 @@ def test_what_cannot_be_written_says_why(value: object, reason: str) -> None:
 def test_one_argument_that_cannot_be_written_leaves_the_others() -> None:
     assert arguments_of(Holder(width=3, hook=lambda: 1, options={"a": 1, "b": lambda: 1})) == {
         "width": 3,
-        "hook": {"not_rebuildable": "a lambda"},
-        "options": {"dict": {"a": 1, "b": {"not_rebuildable": "a lambda"}}},
+        "hook": {"$not_rebuildable": "a lambda"},
+        "options": {"a": 1, "b": {"$not_rebuildable": "a lambda"}},
     }
 
 
@@ -331,12 +327,12 @@ def test_records_are_never_deeper_than_a_checkpoint_can_hold() -> None:
 def test_what_looks_like_a_secret_is_not_written(name: str, value: Any) -> None:
     text = json.dumps(parameters_of(Holder(**{name: value})))
 
-    assert '{"not_rebuildable": "what looks like a secret"}' in text
+    assert '{"$not_rebuildable": "what looks like a secret"}' in text
     assert "hunter2" not in text
     assert "aaaa" not in text
 
 
-SECRET = {"not_rebuildable": "what looks like a secret"}
+SECRET = {"$not_rebuildable": "what looks like a secret"}
 
 
 def test_a_module_with_the_name_of_a_token_is_written() -> None:
@@ -351,46 +347,27 @@ def test_a_module_with_the_name_of_a_token_is_written() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        {"value": "abc123def456"},
-        {"value": "ABCDEFGH"},
-        {"value": "Xk_9"},
-        {"of": {"value": "abc123def456"}},
+        {"value": "sk-" + "aaaa1B2c" * 4},
+        {"of": {"value": "ghp_" + "a" * 36}},
         {"of": {"password": "hunter"}},
+        {"of": [("trunk", {"glpat-" + "a" * 20})]},
         {"token": "trunk"},
-        {"value": "qwertyuiopasdfghjk"},
-        {"values": ["abc123def456"]},
-        {"values": ("trunk", "abc123def456")},
-        {"value": b"abc123def456"},
-        {"value": {"abc123def456"}},
-        {"value": Path("abc123def456")},
-        {"value": 123456789012345},
-        {"values": [*range(100, 116)]},
-        {"values": (*range(100, 116),)},
-        {"abc123def456": "trunk"},
-        {"abc123def456": {"trunk": 1}},
-        {"value": partial(cast(Any, scaled_loss), "abc123def456")},
+        {"hf_" + "a" * 30: "trunk"},
     ],
 )
 @pytest.mark.parametrize("name", ["token", "hf_token", "api_key"])
-def test_a_secret_below_the_name_of_a_token_is_not_written(name: str, value: Any) -> None:
-    tree = written({name: value, "other": {"value": "abc"}})
-    text = json.dumps(tree["dict"][name])
-
-    assert json.dumps(SECRET) in text
-    assert not any(one in text for one in ("123", "ABC", "Xk", "hunter", "qwerty", '"token": "trunk"'))
-    assert tree["dict"]["other"] == {"dict": {"value": "abc"}}
+def test_a_dict_with_the_name_of_a_token_is_not_written_if_a_value_in_it_looks_like_a_secret(
+    name: str, value: Any
+) -> None:
+    assert written({name: {"use": "Linear", **value}, "other": {"value": "abc"}}) == {
+        name: SECRET,
+        "other": {"value": "abc"},
+    }
 
 
 @pytest.mark.parametrize("name", ["password", "credentials", "client_secret", "secret_token"])
 def test_a_dict_with_the_name_of_a_password_is_not_written_at_all(name: str) -> None:
-    assert written({name: {"user": "me", "value": "hunter"}}) == {"dict": {name: SECRET}}
-
-
-def test_random_keys_never_read_as_plain_names() -> None:
-    draw = random.Random(0)
-    letters = [string.ascii_lowercase, string.hexdigits.lower(), string.ascii_lowercase + string.digits]
-
-    assert not any(is_plain_name("".join(draw.choices(kind, k=20))) for kind in letters for _ in range(2000))
+    assert written({name: {"user": "me", "value": "hunter"}}) == {name: SECRET}
 
 
 @pytest.mark.parametrize(
@@ -423,8 +400,8 @@ WITH_PARTS.add("torch.nn:TripletMarginWithDistanceLoss")
 def test_a_loss_of_torch_is_recorded_with_all_its_arguments(name: str) -> None:
     tree = written(LOSSES[name]())
 
-    assert tree["object"] == name
-    assert "not_rebuildable" not in json.dumps(tree)
+    assert tree["$object"] == name
+    assert "$not_rebuildable" not in json.dumps(tree)
 
 
 def test_nothing_of_torch_that_reads_files_is_registered() -> None:
@@ -443,12 +420,10 @@ def test_configs_of_omegaconf_are_recorded_as_dicts_and_lists() -> None:
     config = conf.create({"width": 8, "twice": "${width}", "sizes": [1, [2.5]], "inner": {"on": True, "password": "x"}})
 
     assert written(config) == {
-        "dict": {
-            "width": 8,
-            "twice": 8,
-            "sizes": [1, [2.5]],
-            "inner": {"dict": {"on": True, "password": {"not_rebuildable": "what looks like a secret"}}},
-        }
+        "width": 8,
+        "twice": 8,
+        "sizes": [1, [2.5]],
+        "inner": {"on": True, "password": {"$not_rebuildable": "what looks like a secret"}},
     }
     assert written(config.sizes) == [1, [2.5]]
 

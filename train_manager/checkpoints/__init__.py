@@ -5,11 +5,12 @@ Its files in reading order; each imports only those above it:
     hashed_file   a file that is written, synced and hashed
     tensors       tensors in one file that cannot run
     state_tree    a state as JSON and tensors, and back
-    fit           how saved components were made: classes and options, compared when states are loaded
+    made          how optimizers and schedules were made: their classes and options
+    fit           saved components compared with those of a program, when states are loaded
     parameter_order  the parameters of optimizers by their names, in the order of the program
     frozen        the frozen parameters of a module, compared and restored
     extension_fit  the extensions of a training, compared when states are loaded
-    left_out      changed values of a module that its state_dict leaves out
+    left_out      changed values that states leave out
     manifest      which files belong to a checkpoint
     checkpoint_names   the names of checkpoints, and the folder of a training's checkpoints
     verification  the checks before a checkpoint is read
@@ -18,7 +19,6 @@ Its files in reading order; each imports only those above it:
     copies        a copy of a state that the training no longer changes
     checkpoint_folder  all checkpoints of a training: the sound ones, and the ones that stay
     weights       the weights of a checkpoint, or the mean of several
-    forgotten     changed numbers that no checkpoint holds
     opened_folder  the folder of a training that runs: its lock, and the checkpoint to resume from
     selection     the choices of a user about the content of a checkpoint
     arguments     the arguments of Checkpoints: when to save, and where to resume

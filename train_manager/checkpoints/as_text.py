@@ -14,6 +14,8 @@ from train_manager.checkpoints.manifest import MODEL, TREE
 from train_manager.checkpoints.state_tree import tensor_names
 from train_manager.checkpoints.verification import read_manifest, translate_gone_errors, verify
 from train_manager.files.json_text import json_of
+from train_manager.files.json_values import Decoder, mark_of
+from train_manager.rebuilding.record_tree import parts_of
 from train_manager.rebuilding.recorded_rows import expression
 from train_manager.telling.errors import CheckpointError
 
@@ -99,10 +101,9 @@ def _state_lines(state: Mapping[str, Any]) -> Iterator[str]:
         place = f" ({finding['where']})" if finding["where"] else ""
         yield line("finding", f"{finding['check']}, {finding['level']}: {finding['what']}{place}")
     # The arguments of the program as they were recorded; None is a default that was not given.
-    recorded = state["parameters"].get("arguments", {}) if isinstance(state.get("parameters"), dict) else {}
-    for name, value in recorded.items():
+    for argument, value in parts_of(Decoder()(state.get("parameters"))).items():
         if value is not None:
-            yield line("parameter", _cut(f"{name} = {expression(value)}"))
+            yield line("parameter", _cut(f"{argument} = {expression(value)}"))
 
 
 def _lines_of_each(name: str, values: Mapping[str, Any]) -> Iterator[str]:
@@ -122,8 +123,8 @@ def _optimizer(state: Any) -> str:
 
 
 def _entries(state: Any) -> str:
-    # A dict with a key like "$tuple" is one value in the form of `state_tree`, not several entries.
-    if not isinstance(state, dict) or any(key.startswith("$") for key in state):
+    # A dict with a mark like "$tuple" is one value in the form of `state_tree`, not several entries.
+    if not isinstance(state, dict) or mark_of(state) is not None:
         return _short(state)
     return ", ".join(f"{key} {_short(value)}" for key, value in state.items())
 

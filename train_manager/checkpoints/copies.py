@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train_manager.checkpoints.state_tree import DEEPEST, MAPPINGS
 from train_manager.checkpoints.tensors import memory_of
+from train_manager.files.json_values import DEEPEST, MAPPINGS
 
 
 def copy_state(state: Any) -> Any:
@@ -41,7 +41,7 @@ class _Copy:
             return value
         if type(value) in (list, tuple):
             return type(value)(self.of(item, depth + 1) for item in value)
-        if type(value) is dict or type(value) in MAPPINGS:
+        if type(value) in MAPPINGS:
             return type(value)({key: self.of(item, depth + 1) for key, item in value.items()})
         return value
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from train_manager.checkpoints.fit import Difference
+from train_manager.checkpoints.fit import Difference, options_that_differ
+from train_manager.checkpoints.made import Made
 from train_manager.rebuilding.recorded_rows import expression
 from train_manager.rebuilding.value_trees import RECORD
 
@@ -15,44 +16,40 @@ WATCHING: Final = tuple(
 """Modules of extensions that do not influence the training, so that their arguments may differ at each start."""
 
 
-def extension_facts(extensions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the class of each recorded extension that may change the training, and its arguments as texts."""
+def extension_facts(extensions: Mapping[str, Any]) -> dict[str, Made]:
+    """Return how each recorded extension that may change the training was made."""
     # Extensions that only watch may differ at each start, so they are left out of the comparison.
     trains = {name: one for name, one in extensions.items() if not type(one).__module__.startswith(WATCHING)}
     records = {name: vars(one).get(RECORD) for name, one in trains.items()}
     return {
-        name: {"class": type(extensions[name]).__name__, "arguments": _texts(record["arguments"])}
+        name: {
+            "class": type(extensions[name]).__name__,
+            "options": {argument: expression(tree) for argument, tree in record["arguments"].items()},
+        }
         for name, record in records.items()
         if record is not None
     }
 
 
-def _texts(arguments: Mapping[str, Any]) -> dict[str, str]:
-    return {name: expression(one) for name, one in arguments.items()}
-
-
-def replaced_extensions(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
+def replaced_extensions(here: Mapping[str, Made], there: Mapping[str, Made]) -> list[str]:
     """Return the names under which the program and the checkpoint have extensions of different classes."""
     return [name for name in here.keys() & there.keys() if here[name]["class"] != there[name]["class"]]
 
 
 def extensions_that_differ(
-    here: Mapping[str, Any], there: Mapping[str, Any], states: Mapping[str, Any]
+    here: Mapping[str, Made], there: Mapping[str, Made], states: Mapping[str, Any]
 ) -> Iterator[str | Difference]:
     """Yield the differences between extensions, and as a text each misfit: a state of another class.
 
     Of extensions and their arguments the program's are used, because a checkpoint holds only their states.
     """
+    none: Made = {"class": "none", "options": {}}
     for name in {**there, **here}:
-        own, saved = (of.get(name, {"class": "none", "arguments": {}}) for of in (here, there))
+        own, saved, label = here.get(name, none), there.get(name, none), f"extension {name!r}"
         # A state of another class cannot be loaded: a text ends the resume, a Difference is only reported.
         if states.get(name) and name in here and name in there and own["class"] != saved["class"]:
-            yield f"extension {name!r} is {own['class']} here, but {saved['class']} in the checkpoint"
+            yield f"{label} is {own['class']} here, but {saved['class']} in the checkpoint"
         elif own["class"] != saved["class"]:
-            yield Difference(f"extension {name!r}", own["class"], saved["class"], own["class"])
+            yield Difference(label, own["class"], saved["class"], own["class"])
         else:
-            for argument, value in own["arguments"].items():
-                # An argument that a newer version has added is absent in the checkpoint, and not a difference.
-                before = saved["arguments"].get(argument, value)
-                if value != before:
-                    yield Difference(f"{argument} of extension {name!r}", value, before, value)
+            yield from options_that_differ(label, own, saved, keeps_own=True)

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from torch import nn
 
-from train_manager.checkpoints.fit import Difference, Made, list_names
+from train_manager.checkpoints.fit import Difference, list_names
+from train_manager.checkpoints.made import Made
 from train_manager.model.modules import plain_name
 
 

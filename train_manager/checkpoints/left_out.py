@@ -1,10 +1,12 @@
-"""Changed values of a module that its ``state_dict`` leaves out, so that a checkpoint holds them too.
+"""Changed values that states leave out: numbers in plain attributes, and buffers that are not persistent.
 
-These are numbers in plain attributes, such as the momentum of a norm or a counter, and buffers that are not persistent.
+Of a module, such as the momentum of a norm or a counter, a checkpoint holds them too. Of a manager and of an extension
+without a state a checkpoint does not: a warning tells of them, as a run that resumes begins them anew.
 """
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, final
@@ -12,10 +14,15 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from train_manager.core.extension import Extension
 from train_manager.model.modules import plain_name
+from train_manager.telling.source_locations import users_level
 
 LeftOut = dict[str, Any]
 """By dotted names of modules and attributes: a number, or the ``Mark`` of a buffer, which shows a change."""
+
+Numbers = dict[tuple[str, str], float]
+"""Numbers by the label of their object and the name of the attribute."""
 
 
 @final
@@ -79,12 +86,54 @@ def put_back(module: nn.Module, saved: Mapping[str, Any]) -> None:
             setattr(modules[owner], attribute, value.to(buffers[name], copy=True))
 
 
+def numbers_of_all(train_manager: Any) -> Numbers:
+    """Return the numbers in plain attributes of a manager, and of its extensions that have no state of their own."""
+    holders: dict[str, Any] = {type(train_manager).__name__: train_manager}
+    holders |= {f"extension {name!r}": one for name, one in train_manager.extensions.items() if _has_no_state(one)}
+    return {(label, name): value for label, one in holders.items() for name, value in _numbers_in(one)}
+
+
+def warn_of_forgotten(before: Numbers, train_manager: Any) -> None:
+    """Warn of numbers that have changed since the training began, once of each.
+
+    Args:
+        before: the result of ``numbers_of_all`` at the beginning; numbers in a warning are removed from it.
+        train_manager: the manager that is being saved.
+    """
+    now = numbers_of_all(train_manager)
+    changed = [key for key, value in before.items() if now.get(key, value) != value]
+    # The next checkpoint of this training must not repeat the warning.
+    for key in changed:
+        del before[key]
+    if changed:
+        listed = ", ".join(f"{name} of {label}" for label, name in changed)
+        what = f"no checkpoint holds {listed}, which has changed since the training began"
+        cure = "return it in state_dict(), and set it in load_state_dict()"
+        warnings.warn(f"{what}: a training that resumes begins it anew ({cure})", stacklevel=users_level())
+
+
+def is_of_this_library(extension: Extension) -> bool:
+    """Return whether the class of an extension is of this library, whose private attributes need no checkpoint."""
+    return type(extension).__module__.startswith("train_manager.")
+
+
+def _has_no_state(extension: Extension) -> bool:
+    # Extensions of this library without a state_dict count nothing that a resume needs.
+    return type(extension).state_dict is Extension.state_dict and not is_of_this_library(extension)
+
+
 def _numbers(module: nn.Module) -> Iterator[tuple[str, float]]:
     for path, one in module.named_modules():
-        for name, value in vars(one).items():
-            # `value == value` is False for nan, which would always count as changed.
-            if type(value) in (int, float) and not name.startswith("_") and value == value:
-                yield f"{plain_name(path)}.{name}".lstrip("."), value
+        for name, value in _numbers_in(one):
+            yield f"{plain_name(path)}.{name}".lstrip("."), value
+
+
+def _numbers_in(holder: object) -> Iterator[tuple[str, float]]:
+    for name, value in vars(holder).items():
+        # type() and not isinstance(): a bool is a flag, not a count. `value == value` is False for nan, which would
+        # always count as changed.
+        if type(value) in (int, float) and not name.startswith("_") and value == value:
+            yield name, value
 
 
 def _buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -1,39 +1,39 @@
 """The state of a training as JSON and tensors, and back: equal, types included.
 
-A value that JSON has is written as it is. Every other one is an object with one key that begins with ``$``:
+To the forms of ``files/json_values`` a state adds those of tensors and arrays:
 
     {"$tensor": "optimizers.0.exp_avg"}     a tensor, by its name in the file beside
-    {"$tuple": [...]}                       a tuple; {"$dict": [[key, value], ...]} has keys that are not all texts
-    {"$float": "nan"}                       nan and infinities; {"$int": "0x..."} a number beyond 64 bits
-    {"$bytes": "..."}                       in base64
     {"$array": ["<f4", [2, 3], "name"]}     a numpy array, as a tensor of bytes; {"$number": ["<f4", "hex"]} its scalars
 """
 
 from __future__ import annotations
 
-import base64
-import math
 import re
 import sys
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from train_manager.files.json_values import (
+    MAPPINGS,
+    Decoder,
+    Encoder,
+    Path,
+    class_name,
+    display_keys,
+    mark_of,
+    unreadable,
+    unsupported_value_error,
+)
 from train_manager.telling.errors import CheckpointError
 
 if TYPE_CHECKING:  # manifests go through this file, and are read without a second for torch
     from torch import Tensor
 
-DEEPEST = 100  # levels of containers; the limit also stops at a list that holds itself
 ARRAY_KINDS = "biufcmMSU"  # kinds of numpy dtypes: no objects, which only a pickle could hold, and no records
 # A file gives this text to np.dtype(), which accepts far more than the names of plain dtypes.
 ARRAY_DTYPE = re.compile(r"[<>|][biufcmMSU]\d+(\[\w+\])?")
-# Subclasses of dict that torch puts into its states.
-MAPPINGS: dict[type, str] = {OrderedDict: "$OrderedDict", Counter: "$Counter"}
-
-Path = tuple[Any, ...]  # the keys that lead from the state to a value
 
 
 def split(state: Any) -> tuple[Any, dict[str, Tensor]]:
@@ -53,7 +53,17 @@ def split(state: Any) -> tuple[Any, dict[str, Tensor]]:
         CheckpointError: something else is in it; the error has its path.
     """
     tensors: dict[str, Tensor] = {}
-    return _plain(state, (), tensors), tensors
+
+    def written(value: Any, path: Path, encoder: Encoder) -> Any:
+        if _is_tensor(value):
+            return {"$tensor": _add(value, path, tensors)}
+        if isinstance(value, np.ndarray | np.generic):
+            return _numpy(value, path, tensors)
+        if type(value) in MAPPINGS:
+            _require_plain_keys(value, path)
+        return encoder.plain(value, path)
+
+    return Encoder(written)(state), tensors
 
 
 def join(tree: Any, tensors: Mapping[str, Tensor], label: str = "state.json") -> Any:
@@ -70,13 +80,20 @@ def join(tree: Any, tensors: Mapping[str, Tensor], label: str = "state.json") ->
     Raises:
         CheckpointError: it is not such a tree, or a tensor is missing.
     """
+
+    def read(tree: Any, path: Path, decoder: Decoder) -> Any:
+        form = _FORMS.get(mark_of(tree, path) or "")
+        if form is None or len(tree) > 1:
+            return decoder.plain(tree, path)
+        try:
+            return form(next(iter(tree.values())), tensors)
+        except (ValueError, TypeError, LookupError) as error:
+            raise unreadable(path, f"{error!s:.200}") from None
+
     try:
-        return _join(tree, tensors)
-    except CheckpointError:
-        raise
-    # The tree comes from a file, so any of its values may have the wrong form: that is damage, not a fault here.
-    except (ValueError, TypeError, KeyError, LookupError, OverflowError, RecursionError) as error:
-        raise CheckpointError(f"{label} is damaged: {error!s:.200}", name=label) from None
+        return Decoder(read)(tree)
+    except (CheckpointError, RecursionError) as error:
+        raise CheckpointError(f"{label} is damaged: {getattr(error, 'what', error)}", name=label) from None
 
 
 def tensor_names(tree: Any) -> list[str]:
@@ -94,53 +111,19 @@ def tensor_names(tree: Any) -> list[str]:
     return found
 
 
-def _plain(value: Any, path: Path, tensors: dict[str, Tensor]) -> Any:
-    if len(path) > DEEPEST:
-        raise CheckpointError(f"{display_keys(path[:5])} > ... is nested more than {DEEPEST} deep, or holds itself")
-    # The exact type counts: a subclass (an IntEnum, a NamedTuple) would come back as its base.
-    kind = type(value)
-    if value is None or kind in (bool, str):
-        return value
-    if kind is int:
-        # Larger numbers are exact in Python, but other programs read numbers of JSON as 64 bits.
-        return value if abs(value) < 1 << 63 else {"$int": hex(value)}
-    if kind is float:
-        # JSON has no nan and no infinities.
-        return value if math.isfinite(value) else {"$float": repr(value)}
-    if kind is bytes:
-        return {"$bytes": base64.b64encode(value).decode()}
-    if _is_tensor(value):
-        return {"$tensor": _add(value, path, tensors)}
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain_numpy(value, path, tensors)
-    if kind is list:
-        return [_plain(item, (*path, number), tensors) for number, item in enumerate(value)]
-    if kind is tuple:
-        return {"$tuple": [_plain(item, (*path, number), tensors) for number, item in enumerate(value)]}
-    if kind is dict or kind in MAPPINGS:
-        return _plain_dict(value, path, tensors)
-    raise unsupported_value_error(path, value)
-
-
 def _is_tensor(value: Any) -> TypeGuard[Tensor]:
     torch = sys.modules.get("torch")  # only a program that has imported torch can have a tensor
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _plain_dict(value: Mapping[Any, Any], path: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _require_plain_keys(value: Mapping[Any, Any], path: Path) -> None:
     for key in value:
         if type(key) not in (str, int, float, bool, type(None)):
-            raise CheckpointError(
-                f"{display_keys(path)} has a key of type {_name_of(key)}, which a checkpoint cannot hold"
-            )
-    # JSON would turn the key 1 into "1", so a dict with other keys than texts is a list of pairs.
-    items = [(key, _plain(item, (*path, key), tensors)) for key, item in value.items()]
-    if type(value) is dict and all(type(key) is str and not key.startswith("$") for key in value):
-        return dict(items)
-    return {MAPPINGS.get(type(value), "$dict"): [[_plain(key, path, tensors), item] for key, item in items]}
+            what = f"{display_keys(path)} has a key of type {class_name(key)}, which a checkpoint cannot hold"
+            raise CheckpointError(what, name=display_keys(path))
 
 
-def _plain_numpy(value: np.ndarray[Any, Any] | np.generic, path: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _numpy(value: np.ndarray[Any, Any] | np.generic, path: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
     # The exact type again: a masked array or a matrix is more than its values.
     if value.dtype.kind not in ARRAY_KINDS or type(value) not in (np.ndarray, value.dtype.type):
         raise unsupported_value_error(path, value)
@@ -168,38 +151,22 @@ def _add(tensor: Tensor, path: Path, tensors: dict[str, Tensor]) -> str:
     return name
 
 
-def _join(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
-    if isinstance(tree, list):
-        return [_join(item, tensors) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
-    marks = [key for key in tree if key.startswith("$")]
-    if not marks:
-        return {key: _join(item, tensors) for key, item in tree.items()}
-    # `split` never writes a "$" key beside others, nor an unknown one: the file is damaged or of a newer version.
-    if len(tree) > 1 or marks[0] not in JOINERS:
-        raise ValueError(f"{marks[0]!r:.60} means nothing")
-    return JOINERS[marks[0]](tree[marks[0]], tensors)
+def _tensor(name: str, tensors: Mapping[str, Tensor]) -> Tensor:
+    if name not in tensors:
+        raise ValueError(f"the tensor {name!r:.100} is missing")
+    return tensors[name]
 
 
-def _join_items(items: Any, tensors: Mapping[str, Tensor]) -> list[tuple[Any, Any]]:
-    return [(_join(key, tensors), _join(item, tensors)) for key, item in items]
-
-
-def _join_array(given: Any, tensors: Mapping[str, Tensor]) -> np.ndarray[Any, Any]:
+def _array(given: Any, tensors: Mapping[str, Tensor]) -> np.ndarray[Any, Any]:
     dtype, shape, name = given
     # The view shares the memory of the tensor, which no other reader has.
     content: np.ndarray[Any, Any] = _tensor(name, tensors).numpy()
     return content.view(_dtype(dtype)).reshape(shape)
 
 
-def _join_number(given: Any, tensors: Mapping[str, Tensor]) -> Any:
+def _number(given: Any, tensors: Mapping[str, Tensor]) -> Any:
     dtype, content = given
     return np.frombuffer(bytes.fromhex(content), _dtype(dtype))[0]
-
-
-def _join_float(given: Any, tensors: Mapping[str, Tensor]) -> float:
-    return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[given]
 
 
 def _dtype(text: str) -> np.dtype[Any]:
@@ -208,41 +175,9 @@ def _dtype(text: str) -> np.dtype[Any]:
     return np.dtype(text)
 
 
-def _tensor(name: str, tensors: Mapping[str, Tensor]) -> Tensor:
-    if name not in tensors:
-        raise ValueError(f"the tensor {name!r:.100} is missing")
-    return tensors[name]
-
-
-# How to read each "$" form; `_plain` writes them.
-JOINERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
+# How to read each form that `split` adds.
+_FORMS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
     "$tensor": _tensor,
-    "$array": _join_array,
-    "$number": _join_number,
-    "$tuple": lambda items, tensors: tuple(_join(item, tensors) for item in items),
-    "$dict": lambda items, tensors: dict(_join_items(items, tensors)),
-    "$OrderedDict": lambda items, tensors: OrderedDict(_join_items(items, tensors)),
-    "$Counter": lambda items, tensors: Counter(dict(_join_items(items, tensors))),
-    "$int": lambda text, tensors: int(text, 16),
-    "$float": _join_float,
-    "$bytes": lambda text, tensors: base64.b64decode(text, validate=True),
+    "$array": _array,
+    "$number": _number,
 }
-
-
-def display_keys(path: Path) -> str:
-    """Return a path as errors show it: ``extensions > ema > shadow``."""
-    return " > ".join(map(str, path)) or "the state"
-
-
-def unsupported_value_error(path: Path, value: Any) -> CheckpointError:
-    """Return the error about something that is not a state."""
-    return CheckpointError(
-        f"{display_keys(path)} is an object of type {_name_of(value)}, which a checkpoint cannot hold",
-        name=display_keys(path),
-        cure="it holds dicts, lists, tuples, tensors, numpy arrays, numbers, texts, bytes, bool and None",
-    )
-
-
-def _name_of(value: Any) -> str:
-    kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

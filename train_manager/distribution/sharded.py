@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.state_tree import MAPPINGS
 from train_manager.data.shares import Place
 from train_manager.distribution.gradients import WeightedLoss
+from train_manager.files.json_values import MAPPINGS
 from train_manager.loop.arguments import modules_in_loss
 from train_manager.loop.interface import Interface
 from train_manager.loop.ranks import require_whole_model
@@ -200,6 +200,6 @@ def full_state(state: Any) -> Any:
         return as_whole(state.detach()).cpu()
     if type(state) in (list, tuple):
         return type(state)(map(full_state, state))
-    if type(state) is dict or type(state) in MAPPINGS:
+    if type(state) in MAPPINGS:
         return type(state)({key: full_state(value) for key, value in state.items()})
     return state

@@ -17,8 +17,8 @@ from train_manager.learner.argument_types import misfit
 from train_manager.learner.description import Description, Mistakes
 from train_manager.learner.places import Place
 from train_manager.learner.showing import told
-from train_manager.rebuilding.recorded import signature_of
 from train_manager.rebuilding.registry import is_recorded, named, words
+from train_manager.rebuilding.signatures import signature_of
 from train_manager.schedules import at_most, every, exponentially, periodically
 from train_manager.telling.errors import InputError, near
 

@@ -14,8 +14,7 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor, nn
 
-from train_manager.checkpoints.forgotten import is_of_this_library
-from train_manager.checkpoints.left_out import Mark
+from train_manager.checkpoints.left_out import Mark, is_of_this_library
 from train_manager.checkpoints.tensors import why_not
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension

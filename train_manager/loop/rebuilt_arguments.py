@@ -20,8 +20,8 @@ from train_manager.rebuilding.making import Rebuilding, refuse_missing
 from train_manager.rebuilding.memory_limit import MemoryLimit
 from train_manager.rebuilding.overrides import with_overrides
 from train_manager.rebuilding.places import without_places
-from train_manager.rebuilding.recorded import signature_of
-from train_manager.rebuilding.tree import Given, Tree, check, not_rebuildable
+from train_manager.rebuilding.record_tree import Given, Tree, check, not_rebuildable
+from train_manager.rebuilding.signatures import signature_of
 from train_manager.telling.argument_names import refuse_unfitting
 from train_manager.telling.errors import CheckpointError
 from train_manager.telling.source_locations import users_level
@@ -52,9 +52,9 @@ def rebuilt_arguments(
     refuse_unfitting(kind.__name__, kind.__init__, (), {**recorded, **values}, ARGUMENTS)  # type: ignore[misc]
     arguments = {**recorded, **{name: Given(value) for name, value in values.items()}}
     nested = {path: value for path, value in overrides.items() if path not in whole}
-    tree = with_overrides({"dict": arguments}, nested)
+    tree = with_overrides(arguments, nested)
     # Data that are not recorded are None; for all else that cannot be rebuilt there is one error.
-    tree = {"dict": {name: None if _is_absent_data(name, part) else part for name, part in tree["dict"].items()}}
+    tree = {name: None if _is_absent_data(name, part) else part for name, part in tree.items()}
     refuse_missing(not_rebuildable(tree), by_keyword=True)
     made: dict[str, Any] = Rebuilding(tree).made()
     return made
@@ -118,7 +118,7 @@ def _set_option(optimizer: Optimizer, scheduler: Any, option: str, value: Any) -
 
 def _recorded_arguments(kind: type, parameters: Tree) -> dict[str, Tree]:
     check(parameters)
-    if not isinstance(parameters, dict) or "object" not in parameters:
+    if not isinstance(parameters, dict) or "$object" not in parameters:
         raise CheckpointError("the checkpoint has no recorded parameters of a TrainManager", name="parameters")
     recorded = {name: tree for name, tree in parameters["arguments"].items() if name != "train_dir"}
     names = _names(kind)
@@ -126,7 +126,7 @@ def _recorded_arguments(kind: type, parameters: Tree) -> dict[str, Tree]:
     # A subclass with arguments of its own was recorded as its base class, or the checkpoint is of another class.
     if names and gone is not None and not _takes_any(kind):
         what = f"the training was made with the argument {gone!r}, which {kind.__name__} does not have"
-        made_by = parameters["object"].rpartition(":")[2].rpartition(".")[2]
+        made_by = parameters["$object"].rpartition(":")[2].rpartition(".")[2]
         cure = (
             f"write @recorded above {kind.__name__}, so that its checkpoints have its own arguments"
             if made_by == kind.__name__
@@ -139,14 +139,13 @@ def _recorded_arguments(kind: type, parameters: Tree) -> dict[str, Tree]:
 def _without_places(recorded: dict[str, Tree], overrides: Mapping[str, Any]) -> dict[str, Tree]:
     """Return recorded arguments without the paths and addresses of extensions; a warning says which."""
     left_out: list[str] = []
-    kept = without_places({"dict": recorded}, left_out)
+    kept: dict[str, Tree] = without_places(recorded, left_out)
     listed = [place for place in left_out if place not in overrides]
     if listed:
         cure = f'overrides={{"{listed[0]}": ...}} gives one'
         what = f"paths and addresses in a checkpoint are not used: {', '.join(listed)}"
         warnings.warn(f"{what} ({cure})", stacklevel=users_level())
-    found: dict[str, Tree] = kept["dict"]
-    return found
+    return kept
 
 
 def _names(kind: type) -> list[str]:

@@ -13,9 +13,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from train_manager.loop.arguments import kind_of, modules_of_loss
-from train_manager.rebuilding.recorded import signature_of
+from train_manager.rebuilding.record_tree import NOT_REBUILDABLE, Tree, with_parts
 from train_manager.rebuilding.registry import name_of
-from train_manager.rebuilding.tree import NOT_REBUILDABLE, Tree
+from train_manager.rebuilding.signatures import signature_of
 from train_manager.rebuilding.value_trees import RECORD, tree_of, trees_of
 
 DATA: Final = ("train_data", "eval_data")
@@ -28,20 +28,20 @@ def record_of_manager(kind: type, given: Mapping[str, Any]) -> Tree:
     optimizer = given["optimizer"]
     if isinstance(optimizer, Mapping):
         trees = {name: _tree_of_optimizer(one, [getattr(model, name, None)]) for name, one in optimizer.items()}
-        special["optimizer"] = {"dict": trees}
+        special["optimizer"] = trees
     else:
         special["optimizer"] = _tree_of_optimizer(optimizer, [model, *modules_of_loss(loss)])
     plain = trees_of({name: value for name, value in given.items() if name not in special})
     # The name is for errors and for readers: from_checkpoint makes an object of the class that it is called on.
     name = f"{kind.__module__}:{kind.__qualname__}"
-    return {"object": name, "arguments": {name: (plain | special)[name] for name in given}}
+    return {"$object": name, "arguments": {name: (plain | special)[name] for name in given}}
 
 
 def _tree_of_data(data: Any) -> Tree:
     if data is None or RECORD in getattr(data, "__dict__", {}):
         return tree_of(data)
     if isinstance(data, Mapping) and all(isinstance(name, str) for name in data):
-        return {"dict": {name: _tree_of_data(one) for name, one in data.items()}}
+        return with_parts({}, {name: _tree_of_data(one) for name, one in data.items()})
     return {NOT_REBUILDABLE: f"{kind_of(data)}, which is not recorded"}
 
 
@@ -58,4 +58,4 @@ def _tree_of_optimizer(optimizer: Any, modules: list[Any]) -> Tree:
         why = "which is not recorded" if name is None else "whose parameters are not simply those of the model"
         return {NOT_REBUILDABLE: f"a ready {called}, {why}"}
     options = {key: value for key, value in optimizer.defaults.items() if key in signature.parameters}
-    return {"callable": name, "positional": [], "arguments": trees_of(options)}
+    return {"$callable": name, "arguments": trees_of(options)}

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.fit import Difference, Left, Made, config_of, options_that_differ, schedule_misfit
+from train_manager.checkpoints.fit import Difference, Left, options_that_differ, schedule_misfit
 from train_manager.checkpoints.frozen import freeze_as_saved, frozen_names
 from train_manager.checkpoints.left_out import LeftOut, changed_values, left_out_values, put_back
+from train_manager.checkpoints.made import Made, config_of
 from train_manager.checkpoints.parameter_order import gradients_for, parameter_names, parameters_of
 from train_manager.data.batch import to_device
 from train_manager.loop.arguments import (

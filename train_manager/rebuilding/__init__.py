@@ -2,7 +2,8 @@
 
 Its files in reading order; each imports only those above it:
 
-    tree          the form in which arguments are written
+    record_tree   the form in which arguments are written
+    signatures    the parameters of classes and functions
     torch_names   the names of PyTorch that any file may use
     registry      the classes and functions that a file may name
     torch_values  values of PyTorch and NumPy as trees

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any, Final, final
 
+from train_manager.files.json_values import Decoder, mark_of
 from train_manager.rebuilding.overrides import with_overrides
-from train_manager.rebuilding.recorded import signature_of
-from train_manager.rebuilding.registry import find
-from train_manager.rebuilding.torch_values import device_of, dtype_of, tensor_of
-from train_manager.rebuilding.tree import (
-    MAX_LEVELS,
+from train_manager.rebuilding.record_tree import (
     Given,
+    Place,
     Step,
     Tree,
     check,
+    nodes,
     not_rebuildable,
     parts_of,
     text_of,
 )
+from train_manager.rebuilding.registry import find
+from train_manager.rebuilding.signatures import REST, call_of, signature_of
+from train_manager.rebuilding.torch_values import device_of, dtype_of, tensor_of
 from train_manager.telling.errors import CheckpointError, did_you_mean, near
-
-Place = tuple[Step, ...]
 
 
 def rebuild(parameters: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Any:
@@ -35,7 +35,7 @@ def rebuild(parameters: Mapping[str, Any], overrides: Mapping[str, Any] | None =
     >>> from train_manager.rebuilding.recorded import parameters_of
     >>> Net = recorded(type("Net", (), {"__init__": lambda self, width, classes=10: None, "__module__": "nets"}))
     >>> parameters_of(rebuild(parameters_of(Net(8)), {"classes": 3}))
-    {'object': 'nets:Net', 'arguments': {'width': 8, 'classes': 3}}
+    {'$object': 'nets:Net', 'arguments': {'width': 8, 'classes': 3}}
 
     Args:
         parameters: the result of ``parameters_of`` a recorded object.
@@ -86,34 +86,32 @@ class Rebuilding:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._objects: dict[Place, Any] = {}  # the objects made so far, for `same_as`
-        _refuse_unfitting(tree, ())
+        self._objects: dict[Place, Any] = {}  # the objects made so far, for `$same`
+        self._read = Decoder(self._value)
+        _refuse_unfitting(tree)
 
-    def made(self, *place: Step) -> Any:
-        """Return the value at a place of the tree; by default the value of the whole tree."""
-        return self._made(_at(self._tree, place), place, 0)
+    def made(self) -> Any:
+        """Return the value of the tree."""
+        try:
+            return self._read(self._tree)
+        except RecursionError as error:
+            # A `$same` inside its own object, which is not made before its arguments are.
+            what = "the recorded parameters refer to themselves"
+            raise CheckpointError(what, name="parameters") from error
 
-    def _made(self, tree: Tree, place: Place, level: int) -> Any:
+    def _value(self, tree: Tree, place: Place, decoder: Decoder) -> Any:
         if isinstance(tree, Given):
             return tree.value
-        # `check` limits the depth of the tree, but a `same_as` inside its own object would recurse for ever.
-        if level > MAX_LEVELS:
-            raise CheckpointError(f"{text_of(place[:8]) or 'it'} refers to itself", name=text_of(place[:8]))
-        if isinstance(tree, list):
-            return [self._made(part, (*place, index), level + 1) for index, part in enumerate(tree)]
-        if not isinstance(tree, dict):
-            return tree
-        # `check` has accepted the tags, so one has a maker. A tensor has a dtype too, but its first tag is "tensor".
-        make = _MAKERS[next(tag for tag in tree if tag in _MAKERS)]
-        return make(self, tree, place, level + 1)
+        make = _MAKERS.get(mark_of(tree, place) or "")
+        return decoder.plain(tree, place) if make is None else make(self, tree, place)
 
-    def _parts(self, tree: Tree, place: Place, level: int) -> dict[Step, Any]:
-        return {step: self._made(part, (*place, step), level) for step, part in parts_of(tree).items()}
+    def _arguments(self, tree: Tree, place: Place) -> dict[str, Any]:
+        return {str(name): self._read(part, (*place, name)) for name, part in parts_of(tree).items()}
 
-    def _object(self, tree: Tree, place: Place, level: int) -> Any:
+    def _object(self, tree: Tree, place: Place) -> Any:
         if place not in self._objects:
-            kind = find(tree["object"], text_of(place))
-            args, kwargs = _call(kind, self._parts(tree, place, level))
+            kind = find(tree["$object"], text_of(place))
+            args, kwargs = call_of(kind, self._arguments(tree, place))
             try:
                 self._objects[place] = kind(*args, **kwargs)
             except Exception as error:
@@ -122,71 +120,60 @@ class Rebuilding:
                 raise
         return self._objects[place]
 
-    def _callable(self, tree: Tree, place: Place, level: int) -> Any:
-        function = find(tree["callable"], text_of(place))
+    def _callable(self, tree: Tree, place: Place) -> Any:
+        function = find(tree["$callable"], text_of(place))
         if "arguments" not in tree:
             return function
-        parts = self._parts(tree, place, level)
-        # `parts_of` numbers the positional arguments, and names the others.
-        args = [parts.pop(index) for index in range(len(tree["positional"]))]
-        return partial(function, *args, **{str(name): value for name, value in parts.items()})
+        args, kwargs = call_of(function, self._arguments(tree, place), is_partial=True)
+        return partial(function, *args, **kwargs)
 
-    def _same(self, tree: Tree, place: Place, level: int) -> Any:
-        # `_made` finds the object in `_objects` if it was made already, and makes it otherwise.
-        first = tuple(tree["same_as"])
-        return self._made(_at(self._tree, first), first, level)
+    def _same(self, tree: Tree, place: Place) -> Any:
+        # `_object` finds the object if it was made already, and makes it otherwise.
+        first = tuple(tree["$same"])
+        return self._read(_at(self._tree, first), first)
 
-    def _unordered(self, tree: Tree, place: Place, level: int) -> Any:
-        tag, kind = next((tag, kind) for tag, kind in _UNORDERED.items() if tag in tree)
+    def _set(self, tree: Tree, place: Place) -> Any:
+        kind = set if "$set" in tree else frozenset
+        items = self._read.items(next(iter(tree.values())), place)
         try:
-            # A set of lists, or a dict with lists as keys, is well formed in the file but cannot exist.
-            return kind(self._made(tree[tag], place, level))
-        except TypeError as error:
-            raise CheckpointError(f"{text_of(place)} has keys that no {kind.__name__} can have") from error
+            return kind(items)
+        except TypeError as error:  # a set of lists is well formed in the file, but cannot exist
+            raise CheckpointError(f"{text_of(place)} has items that no {kind.__name__} can have") from error
 
-    def _enum(self, tree: Tree, place: Place, level: int) -> Any:
-        kind = find(tree["enum"], text_of(place))
+    def _enum(self, tree: Tree, place: Place) -> Any:
+        name, member = tree["$enum"]
+        kind = find(name, text_of(place))
         # The registered name may belong to a class that is not an enum any more.
         members = kind.__members__ if isinstance(kind, type) and issubclass(kind, Enum) else {}
-        if tree["member"] not in members:
-            cure = did_you_mean(near(tree["member"], members)) or f"there are {', '.join(members) or 'none'}"
-            what = f"{text_of(place)} is {tree['member']!r:.60}, which {tree['enum']} does not have"
+        if member not in members:
+            cure = did_you_mean(near(member, members)) or f"there are {', '.join(members) or 'none'}"
+            what = f"{text_of(place)} is {member!r:.60}, which {name} does not have"
             raise CheckpointError(what, name=text_of(place), cure=cure)
-        return members[tree["member"]]
+        return members[member]
 
-    def _float(self, tree: Tree, place: Place, level: int) -> float:
-        if tree["float"] not in ("nan", "inf", "-inf"):
-            raise CheckpointError(f"{text_of(place)} is not a number: {tree['float']!r:.40}", name=text_of(place))
-        return float(tree["float"])
-
-    def _tensor(self, tree: Tree, place: Place, level: int) -> Any:
-        return tensor_of(self._made(tree["tensor"], place, level), tree["dtype"], text_of(place))
+    def _numbers(self, tree: Tree, place: Place) -> Any:
+        numbers, dtype = tree["$numbers"]
+        return tensor_of(self._read(numbers, place), dtype, text_of(place))
 
 
-_UNORDERED: Final[Mapping[str, Callable[[Any], Any]]] = {"set": set, "frozenset": frozenset, "items": dict}
-
-_Maker = Callable[[Rebuilding, Tree, Place, int], Any]
-
-_MAKERS: Final[Mapping[str, _Maker]] = {
-    "object": Rebuilding._object,
-    "callable": Rebuilding._callable,
-    "same_as": Rebuilding._same,
-    "tuple": lambda self, tree, place, level: tuple(self._made(tree["tuple"], place, level)),
-    **dict.fromkeys(_UNORDERED, Rebuilding._unordered),
-    "dict": Rebuilding._parts,
-    "enum": Rebuilding._enum,
-    "float": Rebuilding._float,
-    "path": lambda self, tree, place, level: Path(tree["path"]),
-    "tensor": Rebuilding._tensor,
-    "dtype": lambda self, tree, place, level: dtype_of(tree["dtype"], text_of(place)),
-    "device": lambda self, tree, place, level: device_of(tree["device"], text_of(place)),
+_MAKERS: Final[Mapping[str, Callable[[Rebuilding, Tree, Place], Any]]] = {
+    "$object": Rebuilding._object,
+    "$callable": Rebuilding._callable,
+    "$same": Rebuilding._same,
+    "$set": Rebuilding._set,
+    "$frozenset": Rebuilding._set,
+    "$enum": Rebuilding._enum,
+    "$path": lambda self, tree, place: Path(tree["$path"]),
+    "$numbers": Rebuilding._numbers,
+    "$dtype": lambda self, tree, place: dtype_of(tree["$dtype"], text_of(place)),
+    "$device": lambda self, tree, place: device_of(tree["$device"], text_of(place)),
 }
 
 
 def _at(tree: Tree, place: Place) -> Tree:
     """Return the tree at a place."""
     for step in place:
-        parts = parts_of(tree)
+        parts: Mapping[Step, Tree] = {} if isinstance(tree, Given) else parts_of(tree)
         # An override may have replaced the value that another place refers to.
         if step not in parts:
             where = text_of(place)
@@ -196,26 +183,25 @@ def _at(tree: Tree, place: Place) -> Tree:
     return tree
 
 
-# Tags whose value is a name for the registry.
-_NAMING: Final = ("object", "callable", "enum")
-
-
-def _refuse_unfitting(tree: Tree, place: Place) -> None:
+def _refuse_unfitting(tree: Tree) -> None:
     """Refuse names that are not registered, and arguments that have changed, before anything is made."""
-    name = next((tree[tag] for tag in _NAMING if tag in tree), None) if isinstance(tree, dict) else None
-    if name is not None:
-        kind = find(name, text_of(place))
-        # A registered function must not run because a file calls it an object.
-        if "object" in tree and not isinstance(kind, type):
-            raise CheckpointError(
-                f"{text_of(place)} is made by {tree['object']}, which is not a class", name=text_of(place)
-            )
-        signature = signature_of(kind)
-        # The call would raise a TypeError too, but only after other objects are made, and without a cure.
-        if signature is not None and "enum" not in tree:
-            refuse_changed(signature, kind, tree.get("arguments", {}), place, is_call="object" in tree)
-    for step, part in parts_of(tree).items():
-        _refuse_unfitting(part, (*place, step))
+    for place, part in nodes(tree):
+        match part:
+            case {"$enum": [name, _]}:
+                find(name, text_of(place))
+            case {"$object": name} | {"$callable": name}:
+                _refuse_call(find(name, text_of(place)), part, place)
+
+
+def _refuse_call(kind: Any, tree: Tree, place: Place) -> None:
+    # A registered function must not run because a file calls it an object.
+    if "$object" in tree and not isinstance(kind, type):
+        what = f"{text_of(place)} is made by {tree['$object']}, which is not a class"
+        raise CheckpointError(what, name=text_of(place))
+    signature = signature_of(kind)
+    # The call would raise a TypeError too, but only after other objects are made, and without a cure.
+    if signature is not None:
+        refuse_changed(signature, kind, tree.get("arguments", {}), place, is_call="$object" in tree)
 
 
 def refuse_changed(
@@ -242,21 +228,4 @@ def refuse_changed(
 
 
 def _is_required(parameter: Parameter) -> bool:
-    is_rest = parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    return parameter.default is Parameter.empty and not is_rest
-
-
-def _call(kind: Any, arguments: Mapping[Step, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments as a call takes them: without names where the signature has none, or has ``*args``."""
-    signature = signature_of(kind)
-    named = {str(name): value for name, value in arguments.items()}
-    # The record has the arguments of *args as one list under the name of the parameter. If there are any, every
-    # argument before them must be given by position too.
-    rest = next((p.name for p in _parameters(signature) if p.kind is Parameter.VAR_POSITIONAL and p.name in named), "")
-    by_position = (Parameter.POSITIONAL_ONLY, *([Parameter.POSITIONAL_OR_KEYWORD] if rest else []))
-    args = [named.pop(p.name) for p in _parameters(signature) if p.kind in by_position and p.name in named]
-    return [*args, *named.pop(rest, ())], named
-
-
-def _parameters(signature: Signature | None) -> Iterator[Parameter]:
-    yield from () if signature is None else signature.parameters.values()
+    return parameter.default is Parameter.empty and parameter.kind not in REST

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from inspect import Parameter
 from typing import Any
 
-from train_manager.rebuilding.recorded import signature_of
+from train_manager.rebuilding.record_tree import (
+    CALLS,
+    NOT_REBUILDABLE,
+    Given,
+    Place,
+    Tree,
+    parts_of,
+    text_of,
+    with_parts,
+)
 from train_manager.rebuilding.registry import find
-from train_manager.rebuilding.tree import NOT_REBUILDABLE, Given, Step, Tree, parts_of, text_of, with_part
+from train_manager.rebuilding.signatures import REST, signature_of
 from train_manager.telling.errors import CheckpointError, did_you_mean, near
 
 
@@ -28,7 +36,7 @@ def with_overrides(tree: Tree, overrides: Mapping[str, Any]) -> Tree:
     return tree
 
 
-def _overridden(tree: Tree, steps: list[str], value: Any, at: tuple[Step, ...]) -> Tree:
+def _overridden(tree: Tree, steps: list[str], value: Any, at: Place) -> Tree:
     if not steps:
         return Given(value)
     path = text_of((*at, *steps))
@@ -40,20 +48,20 @@ def _overridden(tree: Tree, steps: list[str], value: Any, at: tuple[Step, ...]) 
         # Items of a list are numbered.
         step = int(name) if isinstance(next(iter(parts), None), int) and name.isdecimal() else name
         if step in parts or (step in _more_arguments(tree) and count == len(steps)):
-            return with_part(tree, step, _overridden(parts.get(step), steps[count:], value, (*at, step)))
+            return with_parts(tree, {**parts, step: _overridden(parts.get(step), steps[count:], value, (*at, step))})
     raise _unknown(path, steps[0], at, [*map(str, parts), *_more_arguments(tree)], rest=steps[1:])
 
 
-def _refuse_inside(tree: Tree, path: str, at: tuple[Step, ...], steps: list[str]) -> None:
-    """Refuse a path into a value without parts: a given one, one that is not rebuildable, or a `same_as`."""
+def _refuse_inside(tree: Tree, path: str, at: Place, steps: list[str]) -> None:
+    """Refuse a path into a value without parts: a given one, one that is not rebuildable, or a `$same`."""
     place = text_of(at)
     if isinstance(tree, Given):
         what, cure = f"{place} is given itself", f"set it in what you give for {place}"
     elif isinstance(tree, dict) and NOT_REBUILDABLE in tree:
         what = f"{place} was {tree[NOT_REBUILDABLE]}"
         cure = f'give all of it: overrides={{"{place}": ...}}'
-    elif isinstance(tree, dict) and "same_as" in tree:
-        first = text_of(tuple(tree["same_as"]))
+    elif isinstance(tree, dict) and "$same" in tree:
+        first = text_of(tuple(tree["$same"]))
         what, cure = f"{place} is the same object as {first}", f'write "{".".join([first, *steps])}"'
     else:
         return
@@ -62,15 +70,13 @@ def _refuse_inside(tree: Tree, path: str, at: tuple[Step, ...], steps: list[str]
 
 def _more_arguments(tree: Tree) -> Collection[str]:
     """Return the arguments of a class or a function that its record lacks; an override may add them."""
-    if not isinstance(tree, dict) or not ("object" in tree or "callable" in tree):
-        return ()
-    signature = signature_of(find(tree["object"] if "object" in tree else tree["callable"]))
-    rest = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
-    named = [] if signature is None else [p.name for p in signature.parameters.values() if p.kind not in rest]
+    name = next((tree[mark] for mark in CALLS if mark in tree), None) if isinstance(tree, dict) else None
+    signature = None if name is None else signature_of(find(name))
+    named = [] if signature is None else [p.name for p in signature.parameters.values() if p.kind not in REST]
     return [name for name in named if name not in tree.get("arguments", {})]
 
 
-def _unknown(path: str, step: str, at: tuple[Step, ...], known: list[str], rest: list[str]) -> CheckpointError:
+def _unknown(path: str, step: str, at: Place, known: list[str], rest: list[str]) -> CheckpointError:
     nearest = tuple(text_of((*at, name, *rest)) for name in near(step, known))
     place = text_of(at) or "it"
     has = f"{place} has {', '.join(known[:20])}" if known else f"{place} has no parts"

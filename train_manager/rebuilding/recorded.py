@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import wraps
 from inspect import Parameter, Signature
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from train_manager.files.json_values import DEEPEST, mark_of
+from train_manager.rebuilding.record_tree import NOT_REBUILDABLE, Place, Tree, parts_of, with_parts
 from train_manager.rebuilding.registry import register
-from train_manager.rebuilding.tree import MAX_LEVELS, MAX_VALUES, NOT_REBUILDABLE, Step, Tree
+from train_manager.rebuilding.signatures import arguments_by_name, signature_of
 from train_manager.rebuilding.value_trees import RECORD, trees_of
 from train_manager.telling.errors import InputError
 
 T = TypeVar("T")
+
+MAX_LEVELS: Final = DEEPEST - 10  # of JSON in one record, which is a part of a state
 
 _RECORDING = "_recording_init"
 """The attribute of a class that holds its recording ``__init__``, so that a second ``@recorded`` changes nothing."""
@@ -69,7 +72,7 @@ def parameters_of(made: object) -> dict[str, Any]:
     >>> from train_manager import recorded
     >>> Half = recorded(type("Half", (), {"__init__": lambda self, of=2: None, "__module__": "halves"}))
     >>> parameters_of(Half(of=4))
-    {'object': 'halves:Half', 'arguments': {'of': 4}}
+    {'$object': 'halves:Half', 'arguments': {'of': 4}}
 
     Raises:
         InputError: the object is not recorded.
@@ -90,48 +93,26 @@ def record_of(name: str, signature: Signature, args: Sequence[Any], kwargs: Mapp
         return None  # the call itself raises the error that the user expects
     # Defaults are recorded too: a later version of the class may have others.
     bound.apply_defaults()
-    return {"object": name, "arguments": _arguments(signature, bound.arguments)}
-
-
-def signature_of(kind: Any) -> Signature | None:
-    """Return the signature of a class or a function, without `self`; None if it cannot be read."""
-    method: Any = kind
-    if isinstance(kind, type):
-        # inspect.signature(kind) would read the __call__ of a metaclass, if there is one.
-        method = kind.__new__ if kind.__init__ is object.__init__ else kind.__init__  # type: ignore[misc]
-        if method is object.__new__:
-            return Signature()
-    try:
-        signature = inspect.signature(method)
-    except (TypeError, ValueError):  # a constructor in C has no signature
-        return None
-    without_self = list(signature.parameters.values())[1:]
-    return signature.replace(parameters=without_self) if isinstance(kind, type) else signature
+    values = arguments_by_name(bound)
+    trees = trees_of(values)
+    # A default that cannot be written, such as a function, is left out: the class has it again when it is rebuilt.
+    left_out = {name for name, tree in trees.items() if _is_unwritten_default(signature, name, values[name], tree)}
+    return {"$object": name, "arguments": {name: tree for name, tree in trees.items() if name not in left_out}}
 
 
 def as_written(record: Tree) -> Any:
-    """Return a copy of a record that stands alone: an object that is in it twice is written once, then as `same_as`."""
-    places: dict[int, tuple[Step, ...]] = {}  # the first path to each record, by the id of the record
-    left = MAX_VALUES
+    """Return a copy of a record that stands alone: an object that is in it twice is written once, then as ``$same``."""
+    places: dict[int, Place] = {}  # the first path to each record, by the id of the record
 
-    def copied(tree: Tree, path: tuple[Step, ...], level: int) -> Tree:
-        nonlocal left
-        left -= 1
-        # Records share subtrees, so a few of them can expand to a tree of any size.
-        if left < 0 or level > MAX_LEVELS:
-            return {NOT_REBUILDABLE: "one of too many values" if left < 0 else "nested too deep"}
-        if isinstance(tree, list):
-            return [copied(part, (*path, index), level + 1) for index, part in enumerate(tree)]
-        if not isinstance(tree, dict):
-            return tree
-        if "object" in tree and places.setdefault(id(tree), path) != path:
-            return {"same_as": list(places[id(tree)])}
-        # The tags `arguments` and `dict` are not steps of a path: "model.width", not "model.arguments.width".
-        below = {tag: copied_named(part, path, level) for tag, part in tree.items() if tag in ("arguments", "dict")}
-        return {tag: below[tag] if tag in below else copied(part, path, level) for tag, part in tree.items()}
-
-    def copied_named(parts: dict[str, Tree], path: tuple[Step, ...], level: int) -> Tree:
-        return {name: copied(part, (*path, name), level + 1) for name, part in parts.items()}
+    def copied(tree: Tree, path: Place, level: int) -> Tree:
+        # Records hold each other, so together they may be deeper than a checkpoint that can be read again.
+        if level > MAX_LEVELS:
+            return {NOT_REBUILDABLE: "nested too deep"}
+        mark = mark_of(tree)
+        if mark == "$object" and places.setdefault(id(tree), path) != path:
+            return {"$same": list(places[id(tree)])}
+        below = level + (1 if mark is None else 2)  # a mark and its content are two levels of JSON
+        return with_parts(tree, {step: copied(part, (*path, step), below) for step, part in parts_of(tree).items()})
 
     return copied(record, (), 0)
 
@@ -177,23 +158,6 @@ def _with_self(signature: Signature) -> Signature:
         return signature.replace(parameters=[of_self, *signature.parameters.values()])
     except ValueError:  # another argument has the name `self`
         return signature
-
-
-def _arguments(signature: Signature, bound: Mapping[str, Any]) -> dict[str, Tree]:
-    """Return the trees of arguments by name; those of ``**kwargs`` are among them."""
-    values: dict[str, Any] = {}
-    for name, value in bound.items():
-        kind = signature.parameters[name].kind
-        if kind is Parameter.VAR_KEYWORD:
-            values.update({other: item for other, item in value.items() if other not in values})
-        # Empty *args are left out, so that the other arguments can be given by their names.
-        elif kind is not Parameter.VAR_POSITIONAL or value:
-            values[name] = value
-    trees = trees_of(values)
-    # A default that cannot be written, such as a function, is left out: the class has it again when it is rebuilt.
-    return {
-        name: tree for name, tree in trees.items() if not _is_unwritten_default(signature, name, values[name], tree)
-    }
 
 
 def _is_unwritten_default(signature: Signature, name: str, value: Any, tree: Tree) -> bool:

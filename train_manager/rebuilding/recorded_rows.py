@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
+
+from train_manager.rebuilding.record_tree import Step, Tree, parts_of
 
 DEEPEST: Final = 20  # levels of dicts whose entries get rows of their own
 LONGEST: Final = 8  # items of a list that are shown as one value
@@ -18,8 +20,8 @@ Rows = dict[str, str]
 def parameter_rows(tree: Any) -> Rows:
     """Return recorded constructor parameters by their dotted paths.
 
-    >>> net = {"object": "nets:Net", "arguments": {"width": 8, "sizes": {"tuple": [3, 4]}}}
-    >>> parameter_rows({"object": "train_manager:TrainManager", "arguments": {"model": net, "epochs": 3}})
+    >>> net = {"$object": "nets:Net", "arguments": {"width": 8, "sizes": {"$tuple": [3, 4]}}}
+    >>> parameter_rows({"$object": "train_manager:TrainManager", "arguments": {"model": net, "epochs": 3}})
     {'': 'TrainManager', 'model': 'Net', 'model.width': '8', 'model.sizes': '(3, 4)', 'epochs': '3'}
     """
     return {".".join(path): text for path, text in _parameters(tree, ())}
@@ -44,30 +46,30 @@ def value_rows(tree: Any, name: str = "") -> Rows:
 def expression(tree: Any) -> str:
     """Return a recorded argument as Python would have it.
 
-    >>> expression({"object": "nets:Net", "arguments": {"width": 8, "bias": None, "sizes": {"tuple": [3, 4]}}})
+    >>> expression({"$object": "nets:Net", "arguments": {"width": 8, "bias": None, "sizes": {"$tuple": [3, 4]}}})
     'Net(width=8, bias=None, sizes=(3, 4))'
-    >>> expression({"not_rebuildable": "a lambda"})
+    >>> expression({"$not_rebuildable": "a lambda"})
     '<a lambda>'
     """
     match tree:
-        case {"object": str(name), "arguments": dict(arguments)} | {
-            "callable": str(name),
+        case {"$object": str(name), "arguments": dict(arguments)} | {
+            "$callable": str(name),
             "arguments": dict(arguments),
         }:
             given = ", ".join(f"{key}={expression(value)}" for key, value in arguments.items())
             return f"{name.rpartition(':')[2]}({given})"
-        case {"callable": str(name)}:
+        case {"$callable": str(name)}:
             return name.rpartition(":")[2]
-        case {"not_rebuildable": why}:
+        case {"$not_rebuildable": why}:
             return f"<{why}>"
-        case {"tuple": list(items)}:
+        case {"$tuple": list(items)}:
             return f"({', '.join(map(expression, items))}{',' * (len(items) == 1)})"
-        case {"dict": dict(items)}:
-            return f"{{{', '.join(f'{key!r}: {expression(value)}' for key, value in items.items())}}}"
-        case {"path": text} | {"dtype": text} | {"device": text} | {"float": text}:
+        case {"$path": text} | {"$dtype": text} | {"$device": text} | {"$float": text}:
             return str(text)
         case list(items):
             return f"[{', '.join(map(expression, items))}]"
+        case dict(items) if not any(key.startswith("$") for key in items):
+            return f"{{{', '.join(f'{key!r}: {expression(value)}' for key, value in items.items())}}}"
         case dict():
             return json.dumps(tree)
     return repr(tree)
@@ -98,26 +100,23 @@ def _plain(value: Any) -> str:
 def _parameters(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     match tree:
         # A class gets a row with its name, and a row for each of its arguments below it.
-        case {"object": str(name)} | {"callable": str(name)}:
+        case {"$object": str(name)} | {"$callable": str(name)}:
             yield path, name.rpartition(":")[2]
-            parts = {str(place): part for place, part in enumerate(tree.get("positional") or ())}
-            yield from _below({**parts, **(tree.get("arguments") or {})}, path)
-        case {"dict": dict(items)} if items:
-            yield from _below(items, path)
-        case {"tuple": list(items)} | {"set": list(items)} if _is_long(items):
-            yield from _below({str(place): part for place, part in enumerate(items)}, path)
-        case list(items) if _is_long(items):
-            yield from _below({str(place): part for place, part in enumerate(items)}, path)
+            yield from _below(parts_of(tree), path)
         # The second place of an object has no rows below it.
-        case {"same_as": list(place)}:
+        case {"$same": list(place)}:
             yield path, f"the same as {'.'.join(map(str, place))}"
+        case {"$tuple": list(items)} | {"$set": list(items)} | list(items) if _is_long(items):
+            yield from _below(parts_of(tree), path)
+        case dict() if tree and not any(key.startswith("$") for key in tree):
+            yield from _below(parts_of(tree), path)
         case _:
             yield path, expression(tree)
 
 
-def _below(parts: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+def _below(parts: Mapping[Step, Tree], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     for name, part in parts.items():
-        yield from _parameters(part, (*path, name))
+        yield from _parameters(part, (*path, str(name)))
 
 
 def _is_long(items: list[Any]) -> bool:

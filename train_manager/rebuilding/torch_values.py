@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from train_manager.files.json_values import Encoder
+from train_manager.rebuilding.record_tree import Tree
 from train_manager.rebuilding.torch_names import name_in_torch
-from train_manager.rebuilding.tree import Tree
 from train_manager.telling.errors import CheckpointError
 
 MAX_NUMBERS: Final = 64
@@ -24,21 +24,22 @@ _DEVICE: Final = re.compile(r"[a-z]{1,20}(:\d{1,3})?")
 _DEPRECATED: Final = ("size_average", "reduce")  # arguments of losses that are not kept as attributes
 
 
-def word_of(value: Any) -> Tree:
-    """Return the tree of a dtype or a device, or None."""
+def number_of(value: Any) -> Any:
+    """Return a number of NumPy as a plain one, which a user would write by hand too; or None."""
+    return value.item() if isinstance(value, np.generic) and value.dtype.kind in "biuf" else None
+
+
+def tree_of_value(value: Any) -> Tree | None:
+    """Return the tree of a dtype, a device or a tensor of a few numbers; None for any other value."""
     if isinstance(value, torch.dtype):
-        return {"dtype": str(value)}
-    return {"device": str(value)} if isinstance(value, torch.device) else None
-
-
-def tree_of_tensor(value: Any, write: Callable[[Any], Tree]) -> Tree:
-    """Return the tree of a tensor with a few numbers, of an array of NumPy or a number of it; or None."""
-    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
-        return write(value.item())  # as a plain number, which a user would write by hand too
+        return {"$dtype": str(value)}
+    if isinstance(value, torch.device):
+        return {"$device": str(value)}
     is_small = type(value) is Tensor and value.device.type == "cpu" and value.layout == torch.strided
     if not is_small or value.requires_grad or value.dtype.is_complex or value.numel() > MAX_NUMBERS:
         return None
-    return {"tensor": write(value.tolist()), "dtype": str(value.dtype)} if str(value.dtype) in _DTYPES else None
+    known = str(value.dtype) in _DTYPES
+    return {"$numbers": [Encoder()(value.tolist()), str(value.dtype)]} if known else None
 
 
 def arguments_of(value: Any) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train_manager.checkpoints.state_tree import display_keys
+from train_manager.files.json_values import display_keys
 
 TIMES: Final = ("seconds", "elapsed", "call")  # keys whose values differ between any two runs
 SHOWN: Final = 60  # characters of a value in a text

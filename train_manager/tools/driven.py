@@ -22,7 +22,7 @@ from typing import Any, Final
 from torch import nn
 
 from train_manager.checkpoints.checkpoint import write_checkpoint
-from train_manager.checkpoints.forgotten import is_of_this_library
+from train_manager.checkpoints.left_out import is_of_this_library
 from train_manager.checkpoints.state_tree import split
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension

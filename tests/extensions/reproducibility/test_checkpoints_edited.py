@@ -187,17 +187,17 @@ def test_edited_betas_are_those_of_the_checkpoint_and_told(tmp_path: Path) -> No
     trained(tmp_path, optimizer=adamw(betas=(0.9, 0.99)))
 
     assert list_differences(tmp_path, optimizer=adamw(betas=(0.8, 0.99))) == [
-        "  - betas of optimizer 'optimizer': program [0.8, 0.99], checkpoint [0.9, 0.99], used [0.9, 0.99]"
+        "  - betas of optimizer 'optimizer': program (0.8, 0.99), checkpoint (0.9, 0.99), used (0.9, 0.99)"
     ]
 
 
-def test_an_option_of_one_of_several_groups_is_told_with_its_number(tmp_path: Path) -> None:
+def test_an_option_of_one_of_several_groups_is_told_with_those_of_the_others(tmp_path: Path) -> None:
     def groups(rate: float) -> Callable[[Any], Any]:
         return lambda ps: SGD([{"params": ps[:2]}, {"params": ps[2:], "lr": rate}], lr=0.1)
 
     trained(tmp_path, optimizer=groups(0.2))
     assert list_differences(tmp_path, optimizer=groups(0.3)) == [
-        "  - lr of optimizer 'optimizer', group 1: program 0.3, checkpoint 0.2, used 0.2"
+        "  - lr of optimizer 'optimizer': program (0.1, 0.3), checkpoint (0.1, 0.2), used (0.1, 0.2)"
     ]
 
 
@@ -321,7 +321,7 @@ def test_an_edited_peak_that_a_schedule_keeps_in_its_optimizer_is_told(tmp_path:
         return LRSchedule(make, per="step")
 
     trained(tmp_path, scheduled(0.1))
-    label = "the scheduler of LRSchedule (OneCycleLR), group 1"
+    label = "the scheduler of LRSchedule (OneCycleLR)"
     assert f"  - max_lr of {label}: program 0.2, checkpoint 0.1, used 0.1" in list_differences(tmp_path, scheduled(0.2))
 
 

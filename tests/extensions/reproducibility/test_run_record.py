@@ -463,7 +463,7 @@ def test_parameters_are_those_that_the_manager_was_made_with(tmp_path: Path) -> 
     entry = the_entry(tmp_path)
     model = entry["parameters"]["arguments"]["model"]["arguments"]
 
-    assert (entry["seed"], model["width"], model["scale"]) == (3, 8, {"float": "inf"})
+    assert (entry["seed"], model["width"], model["scale"]) == (3, 8, {"$float": "inf"})
     assert "very-private" not in the_file(tmp_path).read_text()
 
 

@@ -66,7 +66,7 @@ def test_a_lambda_and_a_partial_that_make_the_same_do_not_differ(tmp_path: Path)
 
 
 def test_what_another_than_the_recorded_callable_has_made_is_a_row_of_its_own(tmp_path: Path) -> None:
-    of_groups = {"object": "torch.optim.sgd:SGD", "arguments": {"lr": {"tuple": [0.1, 0.2]}}}
+    of_groups = {"$object": "torch.optim.sgd:SGD", "arguments": {"lr": {"$tuple": [0.1, 0.2]}}}
     write_runs(tmp_path / "a", entry(made={"optimizer": of_groups}))
     write_runs(tmp_path / "b", entry())
 
@@ -135,7 +135,7 @@ def test_a_damaged_record_is_a_note(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "more",
-    [{"parameters": {"object": 3}}, {"findings": [{"level": "error"}]}, {"seed": [1]}, {"calls": {"train": "x"}}],
+    [{"parameters": {"$object": 3}}, {"findings": [{"level": "error"}]}, {"seed": [1]}, {"calls": {"train": "x"}}],
     ids=str,
 )
 def test_an_entry_of_other_types_is_compared_as_far_as_it_can_be_read(more: dict[str, Any], tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ def entry(run: str = "ab12cd34ef56ab78", *, began: str = "2026-05-01T12:00:00+00
 
 def parameters(**given: Any) -> dict[str, Any]:
     """Recorded constructor parameters."""
-    optimizer = {"callable": "torch.optim:AdamW", "positional": [], "arguments": {"lr": given.pop("lr", 0.1)}}
-    return {"object": "train_manager:TrainManager", "arguments": {"epochs": 2, "optimizer": optimizer, **given}}
+    optimizer = {"$callable": "torch.optim:AdamW", "arguments": {"lr": given.pop("lr", 0.1)}}
+    return {"$object": "train_manager:TrainManager", "arguments": {"epochs": 2, "optimizer": optimizer, **given}}
 
 
 def write_runs(train_dir: Path, *entries: dict[str, Any]) -> Path:

@@ -123,8 +123,8 @@ def test_the_best_value_is_of_the_first_metric(tmp_path: Path) -> None:
 
 
 def test_the_best_value_is_of_the_monitored_metric(tmp_path: Path) -> None:
-    early = {"object": "train_manager.extensions:EarlyStopping", "arguments": {"monitor": "valid/f1", "mode": None}}
-    write_runs(tmp_path, entry("aaaa", parameters=parameters(extensions={"dict": {"early_stopping": early}})))
+    early = {"$object": "train_manager.extensions:EarlyStopping", "arguments": {"monitor": "valid/f1", "mode": None}}
+    write_runs(tmp_path, entry("aaaa", parameters=parameters(extensions={"early_stopping": early})))
     evaluated(tmp_path, "aaaa", {"loss": 0.5, "f1": 0.1}, {"loss": 0.25, "f1": 0.9}, {"loss": 0.125, "f1": 0.2})
 
     assert summary_of(named_run(tmp_path)).best == Best("valid/f1", 0.9, 2)

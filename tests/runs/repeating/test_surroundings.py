@@ -29,7 +29,7 @@ def between(tmp_path: Path, one: dict[str, Any], other: dict[str, Any], *, code:
 
 
 def made(entry: dict[str, Any], **arguments: Any) -> dict[str, Any]:
-    return {**entry, "parameters": {"object": "train_manager.manager:TrainManager", "arguments": arguments}}
+    return {**entry, "parameters": {"$object": "train_manager.manager:TrainManager", "arguments": arguments}}
 
 
 def around(entry: dict[str, Any], **environment: Any) -> dict[str, Any]:

@@ -195,9 +195,7 @@ def _best_of(run: FoundRun) -> Best | None:
 def _monitor_of(entry: Mapping[str, Any]) -> tuple[str, str | None] | None:
     """Return metric and mode of the first extension that was given a metric to monitor."""
     try:
-        extensions = [
-            one.get("arguments") or {} for one in entry["parameters"]["arguments"]["extensions"]["dict"].values()
-        ]
+        extensions = [one.get("arguments") or {} for one in entry["parameters"]["arguments"]["extensions"].values()]
         return next(
             ((one["monitor"], one.get("mode")) for one in extensions if isinstance(one.get("monitor"), str)), None
         )
