@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, Self, final
+from typing import Any, Final, NamedTuple, Self, final
 
 import torch
 
@@ -55,21 +55,9 @@ MALFORMED: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, 
 CPU: Final = torch.device("cpu")
 
 
-class Part(Protocol):
-    """What has an entry in the state of a training."""
-
-    def state_dict(self) -> Any:
-        """Return what is saved."""
-        ...
-
-    def load_state_dict(self, state: Any, /) -> object:
-        """Restore what ``state_dict`` returned."""
-        ...
-
-
 @final
-class Functions(NamedTuple):
-    """A part that is no object of its own."""
+class Part(NamedTuple):
+    """An entry of the state: the functions that return it and restore it."""
 
     state_dict: Callable[[], Any]
     load_state_dict: Callable[[Any], object]
@@ -181,17 +169,19 @@ class Saving(Interface[Model]):
 
     def _parts(self) -> dict[str, Part]:
         """Return what has one state for all levels, by its entry in the state, in the order in which it is loaded."""
+        ranks, windows, progress, names = self.ranks, self._windows, self._progress, self._setup.parameter_names
         return {
-            "extensions": Functions(self._extension_states, self._load_extension_states),
-            "schedules": Functions(self._schedule_states, self._load_schedule_states),
-            "attributes": Functions(self._attribute_states, self._load_attribute_states),
-            "counts": self._counts,
-            "history": self.history,
-            "findings": Functions(self._progress.findings_as_dicts, self._progress.keep_findings),
-            "windows": Functions(self._window_states, self._load_window_states),
-            "random": Functions(
-                partial(random_state_of_ranks, self.ranks), partial(set_random_state_of_rank, self.ranks)
+            "extensions": Part(self._extension_states, self._load_extension_states),
+            "schedules": Part(self._schedule_states, self._load_schedule_states),
+            "attributes": Part(self._attribute_states, self._load_attribute_states),
+            "counts": Part(self._counts.state_dict, self._counts.load_state_dict),
+            "history": Part(self.history.state_dict, self.history.load_state_dict),
+            "findings": Part(progress.findings_as_dicts, progress.keep_findings),
+            "windows": Part(
+                partial(windows.state_dict, names),
+                partial(windows.load_state_dict, optimizers=self.optimizers, names_of_parameters=names),
             ),
+            "random": Part(partial(random_state_of_ranks, ranks), partial(set_random_state_of_rank, ranks)),
         }
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
@@ -243,7 +233,7 @@ class Saving(Interface[Model]):
             Where the program differs from the one that wrote the state.
         """
         found = chain(self._misfits(state, is_there=is_there), self._missing(state, is_whole=is_whole))
-        differences = require_fit([*found], strict=strict)  # refused before anything is changed
+        differences = require_fit(found, strict=strict)  # refused before anything is changed
         held = self._frozen_parameter_ids()
         # The levels that are open here: phases of the state may still be to be opened.
         for level, saved, left in self._saved_levels(state):
@@ -298,8 +288,9 @@ class Saving(Interface[Model]):
             for name, saved in state["extensions"].items():
                 if saved and name not in self._registry.extensions and not has_only_tensors(saved):
                     yield f"the checkpoint has a state of extension {name!r}, which the training lacks"
-        for name in state["attributes"].keys() - self._attributes().keys():
-            yield f"the checkpoint has a state of the attribute {name!r}, which the training lacks"
+        for name in state["attributes"]:
+            if name not in self._attributes():
+                yield f"the checkpoint has a state of the attribute {name!r}, which the training lacks"
 
     def _misfits_of_extensions(self, state: Mapping[str, Any], left: Left) -> Iterator[str | Difference]:
         fit, here = state["fit"], extension_facts(self._registry.extensions)
@@ -317,7 +308,7 @@ class Saving(Interface[Model]):
 
     def _tell_of_another_program(self, state: Mapping[str, Any]) -> None:
         """Compare the program with a state that was loaded on its way, as it turns out to be another program."""
-        differences = require_fit([*self._misfits(state, is_there=True)], strict=self._program.strict)
+        differences = require_fit(self._misfits(state, is_there=True), strict=self._program.strict)
         self._tell([*differences, *self._setup.other_options()])
 
     # ---- extensions --------------------------------------------------------------------------------------------------
@@ -383,7 +374,7 @@ class Saving(Interface[Model]):
             name: state["extensions"][name] for name in here if name in state["extensions"] and name not in replaced
         }
 
-    # ---- attributes of the manager, and gradients --------------------------------------------------------------------
+    # ---- attributes of the manager -----------------------------------------------------------------------------------
 
     def _attributes(self) -> dict[str, Any]:
         return attributes_with_state(self.__dict__)
@@ -395,12 +386,6 @@ class Saving(Interface[Model]):
         for name, attribute in self._attributes().items():
             if name in states:
                 restore(attribute, states[name])
-
-    def _window_states(self) -> dict[str, Any]:
-        return self._setup.with_parameters(self._windows.state_dict())
-
-    def _load_window_states(self, states: Mapping[str, Any]) -> None:
-        self._windows.load_state_dict(self._setup.in_own_order(states), self.optimizers)
 
     # ---- on the way to the place of a state --------------------------------------------------------------------------
 
@@ -431,7 +416,7 @@ class Saving(Interface[Model]):
         states = self._states_of_extensions(again)
         known, extensions = self._known_to_checkpoints(), self._registry.extensions
         found = [misfits_of_attributes(f"extension {one!r}", extensions[one], states[one], known) for one in states]
-        require_fit([*chain(*found)], strict=self._program.strict)
+        require_fit(chain(*found), strict=self._program.strict)
         self._load_attributes_of_extensions(states)
         set_random_state_of_rank(self.ranks, again["random"])
 
@@ -454,7 +439,7 @@ class Saving(Interface[Model]):
         label, place = f"{name} of extension {extension!r}", self._place_in_stages()
         if looked_for_at == place or not self.fixtures.path:
             with self._loading(label):
-                require_fit([*attribute_misfits(label, attribute, state)], strict=self._program.strict)
+                require_fit(attribute_misfits(label, attribute, state), strict=self._program.strict)
                 restore(attribute, state)
         elif not self._program.again:
             # As the uninterrupted program does, for an epoch or a batch; unless hooks have missed it until here.

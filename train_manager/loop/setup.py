@@ -14,7 +14,7 @@ from train_manager.checkpoints.fit import Difference, Left, options_that_differ,
 from train_manager.checkpoints.frozen import freeze_as_saved, frozen_names
 from train_manager.checkpoints.left_out import LeftOut, changed_values, left_out_values, put_back
 from train_manager.checkpoints.made import Made, config_of
-from train_manager.checkpoints.parameter_order import gradients_for, parameter_names, parameters_of
+from train_manager.checkpoints.parameter_order import parameter_names, parameters_of
 from train_manager.data.batch import to_device
 from train_manager.loop.arguments import (
     bind_loss,
@@ -330,23 +330,6 @@ class Setup:
             for name, made in self.loaded.get(kind, {}).items():
                 found += options_that_differ(label_of(kind, name), self.made[kind].get(name, made), made)
         return found
-
-    def with_parameters(self, windows: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state of windows that has the parameters of each optimizer too, in the order of the gradients."""
-        names, optimizers, open_now = self.parameter_names(), self.optimizers, dict(windows["open"])
-        for name, window in open_now.items():
-            if isinstance(optimizers.get(name), Optimizer):
-                open_now[name] = {**window, "parameters": parameters_of(optimizers[name], names)}
-        return {**windows, "open": open_now}
-
-    def in_own_order(self, windows: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what ``with_parameters`` returned, with the gradients in the order of the parameters here."""
-        names, optimizers, open_now = self.parameter_names(), self.optimizers, dict(windows["open"])
-        for name, window in open_now.items():
-            if "parameters" in window and isinstance(optimizers.get(name), Optimizer):
-                ordered = gradients_for(optimizers[name], window["gradients"], window["parameters"], names)
-                open_now[name] = {**window, "gradients": ordered}
-        return {**windows, "open": open_now}
 
     def own_modules(self, around: Setup) -> dict[str, Any]:
         """Return the states of the modules that a phase has, and the setup around it has not."""

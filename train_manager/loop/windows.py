@@ -19,6 +19,7 @@ from typing import Any, final
 from torch import Tensor
 from torch.optim import Optimizer
 
+from train_manager.checkpoints.parameter_order import gradients_for, parameters_of
 from train_manager.loop.ranks import Gradients
 from train_manager.model.optimizers import parameters_in
 from train_manager.model.sharding import as_sharded
@@ -38,19 +39,21 @@ class Window:
         self.is_gathered = False  # the gradients are the mean over all processes, if several train together
         self.is_modified = False  # a hook has modified a loss: a loss computed anew would have other gradients
 
-    def state_dict(self, of_all: Gradients | None) -> dict[str, Any]:
-        """Return the gradients, and how many backward passes they are the sum of."""
+    def state_dict(self, of_all: Gradients | None, names: Mapping[int, str]) -> dict[str, Any]:
+        """Return the gradients with the names of their parameters, and how many backward passes they are the sum of."""
         # Each of several processes has gradients of its own rows, and their mean is taken as the window ends. The mean
         # of sums is the sum of means: each process that resumes begins with the mean so far, on any number of them.
         gradients = (
             [p.grad for p in parameters_in(self.optimizer)] if of_all is None else of_all.mean_gradients(self.optimizer)
         )
-        return {"gradients": gradients, "backwards": self.backwards, "is_modified": self.is_modified}
+        passes = {"backwards": self.backwards, "is_modified": self.is_modified}
+        return {"gradients": gradients, "parameters": parameters_of(self.optimizer, names), **passes}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put the gradients back."""
+    def load_state_dict(self, state: Mapping[str, Any], names: Mapping[int, str]) -> None:
+        """Put the gradients back, each to the parameter of its name."""
         self.backwards, self.is_modified = state["backwards"], state["is_modified"]
-        for parameter, gradient in zip(parameters_in(self.optimizer), state["gradients"], strict=True):
+        gradients = gradients_for(self.optimizer, state["gradients"], state["parameters"], names)
+        for parameter, gradient in zip(parameters_in(self.optimizer), gradients, strict=True):
             # A copy: the next backward pass adds to .grad in place, and the state may be loaded once more.
             copied = None if gradient is None else gradient.to(parameter.device, parameter.dtype, copy=True)
             parameter.grad = as_sharded(copied, parameter)
@@ -184,19 +187,25 @@ class Windows:
                 stacklevel=users_level(),
             )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the gradients of the open windows, in the order of each optimizer's parameters."""
-        open_now = {name: window.state_dict(self.gradients) for name, window in self._open.items()}
+    def state_dict(self, names_of_parameters: Callable[[], Mapping[int, str]]) -> dict[str, Any]:
+        """Return the gradients of the open windows."""
+        names = names_of_parameters() if self._open else {}
+        open_now = {name: window.state_dict(self.gradients, names) for name, window in self._open.items()}
         return {"ended": self.ended, "open": open_now}
 
-    def load_state_dict(self, state: Mapping[str, Any], optimizers: Mapping[str, Optimizer]) -> None:
+    def load_state_dict(
+        self,
+        state: Mapping[str, Any],
+        optimizers: Mapping[str, Optimizer],
+        names_of_parameters: Callable[[], Mapping[int, str]],
+    ) -> None:
         """Open the windows that were open when ``state_dict`` was called."""
         for name in list(self._open):
             self.close(name)
-        self.ended = state["ended"]
+        self.ended, names = state["ended"], names_of_parameters() if state["open"] else {}
         for name in state["open"].keys() & optimizers.keys():
             window = self._open[name] = Window(optimizers[name])
-            window.load_state_dict(state["open"][name])
+            window.load_state_dict(state["open"][name], names)
 
     def _set_aside(self, name: str) -> AbstractContextManager[None]:
         """Set the gradients of all other open windows aside, for a ``with`` block."""
