@@ -15,7 +15,7 @@ from train_manager.checkpoints.arguments import require_resume, require_save_at
 from train_manager.checkpoints.copies import copy_state
 from train_manager.checkpoints.fit import Difference, Left
 from train_manager.checkpoints.left_out import numbers_of_all, warn_of_forgotten
-from train_manager.checkpoints.manifest import warn_of_another_place, warn_of_other_rows
+from train_manager.checkpoints.manifest import warn_of_differences
 from train_manager.checkpoints.opened_folder import OpenedFolder
 from train_manager.checkpoints.selection import SavedWeights, numbers_of, restore_fixtures, several, state_of_fixtures
 from train_manager.checkpoints.state_tree import split
@@ -226,9 +226,7 @@ class Checkpoints(Extension):
         if path is None:
             return None, {}
         state = self._opened.folder.read(path)
-        manifest = read_manifest(path)
-        warn_of_another_place(path.name, manifest)
-        warn_of_other_rows(path.name, manifest, self._opened.rows)
+        warn_of_differences(path.name, read_manifest(path), self._opened.rows)
         return path, state
 
     def _load(self, path: Path, state: dict[str, Any], train_manager: TrainManager, fixtures: Fixtures) -> None:
@@ -296,7 +294,8 @@ class Checkpoints(Extension):
                 state = whole_state(train_manager.ranks, train_manager.state_dict())
             except Exception:  # an extension may know its state only after the first batch
                 return
-            split({**state, "model": drop_lazy_parameters(state.get("model", {}))})
+            # The shapes of lazy parameters are unknown until the first batch.
+            split({**state, "model": {n: value for n, value in state.get("model", {}).items() if not is_lazy(value)}})
         self._opened.is_storable = True
 
     def _monitored_value(self, results: Mapping[str, Mapping[str, Any]], train_manager: TrainManager) -> float | None:
@@ -381,11 +380,6 @@ class Checkpoints(Extension):
 def whole_state(ranks: Ranks, state: dict[str, Any]) -> dict[str, Any]:
     """Return a state with whole tensors; of several processes with shards of them, all must call this."""
     return full_state(state) if ranks.makes_equal_steps else state
-
-
-def drop_lazy_parameters(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model's state without lazy parameters, whose shapes are unknown until the first batch."""
-    return {name: value for name, value in model.items() if not is_lazy(value)}
 
 
 def ask_for_a_checkpoint(train_manager: Any) -> None:

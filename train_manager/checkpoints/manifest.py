@@ -71,21 +71,24 @@ def differences_from_here(manifest: Mapping[str, Any]) -> list[str]:
     return [f"{what} {before} (here {here})" for what, (before, here) in found.items() if before != here]
 
 
-def warn_of_another_place(name: str, manifest: Mapping[str, Any]) -> None:
-    """Warn if results may differ in their last bits from those of the training that wrote a checkpoint."""
-    if found := differences_from_here(manifest):
-        what = f"{name} was written with {', '.join(found)}"
-        text = f"{what}: the training resumes, but not bit for bit as it would have"
-        warnings.warn(text, RuntimeWarning, stacklevel=users_level())
+def warn_of_differences(name: str, manifest: Mapping[str, Any], rows: Mapping[str, str]) -> None:
+    """Warn if a training cannot resume bit for bit here, or if its data have other rows, but as many.
 
-
-def warn_of_other_rows(name: str, manifest: Mapping[str, Any], rows: Mapping[str, str]) -> None:
-    """Warn if rows of the training data are not those of the training that wrote a checkpoint, but as many."""
+    Args:
+        name: of the checkpoint.
+        manifest: its manifest.
+        rows: the digests of the rows of the training data here, by their places.
+    """
     saved = manifest.get("rows") or {}
     other = [place.partition(" ")[0] for place, digest in rows.items() if saved.get(place, digest) != digest]
+    texts = []
+    if found := differences_from_here(manifest):
+        what = f"{name} was written with {', '.join(found)}"
+        texts.append(f"{what}: the training resumes, but not bit for bit as it would have")
     if other:
         what = f"{other[0]} has other rows than in the program that wrote {name}, and as many"
-        text = f"{what}: the training resumes on those of this program"
+        texts.append(f"{what}: the training resumes on those of this program")
+    for text in texts:
         warnings.warn(text, RuntimeWarning, stacklevel=users_level())
 
 
