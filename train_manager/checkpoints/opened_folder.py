@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import final
 
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
-from train_manager.checkpoints.forgotten import Numbers
+from train_manager.checkpoints.left_out import Numbers
 from train_manager.files.lock import WriterLock
 from train_manager.telling.errors import CheckpointError
 
