@@ -45,8 +45,8 @@ class MetricStore(Extension):
     also as the run ends, in ``post_run``. A hook that asks for ``writer=None`` works without a store too.
 
     A thread writes twice a second, so a run that is killed loses less than a second; a checkpoint waits for the rows of
-    its step. Nothing else waits for a device. If the file cannot be written, metrics wait in memory, with a warning, and
-    the run continues.
+    its step. Nothing else waits for a device. If the file cannot be written, metrics wait in memory, with a warning,
+    and the run continues.
 
     No row is ever deleted: after a resume, earlier rows count up to the step of the checkpoint. A training that begins
     anew is another run, beside those before it in this folder.
