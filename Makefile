@@ -47,7 +47,7 @@ exports: $(OK)
 	@$(RUN_TESTS) tests/tools/test_quantize.py tests/tools/test_export_onnx.py tests/learner/test_deployment.py \
 	    tests/examples/test_smaller_models.py $(ARGS)
 
-# The buttons of the report page are pressed in the Chromium that the machine has, and axe-core looks at it.
+# The buttons of the page of a run are pressed in the Chromium that the machine has, and axe-core looks at it.
 pages: $(OK)
 	@command -v chromium >/dev/null || { echo 'There is no browser: apt-get install chromium' >&2; exit 1; }
 	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[pages]' || \

@@ -45,10 +45,11 @@ class MetricStore(Extension):
     also as the run ends, in ``post_run``. A hook that asks for ``writer=None`` works without a store too.
 
     A thread writes twice a second, so a run that is killed loses less than a second; a checkpoint waits for the rows of
-    its step. Nothing else waits for a device.
+    its step. Nothing else waits for a device. If the file cannot be written, metrics wait in memory, with a warning,
+    and the run continues.
+
     No row is ever deleted: after a resume, earlier rows count up to the step of the checkpoint. A training that begins
-    anew keeps the rows of those before it in this folder, as another run. If the file cannot be written, metrics wait
-    in memory, with a warning, and the run continues.
+    anew is another run, beside those before it in this folder.
 
     *Runs at:* the start and the end of ``run`` (the end after other hooks, priority 1,000,000), ``train`` and
     ``train_step_epoch``; around ``phase``; the end of ``load_checkpoint``; the start of ``eval`` and

@@ -1,4 +1,4 @@
-"""Files that survive a crash, a second writer and edits by hand.
+"""Files that survive a crash and a second writer, and secrets that stay out of them.
 
 Its files in reading order; each imports only those above it:
 

@@ -419,7 +419,7 @@ def test_a_run_that_is_killed_has_whole_arrays_and_continues(fork_server: ForkSe
     assert [row.step for row in rows] == list(range(1, len(rows) + 1))
     assert all(row.values.tolist() == [row.step] * 3 and row.labels == ("a", "b", "c") for row in rows)
     tiny_manager(MetricStore(), WritesAtTheEnd(), train_dir=tmp_path).train()
-    assert not rows_of_norms(tmp_path)  # superseded by a training that has begun anew
+    assert not rows_of_norms(tmp_path)  # a training that has begun anew is another run
 
 
 def rows_of_norms(folder: Path) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The report of a run: one file of HTML that needs no server, and loads nothing from other hosts."""
+"""The page about a run: one file of HTML that needs no server, and loads nothing from other hosts."""
 
 from __future__ import annotations
 
