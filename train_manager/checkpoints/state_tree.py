@@ -22,7 +22,6 @@ from train_manager.files.json_values import (
     Path,
     class_name,
     display_keys,
-    mark_of,
     unreadable,
     unsupported_value_error,
 )
@@ -82,8 +81,8 @@ def join(tree: Any, tensors: Mapping[str, Tensor], label: str = "state.json") ->
     """
 
     def read(tree: Any, path: Path, decoder: Decoder) -> Any:
-        form = _FORMS.get(mark_of(tree, path) or "")
-        if form is None or len(tree) > 1:
+        form = _FORMS.get(next(iter(tree))) if len(tree) == 1 and type(tree) is dict else None
+        if form is None:
             return decoder.plain(tree, path)
         try:
             return form(next(iter(tree.values())), tensors)

@@ -164,11 +164,11 @@ def mark_of(tree: Any, path: Path = ()) -> str | None:
     Raises:
         CheckpointError: it has several marks, or is not of JSON.
     """
-    if isinstance(tree, list) or tree is None or type(tree) in (bool, int, float, str):
+    if type(tree) in (list, bool, int, float, str) or tree is None:
         return None
-    if not isinstance(tree, dict) or not all(type(key) is str for key in tree):
+    if type(tree) is not dict or any(type(key) is not str for key in tree):
         raise unreadable(path, f"it is a {type(tree).__name__}, which JSON does not have")
-    marks = [key for key in tree if key.startswith("$") and not key.startswith("$$")]
+    marks = [key for key in tree if key[:1] == "$" and key[:2] != "$$"]
     if len(marks) > 1:
         raise unreadable(path, f"it has the marks {', '.join(marks):.60}")
     return marks[0] if marks else None
