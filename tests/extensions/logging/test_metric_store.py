@@ -611,6 +611,38 @@ def test_a_state_that_is_loaded_between_two_calls_supersedes_what_came_after(tmp
     assert history_is_that_of(tm, tmp_path)
 
 
+class Calls(Extension):
+    """Write how many steps were trained so far, which tells the rows of one step apart."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}  # it counts on where the training goes back
+
+    def post_train_step_batch(self, writer: MetricWriter) -> None:
+        self.count += 1
+        writer.scalar("calls", self.count)
+
+
+def test_a_state_of_a_later_step_goes_on_from_the_rows_that_led_to_it(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), Calls(), train_dir=tmp_path)
+    tm.train_steps(2)
+    early = copy.deepcopy(tm.state_dict())
+    tm.train_steps(3)
+    late = copy.deepcopy(tm.state_dict())
+    tm.load_state_dict(early)
+    tm.train_steps(2)
+    between = copy.deepcopy(tm.state_dict())
+    tm.load_state_dict(late)
+    tm.train_steps(1)
+
+    assert stored(tmp_path, "calls", "") == {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8}
+    tm.load_state_dict(between)
+    tm.train_steps(1)
+    assert stored(tmp_path, "calls", "") == {1: 1, 2: 2, 3: 6, 4: 7, 5: 9}
+
+
 def test_a_program_that_is_started_again_supersedes_all(tmp_path: Path) -> None:
     tiny_manager(MetricStore(), epochs=3, train_dir=tmp_path).train()
     tm = tiny_manager(MetricStore(), epochs=1, train_dir=tmp_path)

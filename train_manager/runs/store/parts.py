@@ -40,6 +40,15 @@ INSERT: Final = "INSERT INTO scalars(run, series, step, own_step, epoch, time, v
 ONE: Final = "(?, ?, ?, ?, ?, ?, ?)"
 MANY: Final = INSERT + ", ".join([ONE] * TOGETHER)
 WIDTH: Final = ONE.count("?")
+# The newest part that has the step: a run that has gone back, and then on to a later step, is in the part before. A
+# kill may have lost the last rows: then it is the newest part. An evaluation, which cuts nothing, is not resumed: else
+# rows would count that it has left in place.
+RESUMED: Final = """
+SELECT id FROM runs WHERE run = :run AND (resumes IS NULL OR step NOT NULL)
+ORDER BY coalesce(step, 0) <= :step
+    AND (step = :step OR EXISTS (SELECT 1 FROM scalars WHERE scalars.run = runs.id AND scalars.step >= :step)) DESC,
+    id DESC LIMIT 1
+"""
 
 
 Told: TypeAlias = dict[Part, list[StoredRow]]
@@ -135,12 +144,12 @@ class Parts:
     def _resumed(self, connection: sqlite3.Connection, begin: Begin) -> int | None:
         """Return the id of the part that a part resumes; None if there is none in this file."""
         if begin.step is not None:
-            # An evaluation, which cuts nothing, is not resumed: else rows would count that it has left in place.
-            newest = "SELECT max(id) FROM runs WHERE run = ? AND (resumes IS NULL OR step NOT NULL)"
-        else:  # what goes on from the run counts after the evaluation too
-            newest = "SELECT max(counting.run) FROM counting JOIN runs ON runs.id = part WHERE runs.run = ?"
+            found = connection.execute(RESUMED, {"run": begin.resumes, "step": begin.step}).fetchone()
+            return None if found is None else int(found[0])
+        # What goes on from the run counts after the evaluation too.
+        newest = "SELECT max(counting.run) FROM counting JOIN runs ON runs.id = part WHERE runs.run = ?"
         (found,) = connection.execute(newest, (begin.resumes,)).fetchone()
-        if found is None and begin.step is None and begin.resumes == self._manager:
+        if found is None and begin.resumes == self._manager:
             # An evaluation of a program that has loaded no checkpoint: the training of the folder still counts.
             (found,) = connection.execute("SELECT max(id) FROM runs").fetchone()
         return None if found is None else int(found)
