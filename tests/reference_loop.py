@@ -34,7 +34,6 @@ class Run:
     evaluated_at: int | None = None
     results: dict[str, Any] = field(default_factory=dict)
     results_at: int | None = None
-    own_batches: int = 0  # those given to train_on_batch, since one was called the last
 
 
 @dataclass
@@ -126,6 +125,7 @@ class ReferenceLoop:
         self.last_batch_ended_windows = True
         self.first_step = 0  # of the windows, as Accumulate counts
         self.batches_opened = 0
+        self.own_batches = 0  # those given to train_on_batch, since an epoch began or one was called the last
         self.evaluates = False
 
     # ---- requests ----
@@ -161,6 +161,9 @@ class ReferenceLoop:
             yield
             if self.windows:
                 warnings.warn(f"within a window: {' '.join(self.windows)}", stacklevel=1)
+        except BaseException:
+            self.own_batches = 0
+            raise
         finally:
             self.drop(*self.windows)
             self.last_batch_ended_windows = True
@@ -199,10 +202,10 @@ class ReferenceLoop:
 
     def train_on_batch(self, batch: Any, last_batch: bool) -> Tensor | None:
         with self.run():
-            self.now.own_batches += 1
-            number = self.now.own_batches
+            self.own_batches += 1
+            number = self.own_batches
             if last_batch:
-                self.now.own_batches = 0
+                self.own_batches = 0
             self.now.end_epoch = False
             loss = self.train_step_batch(batch, number, lambda: last_batch)
             if self.now.end_epoch and not self.source.is_within_epoch:
@@ -212,7 +215,7 @@ class ReferenceLoop:
     def end_own_epoch(self) -> None:
         if self.skips("pre_train_step_epoch"):
             return
-        self.now.own_batches = 0
+        self.own_batches = 0
         for scheduler in self.schedulers:
             scheduler.step()
         self.epoch_num += 1
@@ -255,7 +258,7 @@ class ReferenceLoop:
             self.end_step = self.step_num
 
     def train_step_epoch(self, limit: int | None, epochs_left: int) -> None:
-        self.now.end_epoch = False
+        self.now.end_epoch, self.own_batches = False, 0
         if self.skips("pre_train_step_epoch"):
             return
         first_step, is_whole = self.step_num, not self.source.is_within_epoch
