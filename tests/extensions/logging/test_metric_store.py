@@ -684,7 +684,7 @@ def test_an_evaluation_of_an_earlier_checkpoint_cuts_nothing(tmp_path: Path) -> 
 
     assert list(stored(tmp_path, "loss")) == [*range(1, 10)]
     assert stored(tmp_path, "of_eval", "") == {3: 0.5}
-    # A program that has resumed may train next: its evaluation is no row of the history yet.
+    # A program that has resumed may train next: its evaluation is not a row of the history yet.
     assert (after.epochs, after.evaluations) == (before.epochs, before.evaluations)
 
 
