@@ -122,7 +122,7 @@ SHIPPED: dict[str, Shipped] = {
     "ProgressBar": Shipped(lambda: [ProgressBar(force=True, interval=0, file=sys.stdout)], printed=r"epochs: 100%"),
     "Log": Shipped(lambda: [Log()], printed=r"\n1/2 .* best\n2/2 .* best\n\Z"),
     "Log(every=2)": Shipped(
-        lambda: [Log(every=2)], printed=r"step 2, epoch 1, batch 2 of 6, loss 1\.\d+, \d+ examples/s\n"
+        lambda: [Log(every=2)], printed=r"step 2, epoch 1, batch 2 of 6, loss 1\.\d+, [\d.]+ examples/s\n"
     ),
     "LossCurves": Shipped(
         lambda: [LossCurves()],
