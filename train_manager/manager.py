@@ -53,7 +53,6 @@ from train_manager.loop.arguments import (
 )
 from train_manager.loop.attributes import Model
 from train_manager.loop.eval_at import EvalAtArgument
-from train_manager.loop.history import History
 from train_manager.loop.losses import Collector
 from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import (
@@ -66,12 +65,13 @@ from train_manager.loop.outputs import (
 from train_manager.loop.own_loop import OwnLoop
 from train_manager.loop.program import Program
 from train_manager.loop.recorded_arguments import record_of_manager
-from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.setup import KEPT, Setup
 from train_manager.loop.step_limit import StepLimit
 from train_manager.loop.windows import (
     Windows,
 )
+from train_manager.reporting.history import History
+from train_manager.reporting.results import EvalResult, TrainResult
 from train_manager.stages import TOO_LATE
 from train_manager.telling.argument_names import named_arguments
 from train_manager.telling.errors import InputError, StageError

@@ -3,8 +3,6 @@
 A contributor reads ``stages.py`` (the map of the loop), and here ``training`` and ``batch`` first. All files in the
 order of their imports; each imports only those above it:
 
-    outside_stops  signals that end a run
-    results       the results that training and evaluation return
     losses        losses that a model adds, and losses of several heads
     own_losses    the losses that an own train_batch adds, and those that it updates with
     model_calls   how a model is called with its inputs
@@ -30,7 +28,6 @@ order of their imports; each imports only those above it:
     run_state     the requests of the hooks of a run, and the results of its evaluations
     call          where a training call began, and where it will end
     books         values that extensions measure over an epoch or a phase, and that die with it
-    drawing       the base of extensions that draw
     layer_watcher  the base of extensions that measure the layers of a model
     evaluation_watcher  the base of extensions that look at the examples of evaluations
     epoch         an epoch that is open, and the part of it that the present training call trains
@@ -38,14 +35,11 @@ order of their imports; each imports only those above it:
     progress      how far the training has come, or a phase of it
     level         the training itself, or a phase in it: its setup and its progress
     program       the training calls and phases of a program, which makes them again as it resumes
-    cures         notes on errors of torch
     skip          skip a batch or a stage
     modes         set and restore train and eval mode
-    history       the metrics of each epoch and each evaluation
     eval_at       the argument that says when training evaluates
     scheduled_eval  the extension that evaluates within epochs
     step_limit    the extension that ends a training after a number of steps
-    description   a training in a few words
     recorded_arguments  the arguments of a TrainManager, recorded for checkpoints
     rebuilt_arguments  these arguments, rebuilt from a checkpoint
     attributes    what a TrainManager is made of, and how far its training has come

@@ -27,9 +27,7 @@ from train_manager.loop.arguments import (
 from train_manager.loop.books import Lifetime
 from train_manager.loop.call import Call
 from train_manager.loop.counts import Counts
-from train_manager.loop.description import Facts, as_html, as_text, facts
 from train_manager.loop.eval_at import EvalAtArgument, EvalAtPoints, require_eval_at
-from train_manager.loop.history import History
 from train_manager.loop.level import Level
 from train_manager.loop.losses import Collector
 from train_manager.loop.modes import mode
@@ -47,6 +45,8 @@ from train_manager.metrics.deferred import numbers
 from train_manager.metrics.history_rows import PART
 from train_manager.model.optimizers import learning_rates
 from train_manager.model.replacement import replace_in_optimizers
+from train_manager.reporting.description import Facts, as_html, as_text, facts
+from train_manager.reporting.history import History
 from train_manager.schedules.rules import CallProgress
 from train_manager.telling.errors import StageError
 from train_manager.telling.findings import Finding
