@@ -30,7 +30,6 @@ from zlib import crc32
 from train_manager.core.hooks import Hook
 from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Cell
-from train_manager.core.state import Alive
 from train_manager.core.store import Store
 
 
@@ -75,7 +74,7 @@ class HookSequence:
         # The text is general (`call_0(cell_loss.value)`); its globals bind it to these hooks and these cells.
         names: dict[str, Any] = {f"schedule_{number}": schedule for number, schedule in enumerate(self.schedules)}
         names |= {f"counting_{number}": schedule for number, schedule in enumerate(self.counting)}
-        names |= {"clock": perf_counter, "Alive": Alive}
+        names |= {"clock": perf_counter, "cell_fixtures": cell_of("fixtures")}
         for number, hook in enumerate(self.hooks):
             names |= {f"hook_{number}": hook, f"call_{number}": hook.call.function}
             names |= {f"cell_{name}": cell_of(name) for name in hook.call.parameters}
@@ -89,8 +88,8 @@ class HookSequence:
         body = ["began = clock()"] if self.is_timed else []
         body += [self.begins] if self.begins else []
         # Schedules take note before the first hook, so that they count each opening, also one that skips their hook.
-        body += [f"schedule_{number}.opened(stage, Alive(store))" for number in range(len(self.schedules))]
-        body += [f"counting_{number}.ended(stage, Alive(store))" for number in range(len(self.counting))]
+        body += [f"schedule_{number}.opened(stage, cell_fixtures.value)" for number in range(len(self.schedules))]
+        body += [f"counting_{number}.ended(stage, cell_fixtures.value)" for number in range(len(self.counting))]
         # A fixture that waits has an empty cell, and the calls below read cells.
         body += [f"if cell_{name}.owner is None: store.bring({name!r})" for name in self._late_parameters()]
         for number, hook in enumerate(self.hooks):

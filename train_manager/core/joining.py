@@ -19,7 +19,6 @@ from train_manager.core.hooks import Hook
 from train_manager.core.outcome import Failures
 from train_manager.core.providers import LazyFixture, Provider
 from train_manager.core.stage import Stage
-from train_manager.core.state import Alive
 from train_manager.core.store import Store
 
 Hooks = Sequence[Hook]
@@ -56,7 +55,7 @@ class Joining:
             self._define([found for found in plan.providers.values() if _is_in(providers, found)], stage)
             here = [hook for hook in (*plan.around, *plan.pre, *plan.post) if _is_in(hooks, hook)]
             for schedule in (schedule for hook in here for schedule, _ in hook.schedules):
-                schedule.opened(stage, Alive(self._store))
+                schedule.opened(stage, self._store.value("fixtures"))
             self._run([hook for hook in here if hook.kind != "post"], stage)
         except BaseException as error:  # the extensions leave, as from a stage that has failed
             self._leave(hooks, providers, stage, Failures(stage.name, error))

@@ -8,7 +8,7 @@ This file only reads the state; ``store.py`` changes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 from weakref import ref
@@ -238,31 +238,6 @@ class State:
                     return content
             scope = scope.parent
         return None
-
-
-class Alive(Mapping[str, Any]):
-    """The values of the live fixtures, without their cells and without lazy ones."""
-
-    __slots__ = ("_state",)
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-
-    def __getitem__(self, name: str) -> Any:
-        state = self._state
-        if name in state.own_names:
-            return state.value(name)
-        if state.has(name) and state.cells[name].compute is None:
-            return state.cells[name].value
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        self._state.bring_all()
-        own = self._state.own_names
-        return (name for name, cell in self._state.cells.items() if name in own or hasattr(cell, "value"))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 ALWAYS = Scope("always")
