@@ -16,7 +16,7 @@ from train_manager.core.extension import Extension, Extensions, free_name, name_
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
 from train_manager.core.joining import Joining
-from train_manager.core.registry import Declared, Registry, Switch, load
+from train_manager.core.registry import Declared, Registry, load
 from train_manager.core.schedule import load_states, states_of
 from train_manager.core.signature import NamedCall
 from train_manager.core.stage import Stage
@@ -56,7 +56,7 @@ class Extensible:
 
     Attributes:
         extensions: on the class, a list or dict to start with; on an object, a view of them by name.
-        strict: on the class or the object: hooks may write only what they declare with ``@provides`` or ``@modifies``.
+        strict: on the class: hooks may write only what they declare with ``@provides`` or ``@modifies``.
         fixtures: the live fixtures.
 
     Args:
@@ -80,8 +80,8 @@ class Extensible:
         "fixtures",
     )
 
-    extensions: Any = Declared(())
-    strict: Any = Switch(False)
+    extensions: Any = Declared("extensions", ())
+    strict: Any = Declared("strict", False)
     fixtures: Fixtures
 
     _options = Options()
@@ -95,13 +95,12 @@ class Extensible:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # `extensions = [...]` and `strict = True` in the body of a class become descriptors: the class has the declared
-        # value, an object its own.
-        declared = cls.__dict__.get("extensions", Declared(()))
-        if not isinstance(declared, Declared):
-            cls.extensions = Declared(declared)
-        if isinstance(cls.__dict__.get("strict"), bool):
-            cls.strict = Switch(cls.__dict__["strict"])
+        # `extensions = [...]` and `strict = True` in the body of a class become descriptors, which refuse assignments
+        # to an object: they would add no hook, and refuse no write.
+        for name in ("extensions", "strict"):
+            declared = cls.__dict__.get(name)
+            if name in cls.__dict__ and not isinstance(declared, Declared):
+                setattr(cls, name, Declared(name, declared))
         # `copy` calls only the first `__getstate__`: a copy would lack the extensions, or the state of the other base.
         for base in cls.__mro__:
             if "__getstate__" in vars(base) and not issubclass(base, Extensible) and base is not object:
@@ -119,7 +118,7 @@ class Extensible:
         # extensions, and a model that they hold, stay in memory until a garbage collection.
         for kept in (self._store.cells, self._store.plans):
             finalize(self, kept.clear).atexit = False
-        self._store.strict = cls.strict
+        self._store.strict = bool(cls.strict)
         self.fixtures = self._store.cells["fixtures"].value = Fixtures(self._store)
         self._named_calls = {}
         self._checked = {}
@@ -139,14 +138,13 @@ class Extensible:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes to copy or pickle, with the extensions; the state of open stages is left out."""
-        return {**self.__dict__, _KEPT: dict(self._registry.extensions), _STRICT: self.strict}
+        return {**self.__dict__, _KEPT: dict(self._registry.extensions)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         # `__new__` has made a registry with the extensions of the class. The extensions of the original replace them,
         # and their hooks are read anew. If a `__getstate__` of a subclass leaves these out, the first ones stay.
         extensions = state.pop(_KEPT, self._registry.extensions)
-        self.strict = state.pop(_STRICT, self.strict)
         self.__dict__.update(state)
         for name in self._registry.extensions.keys() - extensions.keys():
             self._registry.remove(name)
@@ -412,7 +410,7 @@ class Extensible:
         self._checked, self._unopened = {}, []
 
 
-_KEPT, _STRICT = "_kept_extensions", "_kept_strict"  # keys of a copied or pickled state, beside the attributes
+_KEPT = "_kept_extensions"  # a key of a copied or pickled state, beside the attributes
 
 
 def staged(

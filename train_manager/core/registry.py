@@ -7,18 +7,18 @@ the extensions that installed packages offer.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar, final
 
-from train_manager.core.extension import Extension, Extensions, require_extension
+from train_manager.core.extension import Extension, require_extension
 from train_manager.core.hooks import Hook, read_hooks
 from train_manager.core.lookalikes import refuse_lookalikes, warn_if_idle
 from train_manager.core.plan import Plans
 from train_manager.core.providers import Provider, read_providers
 from train_manager.core.store import Store
 from train_manager.telling.errors import ExtensionNotFound, HookError, StageError, did_you_mean, near
-from train_manager.telling.showing import safe_repr
 
 E = TypeVar("E", bound=Extension)
 
@@ -291,62 +291,29 @@ def refuse_if_busy(extensions: Iterable[Extension], store: Store) -> None:
 
 
 @final
-class ExtensionsView(Mapping[str, Extension]):
-    """The extensions of an Extensible by name, as they are at the moment; changed by ``add_extension``."""
-
-    __slots__ = ("_extensions",)
-
-    def __init__(self, extensions: Mapping[str, Extension]) -> None:
-        self._extensions = extensions
-
-    def __getitem__(self, name: str) -> Extension:
-        return self._extensions[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._extensions)
-
-    def __len__(self) -> int:
-        return len(self._extensions)
-
-    def __repr__(self) -> str:
-        return f"{{{', '.join(f'{name!r}: {safe_repr(one)}' for name, one in self._extensions.items())}}}"
-
-    def _ipython_key_completions_(self) -> list[str]:
-        """Return the names that IPython offers after ``extensions["<TAB>``."""
-        return [*self._extensions]
-
-
-@final
 class Declared:
-    """``extensions``: on the class what it declares, on an object a view of the registry; assignments are refused."""
+    """``extensions`` or ``strict``: the value that a class declares; an object of the class refuses assignments."""
 
-    def __init__(self, extensions: Extensions) -> None:
-        self._extensions = extensions
-
-    def __get__(self, holder: Any, owner: type) -> Any:
-        return self._extensions if holder is None else ExtensionsView(holder._registry.extensions)
-
-    def __set__(self, holder: Any, value: Any) -> NoReturn:
-        raise HookError(
-            f"{type(holder).__name__}.extensions was assigned, which adds no hook",
-            name="extensions",
-            cure="declare them on the class, pass them to the constructor, or call add_extension(...)",
-        )
-
-
-@final
-class Switch:
-    """``strict``: the value of the class, until it is set on the object."""
-
-    def __init__(self, value: bool) -> None:
+    def __init__(self, name: str, value: Any) -> None:
+        self._name = name
         self._value = value
 
-    def __get__(self, holder: Any, owner: type) -> bool:
-        return self._value if holder is None else bool(holder._store.strict)
+    def __get__(self, holder: Any, owner: type) -> Any:
+        if holder is None or self._name == "strict":
+            return self._value
+        return MappingProxyType(holder._registry.extensions)
 
-    def __set__(self, holder: Any, value: bool) -> None:
-        holder._store.strict = value
-        holder._checked = {}  # the checks so far were made with the other value: check again
+    def __set__(self, holder: Any, value: Any) -> NoReturn:
+        name = f"{type(holder).__name__}.{self._name}"
+        if self._name == "strict":
+            what, cure = (
+                f"{name} was assigned to one object",
+                f"write `strict = {value!r:.20}` in the body of the class",
+            )
+        else:
+            what = f"{name} was assigned, which adds no hook"
+            cure = "declare them on the class, pass them to the constructor, or call add_extension(...)"
+        raise HookError(what, name=self._name, cure=cure)
 
 
 # ---- installed packages ----------------------------------------------------------------------------------------------
