@@ -6,11 +6,11 @@ the extensions that installed packages offer.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar, final
+from weakref import WeakValueDictionary
 
 from train_manager.core.extension import Extension, require_extension
 from train_manager.core.hooks import Hook, read_hooks
@@ -179,7 +179,7 @@ class Registry:
             raise
         # From here on, only hooks of an open stage can fail; `_switch` takes the change back then.
         left, joined = _other_than(added, before[0]), _other_than(before[0], added)
-        self._serve(left, joined)
+        self._list(joined)
         self._joining.when_open(partial(self._switch, left, joined))
 
     def _plan(self, added: dict[str, Added], paused: frozenset[str]) -> None:
@@ -188,14 +188,11 @@ class Registry:
         self.plans.use([*self._own[0], *hooks], [*self._own[1], *providers])
         self._added, self._paused = added, paused
 
-    def _serve(self, left: Mapping[str, Added], joined: Mapping[str, Added]) -> None:
-        """Note which extensions serve this Extensible from now on, and list them in ``extensions``."""
-        for added in left.values():
-            _release(added.extension, self._store)
-        for added in joined.values():
-            _serve(added.extension, self._store)
+    def _list(self, joined: Mapping[str, Added]) -> None:
+        """List the extensions that are used now in ``extensions``; some of them have joined."""
         self.extensions.clear()  # the same dict: the store and views refer to it
         self.extensions.update({name: added.extension for name, added in self._added.items()})
+        _note_shared([added.extension for added in joined.values()], self._store)
 
     def _switch(self, left: Mapping[str, Added], joined: Mapping[str, Added]) -> None:
         """Let extensions leave an open stage, and others join it; if their hooks fail, take the joining back."""
@@ -214,7 +211,7 @@ class Registry:
         replaced = {name: added for name, added in left.items() if name in joined}
         kept = {name: replaced.get(name, added) for name, added in self._added.items()}
         self._plan({name: added for name, added in kept.items() if joined.get(name) is not added}, self._paused)
-        self._serve(joined, replaced)
+        self._list(replaced)
         self._joining.join(*self._all_of(replaced))
 
 
@@ -246,37 +243,19 @@ def _not_found(what: str, name: str, offered: Iterable[str], listed: str) -> Ext
 
 # ---- the Extensibles that an extension serves ----------------------------------------------------------------------
 
-# The states of the Extensibles that have each extension. By id, since an extension need not be hashable; a finalizer
-# drops the entry, before another object can have the id.
-_served: dict[int, weakref.WeakSet[Store]] = {}
-
-
-def _serve(extension: Extension, store: Store) -> None:
-    """Note that an extension was added to the Extensible of this store."""
-    if id(extension) not in _served:
-        _served[id(extension)] = weakref.WeakSet()
-        weakref.finalize(extension, _served.pop, id(extension), None)
-    serves = _served[id(extension)]
-    serves.add(store)
-    if len(serves) > 1:  # only then does `refuse_if_busy` run at each outermost stage: it costs time
-        for other in serves:
-            other.shares = True
-
-
-def _release(extension: Extension, store: Store) -> None:
-    """Note that an extension was removed from the Extensible of this store."""
-    _served.get(id(extension), weakref.WeakSet()).discard(store)
+_stores: Final = WeakValueDictionary[int, Store]()
+"""The state of each Extensible that has had extensions, by id."""
 
 
 def is_serving(extension: Extension) -> bool:
     """Return whether an Extensible has this extension."""
-    return bool(_served.get(id(extension)))
+    return bool(_served_by(extension))
 
 
 def refuse_if_busy(extensions: Iterable[Extension], store: Store) -> None:
     """Refuse that one object serves two Extensibles at the same time."""
     for extension in extensions:
-        others = [other for other in _served.get(id(extension), ()) if other is not store]
+        others = [other for other in _served_by(extension) if other is not store]
         busy = next((other for other in others if other.innermost is not None), None)
         if busy is not None and not extension.shared:
             kind = type(extension).__name__
@@ -285,6 +264,21 @@ def refuse_if_busy(extensions: Iterable[Extension], store: Store) -> None:
                 name=kind,
                 cure=f"give each one a {kind} of its own, or set `shared = True` in its class if it keeps no state",
             )
+
+
+def _note_shared(extensions: Iterable[Extension], store: Store) -> None:
+    """Note at the states of all Extensibles that have an extension whether they share it."""
+    _stores[id(store)] = store
+    for extension in extensions:
+        serves = _served_by(extension)
+        for one in serves if len(serves) > 1 else ():  # `refuse_if_busy`, at each outermost stage of these, costs time
+            one.shares = True
+
+
+def _served_by(extension: Extension) -> list[Store]:
+    """Return the states of the Extensibles that have an extension."""
+    stores = [reference() for reference in _stores.valuerefs()]  # a list: another thread may make an Extensible
+    return [one for one in stores if one is not None and any(extension is held for held in [*one.extensions.values()])]
 
 
 # ---- class attributes of an Extensible -----------------------------------------------------------------------------
