@@ -124,7 +124,7 @@ class Extensible:
         self._checked = {}
         self._unopened = []
         # Weakly, since a store that held its own Extensible would keep it alive.
-        self._store.before_outermost = weakly(self._check_once, self)
+        self._store.check_once = weakly(self._check_once, self)
         self._registry = Registry(self, self._store, weakly(self._approve_extensions, self), Joining(self._store))
         self._registry.add(name_extensions(cls.extensions, cls._options.words))
         self._begin_to_exist()
@@ -213,10 +213,7 @@ class Extensible:
                 are asked for, with the nearest names.
             ValueError: the class has no method ``entry``.
         """
-        try:
-            return self._check(entry, found_when="before the first stage")
-        finally:
-            self._check_at_next_stage()
+        return self._check(entry, found_when="before the first stage")
 
     def _check(self, entry: str | None, found_when: str, *, outside: bool = False) -> list[str]:
         from train_manager.checker.check import check  # imported here: most programs import the core and never check
@@ -239,19 +236,12 @@ class Extensible:
         Of names that the class does not have, only those like one that it has are mistakes: the program may open
         ``worker.staged("report")`` later, and define fixtures there.
         """
-        if self._checked or not (self._registry.hooks or self._registry.providers):
-            return
-        try:
-            self._checked[None] = self._check(None, "before the first stage", outside=True)
-        except CheckError as error:
-            self._check_at_next_stage()
-            raise error.with_traceback(None) from None  # the lines of the checker say nothing to users
-
-    def _check_at_next_stage(self) -> None:
-        """Let the next outermost stage call ``_check_once``."""
-        # Only a stage without a plan calls it, and the checker, which asks for plans, has made some.
-        if not self._checked:
-            self._registry.plans.make_anew()
+        if self._registry.hooks or self._registry.providers:
+            try:
+                self._checked[None] = self._check(None, "before the first stage", outside=True)
+            except CheckError as error:
+                raise error.with_traceback(None) from None  # the lines of the checker say nothing to users
+        self._store.is_checked = True
 
     def explain(self, about: str | Extension | None = None, *, all: bool = False, format: str = "text") -> str:
         """Describe where hooks run, in which order and why; no stage is opened for it.
@@ -285,10 +275,7 @@ class Extensible:
         """
         from train_manager.checker.explain import explain
 
-        try:
-            return explain(type(self), self._registry, about, format, self._notes_on_stages(), all=all)
-        finally:
-            self._check_at_next_stage()
+        return explain(type(self), self._registry, about, format, self._notes_on_stages(), all=all)
 
     def _notes_on_stages(self) -> Mapping[str, str]:
         """Return the notes that ``explain`` shows beside the names of stages; to be overridden."""
@@ -408,6 +395,7 @@ class Extensible:
         """Accept a change of the extensions; an override that raises takes the change back."""
         # The results of earlier checks are of other hooks.
         self._checked, self._unopened = {}, []
+        self._store.is_checked = False
 
 
 _KEPT = "_kept_extensions"  # a key of a copied or pickled state, beside the attributes

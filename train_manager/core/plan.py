@@ -138,10 +138,6 @@ class Plans:
         self._hooks, self._providers = hooks, by_stage
         self._state.forget_definers()  # removed hooks, and with them their extension, may be among them
         self._state.late.update((name, self._state.cell(name)) for name in _of_all_stages(by_stage))
-        self.make_anew()
-
-    def make_anew(self) -> None:
-        """Make each plan again at the next opening of its stage."""
         self._state.forget_plans()
 
     def __getitem__(self, stage: str) -> Plan:

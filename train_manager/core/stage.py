@@ -70,12 +70,13 @@ class Stage(Scope):
             store.meet(name, seldom)
         plan = store.plans.get(name)
         if plan is None:
-            plan = self._prepare_plan()
+            plan = store.plan_of(name)
         # The open stage of the same name, if this is a recursion. `store.open.get(name)` would be a call more.
         outer = store.open[name] if name in store.open else None  # noqa: SIM401
         parent = store.innermost
-        # Three events need a longer look: another thread; a coroutine or generator; a shared extension.
-        if store.thread != get_ident() or self.code.co_flags & SUSPENDABLE or (parent is None and store.shares):
+        # Four events need a longer look: another thread; a coroutine or generator; unchecked hooks; a shared extension.
+        is_first = parent is None and (store.shares or not store.is_checked)
+        if is_first or store.thread != get_ident() or self.code.co_flags & SUSPENDABLE:
             self._claim()
         self._plan, self.parent = plan, parent
         # From here on the scope is open, so each error, and Ctrl-C, closes it again.
@@ -227,11 +228,13 @@ class Stage(Scope):
             raise messages.exists_error(store, cell.name, plan.own_lazy[cell.name].provider)
 
     def _claim(self) -> None:
-        """Refuse the stages of another thread or task, and extensions that serve another Extensible at the moment."""
+        """Refuse another thread or task, mistakes in hooks, and extensions that serve another Extensible meanwhile."""
         store = self._store
         if store.thread != get_ident() or self.code.co_flags & SUSPENDABLE:
             store.claim(awaits=bool(self.code.co_flags & AWAITING))
-        if store.shares and store.innermost is None:
+        if store.innermost is None and not store.is_checked:
+            store.check_once()
+        if store.innermost is None and store.shares:
             refuse_if_busy(store.extensions.values(), store)
 
     def bring(self, cell: Cell) -> bool:
@@ -245,13 +248,6 @@ class Stage(Scope):
         else:
             return False
         return True
-
-    def _prepare_plan(self) -> Plan:
-        """Make the plan, as the stage opens for the first time or after a change of the extensions."""
-        if self._store.innermost is None:
-            self._store.before_outermost()
-        plan: Plan = self._store.plan_of(self.name)
-        return plan
 
     def _enter(self, hook: Hook) -> None:
         """Run an around-hook to its yield."""

@@ -58,11 +58,12 @@ class State:
     __slots__ = (
         "__weakref__",
         "always_there",
-        "before_outermost",
         "cells",
+        "check_once",
         "extensions",
         "hook_seconds",
         "innermost",
+        "is_checked",
         "late",
         "open",
         "options",
@@ -102,8 +103,9 @@ class State:
         self.plans: dict[str, Any] = {}
         self.version: int = 0  # of the plans; each change of the extensions raises it
         self.plan_of: Callable[[str], Any] = self.plans.__getitem__  # makes a plan, and keeps it in `plans`
-        # Called as an outermost stage opens that has no plan yet: the check of the hooks.
-        self.before_outermost: Callable[[], None] = _nothing
+        # The check of the hooks, called as an outermost stage opens, unless the hooks were checked already.
+        self.check_once: Callable[[], None] = _nothing
+        self.is_checked: bool = False
         # The cells of lazy and of seldom fixtures. Such a fixture waits in its stage: its cell is empty until something
         # asks for it, and costs nothing in a step in which nothing does.
         self.late: dict[str, Cell] = {}
