@@ -22,7 +22,6 @@ Its files in the order a value travels; each imports only those above it:
     order             the order of the hooks at one point
     dispatch          the pre or the post hooks of a stage as one function
     plan              all that runs at one stage, decided once
-    beside            a block that runs without hooks, and leaves no trace in the fixtures
     hook_calls        around-hooks, and the writing of return values
     registry          the extensions of one Extensible, by name
     stage             the `with` block that opens a scope and runs hooks

@@ -6,7 +6,8 @@ done in a training step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast, final
 from unicodedata import normalize
@@ -148,7 +149,7 @@ class Plans:
             is_timed, is_joined = state.options.times_hooks, stage == state.options.joined
             plan = compile_plan(
                 stage,
-                self._hooks,
+                () if state.without_hooks else self._hooks,
                 self._providers,
                 state.cell,
                 state.lazy,
@@ -160,6 +161,18 @@ class Plans:
             )
             state.plans[stage] = plan
         return plan
+
+
+@contextmanager
+def without_hooks(store: Store) -> Iterator[None]:
+    """Let stages open without hooks for a ``with`` block, which may be a part of a hook."""
+    before = store.plans, store.running, store.without_hooks
+    # Plans with hooks are put aside, so that the block makes its own. While a hook runs, no stage may open.
+    store.plans, store.running, store.without_hooks = {}, None, True
+    try:
+        yield
+    finally:
+        store.plans, store.running, store.without_hooks = before
 
 
 def _require_name(stage: str) -> None:

@@ -77,6 +77,7 @@ class State:
         "task",
         "thread",
         "version",
+        "without_hooks",
     )  # for speed, not for space: each stage reads a dozen of these attributes, and slots are read fastest
 
     def __init__(self, always: Mapping[str, Any], options: Options | None = None, owner: object = None) -> None:
@@ -101,6 +102,7 @@ class State:
         self.open: dict[str, Scope] = {}  # the innermost open scope of each stage name, found without a walk outwards
         # The plans of the stages that have opened, by name; None: make it anew, since extensions have changed.
         self.plans: dict[str, Any] = {}
+        self.without_hooks: bool = False  # the plans that are made now have no hooks
         self.version: int = 0  # of the plans; each change of the extensions raises it
         self.plan_of: Callable[[str], Any] = self.plans.__getitem__  # makes a plan, and keeps it in `plans`
         # The check of the hooks, called as an outermost stage opens, unless the hooks were checked already.
