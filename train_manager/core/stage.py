@@ -22,7 +22,6 @@ from train_manager.core.providers import Provider, clean_up
 from train_manager.core.registry import refuse_if_busy
 from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Cell, Scope
 from train_manager.core.store import Store
-from train_manager.core.thread_affinity import AWAITING, SUSPENDABLE
 from train_manager.telling.errors import StageError, TrainManagerError
 from train_manager.telling.source_locations import line_of
 from train_manager.telling.tracebacks import hide_own_frames
@@ -74,9 +73,8 @@ class Stage(Scope):
         # The open stage of the same name, if this is a recursion. `store.open.get(name)` would be a call more.
         outer = store.open[name] if name in store.open else None  # noqa: SIM401
         parent = store.innermost
-        # Four events need a longer look: another thread; a coroutine or generator; unchecked hooks; a shared extension.
-        is_first = parent is None and (store.shares or not store.is_checked)
-        if is_first or store.thread != get_ident() or self.code.co_flags & SUSPENDABLE:
+        # Three events need a longer look: another thread; hooks that were not checked yet; a shared extension.
+        if store.thread != get_ident() or (parent is None and (store.shares or not store.is_checked)):
             self._claim()
         self._plan, self.parent = plan, parent
         # From here on the scope is open, so each error, and Ctrl-C, closes it again.
@@ -228,10 +226,10 @@ class Stage(Scope):
             raise messages.exists_error(store, cell.name, plan.own_lazy[cell.name].provider)
 
     def _claim(self) -> None:
-        """Refuse another thread or task, mistakes in hooks, and extensions that serve another Extensible meanwhile."""
+        """Refuse another thread, mistakes in hooks, and extensions that serve another Extensible meanwhile."""
         store = self._store
-        if store.thread != get_ident() or self.code.co_flags & SUSPENDABLE:
-            store.claim(awaits=bool(self.code.co_flags & AWAITING))
+        store.require_own_thread()
+        store.thread = get_ident()
         if store.innermost is None and not store.is_checked:
             store.check_once()
         if store.innermost is None and store.shares:

@@ -14,7 +14,6 @@ from typing import Any, Protocol, final
 from weakref import ref
 
 from train_manager.core.scope import Caller, Cell, Content, Scope
-from train_manager.core.thread_affinity import NO_THREAD
 from train_manager.telling.words import NO_WORDS, Words
 
 FAILURE = ("exc_type", "exc_value", "traceback")
@@ -74,7 +73,6 @@ class State:
         "running",
         "shares",
         "strict",
-        "task",
         "thread",
         "version",
         "without_hooks",
@@ -118,9 +116,7 @@ class State:
         self.strict: bool = False  # hooks may write only what they declare
         self.shares: bool = False  # another Extensible has, or had, an extension of this one
         self.hook_seconds: float = 0.0  # the time that hooks have taken, with `Options.times_hooks`
-        # The owner of the open stages: a thread or an asyncio task.
-        self.thread: int = NO_THREAD  # that opened the last outermost stage; NO_THREAD if a task did
-        self.task: Callable[[], object] | None = None  # a weak reference to the task; None if a thread did
+        self.thread: int = 0  # that opened the last outermost stage; 0, which is no thread, before the first one
 
     def forget_plans(self) -> None:
         """Let each plan be made anew at the next opening of its stage."""
