@@ -522,6 +522,8 @@ class TrainManager(InnerStages[Model]):
             except BaseException:
                 self._progress.own = None  # an error drops the epoch of train_on_batch, as it drops one of train
                 raise
+            finally:
+                self._progress.run.is_ending = True
             self._progress.losses.check()  # the last losses of train_on_batch: no epoch looks at them
             self._warn_of_epochs_without_end()
             if self.step_num > step_num:  # in a run that only evaluates, no hook of the training has made anything

@@ -54,7 +54,7 @@ class Stepper(Extensible):
 
 def test_a_sequence_that_does_nothing_is_false() -> None:
     assert not HookSequence("pre_step", ())
-    assert HookSequence("pre_step", (), ends="stage._let_extensions_join()")
+    assert HookSequence("pre_step", (), schedules=(every(2),))
 
 
 def test_the_text_calls_plain_hooks_by_position_and_hands_the_rest_to_the_stage() -> None:

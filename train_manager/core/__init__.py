@@ -22,8 +22,9 @@ Its files in the order a value travels; each imports only those above it:
     dispatch          the pre or the post hooks of a stage as one function
     plan              all that runs at one stage, decided once
     hook_calls        around-hooks, and the writing of return values
-    registry          the extensions of one Extensible, by name
+    sharing           the Extensibles that have one extension object
     stage             the `with` block that opens a scope and runs hooks
     joining           the extensions that come or go while a run is open
+    registry          the extensions of one Extensible, by name
     extensible        the class whose methods have stages
 """

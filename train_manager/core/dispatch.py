@@ -39,8 +39,6 @@ class Runner(Protocol):
     def _enter(self, around: Hook) -> None: ...
     def _call(self, hook: Hook) -> Any: ...
     def _refuse_return(self, hook: Hook) -> None: ...
-    def _let_extensions_join(self) -> None: ...
-    def _ends(self) -> None: ...
 
 
 CellOf = Callable[[str], Cell]
@@ -63,11 +61,9 @@ class HookSequence:
     schedules: tuple[Schedule, ...] = ()  # of all hooks of the stage: they take note that it opens
     counting: tuple[Schedule, ...] = ()  # of hooks of any stage: they take note that this stage ends
     is_timed: bool = False  # the time of the hooks is added to `store.hook_seconds`
-    begins: str = ""  # source of a call before all hooks; empty: none
-    ends: str = ""  # source of a call after all hooks; empty: none
 
     def __bool__(self) -> bool:
-        return bool(self.hooks or self.schedules or self.counting or self.ends)
+        return bool(self.hooks or self.schedules or self.counting)
 
     def function(self, cell_of: CellOf) -> Run:
         """Compile ``text`` to a function that knows the hooks, the schedules and the cells."""
@@ -86,7 +82,6 @@ class HookSequence:
     def text(self) -> str:
         """Return the source of the function."""
         body = ["began = clock()"] if self.is_timed else []
-        body += [self.begins] if self.begins else []
         # Schedules take note before the first hook, so that they count each opening, also one that skips their hook.
         body += [f"schedule_{number}.opened(stage, cell_fixtures.value)" for number in range(len(self.schedules))]
         body += [f"counting_{number}.ended(stage, cell_fixtures.value)" for number in range(len(self.counting))]
@@ -96,7 +91,7 @@ class HookSequence:
             label = " ".join(hook.label.split())  # in one line: `type(name, ...)` makes classes of any name
             body += [f"store.running = hook_{number}", f"{self._call(number, hook)}  # {label}"]
         body += ["store.hook_seconds += clock() - began"] if self.is_timed else []
-        body += ["store.running = None", *([self.ends] if self.ends else [])]
+        body += ["store.running = None"]
         return "\n    ".join([f"def {self.name}(stage, store):", *body]) + "\n"
 
     def _late_parameters(self) -> list[str]:

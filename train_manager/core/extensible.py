@@ -15,7 +15,6 @@ from weakref import finalize
 from train_manager.core.extension import Extension, Extensions, free_name, name_extensions, require_extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
-from train_manager.core.joining import Joining
 from train_manager.core.registry import Declared, Registry, load
 from train_manager.core.schedule import load_states, states_of
 from train_manager.core.signature import NamedCall
@@ -125,7 +124,7 @@ class Extensible:
         self._unopened = []
         # Weakly, since a store that held its own Extensible would keep it alive.
         self._store.check_once = weakly(self._check_once, self)
-        self._registry = Registry(self, self._store, weakly(self._approve_extensions, self), Joining(self._store))
+        self._registry = Registry(self, self._store, weakly(self._approve_extensions, self))
         self._registry.add(name_extensions(cls.extensions, cls._options.words))
         self._begin_to_exist()
         return self
@@ -293,8 +292,8 @@ class Extensible:
         """Add an extension, from the next stage that opens; on an error, nothing is changed.
 
         If it is added while a run of a TrainManager is open, it gets the run's lazy fixtures and its pre hooks before
-        ``add_extension`` returns, also inside a hook; while the run opens, as soon as the pre hooks of the others have
-        run; while it ends, not at all. An error of such a pre hook takes the addition back.
+        ``add_extension`` returns, also inside a hook. An error of such a pre hook removes it again, but does not bring
+        back an extension that it has replaced.
 
         Args:
             extension: the object that holds the hooks; or the name under which an installed package offers one.
@@ -308,6 +307,7 @@ class Extensible:
             HookError: one of its hooks could never be called.
             OrderError: nothing says in which order two hooks run.
             ExtensionNotFound: no installed package offers one of that name.
+            StageError: a hook of a TrainManager's run itself adds it, while the run opens or ends.
         """
         if (extension is None) == (not hooks):
             raise HookError("add_extension takes an extension, or hooks by name", cure="pass one of the two")
@@ -324,11 +324,12 @@ class Extensible:
     def remove_extension(self, extension: str | Extension) -> Extension:
         """Remove an extension, by its name or as it was added, from the next stage that opens, and return it.
 
-        If a run of a TrainManager is open, its post hooks of the run are called before ``remove_extension`` returns.
-        The fixtures that it has defined live on as long as their stages.
+        If a run of a TrainManager is open, its post hooks of the run are called before ``remove_extension`` returns,
+        and the fixtures that it has provided in the run die.
 
         Raises:
             ExtensionNotFound: none has this name.
+            StageError: a hook of a TrainManager's run itself removes it, while the run opens or ends.
         """
         if isinstance(extension, Extension):
             names = (name for name, added in self._registry.extensions.items() if added is extension)

@@ -47,7 +47,6 @@ def compile_plan(
     cell_of: CellOf = Cell,
     alive_and_lazy: Iterable[str] = (),
     is_timed: bool = False,
-    is_joined: bool = False,
     store: Store | None = None,
     own_names: frozenset[str] = frozenset(),
     late: frozenset[str] = frozenset(),
@@ -61,7 +60,6 @@ def compile_plan(
         cell_of: finds the cells of fixtures.
         alive_and_lazy: lazy fixtures of open stages, whose providers may have been removed since.
         is_timed: the time of the hooks is added to ``store.hook_seconds``.
-        is_joined: extensions that come late join this stage.
         store: computes the lazy fixtures; None for a plan that no stage runs.
         own_names: fixture names of the Extensible.
         late: names of fixtures that wait in their stage until something asks for them.
@@ -82,7 +80,6 @@ def compile_plan(
             late,
             schedules,
             is_timed=is_timed,
-            ends="stage._let_extensions_join()" if is_joined else "",
         ),
         HookSequence(
             f"post_{stage}",
@@ -92,7 +89,6 @@ def compile_plan(
             late,
             counting=counting,
             is_timed=is_timed,
-            begins="stage._ends()" if is_joined and post else "",  # from then on, no extension may join
         ),
     )
     run_pre, run_post = (sequence.function(cell_of) if sequence else None for sequence in sequences)
@@ -146,15 +142,13 @@ class Plans:
         state = self._state
         plan: Plan | None = state.plans.get(stage)
         if plan is None:  # never made, or forgotten since the extensions have changed
-            is_timed, is_joined = state.options.times_hooks, stage == state.options.joined
             plan = compile_plan(
                 stage,
                 () if state.without_hooks else self._hooks,
                 self._providers,
                 state.cell,
                 state.lazy,
-                is_timed=is_timed,
-                is_joined=is_joined,
+                is_timed=state.options.times_hooks,
                 store=state,
                 own_names=state.own_names,
                 late=frozenset(state.late),

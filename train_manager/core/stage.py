@@ -19,8 +19,8 @@ from train_manager.core.hooks import Hook
 from train_manager.core.outcome import Failures, Skip, SkipStage
 from train_manager.core.plan import Plan
 from train_manager.core.providers import Provider, clean_up
-from train_manager.core.registry import refuse_if_busy
 from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Cell, Scope
+from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.store import Store
 from train_manager.telling.errors import StageError, TrainManagerError
 from train_manager.telling.source_locations import line_of
@@ -121,9 +121,8 @@ class Stage(Scope):
                     error.path = self.path
             else:
                 return self
-            # Outside of `except`, so that this error is not shown as the context of an error of an `@always` hook. Not
-            # `plan.post`: a pre hook may have let an extension join, whose hooks are in `self._plan` only.
-            self._end(failures, self._plan.post)
+            # Outside of `except`, so that this error is not shown as the context of an error of an `@always` hook.
+            self._end(failures, plan.post)
         return self
 
     def __exit__(
@@ -256,14 +255,6 @@ class Stage(Scope):
             self.add_extras().suspended.append((hook, generator))
             hook_calls.enter(hook, generator)
 
-    def _let_extensions_join(self) -> None:
-        """Let extensions come and go from now on; the function that runs the pre hooks calls this at its end."""
-        extras = self.add_extras()
-        extras.is_joinable = True
-        # First the extensions that came while the pre hooks ran, in their order.
-        while extras.waiting:
-            extras.waiting.pop(0)()
-
     def _not_to_be_opened(self) -> StageError:
         """Make the error for a stage that a hook opens, or that is opened a second time."""
         if self._store.running is not None:
@@ -288,11 +279,6 @@ class Stage(Scope):
             self._unwind_inner(failures)
         self._end(failures, self._plan.post, error)
 
-    def _ends(self) -> None:
-        """Let no extension come or go any more; called before the first post hook, whose list is fixed by then."""
-        extras = self.add_extras()
-        extras.is_joinable, extras.is_ending = False, True
-
     def _end(self, failures: Failures, hooks: Iterable[Hook], error: BaseException | None = None) -> None:
         """End the stage, and raise the exception that comes out of it.
 
@@ -315,8 +301,6 @@ class Stage(Scope):
         """Run the ``@always`` hooks, leave the around-hooks in reverse and, whatever they did, close the scope."""
         left = [hook for hook in hooks if hook.always][::-1]  # reversed: `_leave` takes hooks off the end
         try:
-            if self.name == self._store.options.joined:
-                self._ends()
             self._leave(failures, left)
         except BaseException as interrupt:  # Ctrl-C between two hooks (`_run_guarded` catches it inside of one)
             failures.add(interrupt)

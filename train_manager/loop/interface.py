@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from train_manager.core.decorators import fixture, overridable
 from train_manager.core.extensible import Extensible
-from train_manager.core.extension import Extensions, free_name, name_extensions
+from train_manager.core.extension import Extension, Extensions, free_name, name_extensions
 from train_manager.core.hooks import Hook
 from train_manager.core.state import Options
 from train_manager.data.batch import unpack
@@ -602,9 +602,14 @@ class Interface(Extensible, Generic[Model]):
             for name, extension in name_extensions(added, self._options.words).items():
                 # The training may have an extension of this name already, as of the same class.
                 taken = free_name(extension, self.extensions) if name in self else name
+                stack.callback(self._remove_if_there, extension)  # first: Ctrl-C may come as the extension is added
                 self.add_extension(extension, taken)
-                stack.callback(self.remove_extension, taken)
             yield
+
+    def _remove_if_there(self, extension: Extension) -> None:
+        """Remove an extension, unless it was removed already, or never added."""
+        if any(one is extension for one in self.extensions.values()):
+            self.remove_extension(extension)
 
     def _rest_readers(self) -> None:
         """Give no rows to the readers of extensions that pause, as their hooks do not run."""
@@ -679,9 +684,9 @@ class Interface(Extensible, Generic[Model]):
         Returns:
             Whether the loop will see the note: a training call is under way, or the run is ending. Else none is left.
         """
-        run = self._store.open.get("run")
+        is_ending = "run" in self._store.open and self._progress.run.is_ending
         # No step is under way that could be finished: the caller (a signal handler) ends the program by itself.
-        if "train" not in self._store.open and not (run is not None and run.is_ending):
+        if "train" not in self._store.open and not is_ending:
             return False
         self._asked_from_outside = reason  # nothing else: a signal may come between any two bytecodes
         return True
