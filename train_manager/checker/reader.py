@@ -176,7 +176,6 @@ class _Reader(MethodSource):
 
     def stages_opened(self, call: ast.Call, inside: Outline) -> Iterator[Opens]:
         given = self.keys_of(argument(call, 1, "fixtures")) | self.keys_of(argument(call, 2, "defaults"))
-        given |= self.keys_of(argument(call, 3, "seldom"))
         # A name that is `a if b else c` opens either; None stands for a name that is made at run time.
         for stage in self.constants(argument(call, 0, "name")) or (None,):
             yield Opens(stage, given, self.line(call), inside)

@@ -57,7 +57,6 @@ class HookSequence:
     hooks: tuple[Hook, ...]  # in their order; before the body, the around-hooks come first
     lazy: frozenset[str] = frozenset()  # fixtures that may have to be computed before a hook can be called
     own: frozenset[str] = frozenset()  # names of the Extensible, whose cells look it up at each read
-    late: frozenset[str] = frozenset()  # fixtures that wait in their stage until something asks for them
     schedules: tuple[Schedule, ...] = ()  # of all hooks of the stage: they take note that it opens
     counting: tuple[Schedule, ...] = ()  # of hooks of any stage: they take note that this stage ends
     is_timed: bool = False  # the time of the hooks is added to `store.hook_seconds`
@@ -85,19 +84,12 @@ class HookSequence:
         # Schedules take note before the first hook, so that they count each opening, also one that skips their hook.
         body += [f"schedule_{number}.opened(stage, cell_fixtures.value)" for number in range(len(self.schedules))]
         body += [f"counting_{number}.ended(stage, cell_fixtures.value)" for number in range(len(self.counting))]
-        # A fixture that waits has an empty cell, and the calls below read cells.
-        body += [f"if cell_{name}.owner is None: store.bring({name!r})" for name in self._late_parameters()]
         for number, hook in enumerate(self.hooks):
             label = " ".join(hook.label.split())  # in one line: `type(name, ...)` makes classes of any name
             body += [f"store.running = hook_{number}", f"{self._call(number, hook)}  # {label}"]
         body += ["store.hook_seconds += clock() - began"] if self.is_timed else []
         body += ["store.running = None"]
         return "\n    ".join([f"def {self.name}(stage, store):", *body]) + "\n"
-
-    def _late_parameters(self) -> list[str]:
-        """Return the late fixtures that the text reads from cells."""
-        asked = [name for hook in self.hooks if self._is_written_out(hook) for name in hook.call.parameters]
-        return [name for name in dict.fromkeys(asked) if name in self.late]
 
     def _is_written_out(self, hook: Hook) -> bool:
         """Return whether the text calls the hook directly, and not through the stage."""

@@ -154,7 +154,6 @@ class Extensible:
         name: str,
         fixtures: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
-        seldom: Mapping[str, Any] | None = None,
     ) -> Stage:
         """Open a stage for a ``with`` block: ``with self.staged("train_step_batch", {"batch": batch}):``.
 
@@ -162,14 +161,13 @@ class Extensible:
             name: an identifier; hooks are named after it.
             fixtures: defined as the stage opens; they die with it.
             defaults: the same, but a name that is alive already is left out.
-            seldom: the same as ``fixtures``, at less cost where few hooks ask for them.
 
         Raises:
             FixtureExists: one of ``fixtures`` is alive already.
             StageError: a stage cannot have this name, or a hook of this object is running.
         """
         given = fixtures if defaults is None else {**self._store.absent(defaults, name), **(fixtures or {})}
-        return Stage(name, self, self._store, given, seldom, _getframe(1))
+        return Stage(name, self, self._store, given, _getframe(1))
 
     def call_by_name(self, function: Callable[..., R]) -> R:
         """Call a function with the live fixtures that its parameters name, as hooks are called.
@@ -406,7 +404,6 @@ def staged(
     name: str,
     fixtures: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
-    seldom: Mapping[str, Any] | None = None,
 ) -> Stage:
     """Open a stage for a ``with`` block, as ``self.staged(...)`` does.
 
@@ -422,7 +419,7 @@ def staged(
         HookError: it is not called in a method of an Extensible.
     """
     frame = _getframe(1)
-    stage = _calling_extensible(frame).staged(name, fixtures, defaults, seldom)
+    stage = _calling_extensible(frame).staged(name, fixtures, defaults)
     stage.code, stage.instruction = site_of(frame)  # `Extensible.staged` has noted the line above, not the user's
     return stage
 

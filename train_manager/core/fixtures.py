@@ -52,7 +52,7 @@ class Fixtures(Mapping[str, Any]):
         # Most reads end here: the fixture is alive, and its cell has a value.
         try:
             return store.cells[name].value
-        except (KeyError, AttributeError):  # no such cell; or one without a value: dead, lazy, or still waiting
+        except (KeyError, AttributeError):  # no such cell; or one without a value: dead, or lazy
             pass  # the rest is outside of `except`, so that a FixtureNotFound does not show the KeyError above itself
         if store.has(name):
             return store.value(name)
@@ -99,27 +99,19 @@ class Fixtures(Mapping[str, Any]):
         site = frame.f_code, frame.f_lasti  # `site_of`, without a call: a loop defines fixtures in each step
         if store.strict:
             store.require_declared(name, site)
-        scope = store.innermost if stage is None else store.open.get(stage) or store.require_open(stage, site)
+        scope = store.to_write() if stage is None else store.open.get(stage) or store.require_open(stage, site)
         store.define(name, value, scope, site)
 
     __setitem__ = define
 
-    def define_all(self, values: Mapping[str, Any], *, seldom: bool = False) -> None:
-        """Define several fixtures in the innermost stage, in one call.
-
-        Args:
-            values: the values by fixture name.
-            seldom: few hooks ask for these fixtures. A fixture that nothing asks for then costs less, any other more.
-        """
+    def define_all(self, values: Mapping[str, Any]) -> None:
+        """Define several fixtures in the innermost stage, in one call."""
         store, frame = self._store, _getframe(1)
         site = frame.f_code, frame.f_lasti
         if store.strict:
             for name in values:
                 store.require_declared(name, site)
-        if seldom:
-            store.define_seldom(values, site)
-        else:
-            store.define_all(values, site)
+        store.define_all(values, site)
 
     def modify(self, name: str, value: Any) -> None:
         """Change a live fixture; it lives on as long as the stage that owns it."""
@@ -140,12 +132,12 @@ class Fixtures(Mapping[str, Any]):
             if name in self:
                 store.modify(name, value, site)
             else:
-                store.define(name, value, store.innermost, site)
+                store.define(name, value, store.to_write(), site)
 
     def setdefault(self, name: str, default: Any = None) -> Any:
         """Return the live fixture's value; if there is none, define it as ``default`` first."""
         store, site = self._store, site_of(_getframe(1))
         if name not in self:
             store.require_declared(name, site)
-            store.define(name, default, store.innermost, site)
+            store.define(name, default, store.to_write(), site)
         return store.value(name)

@@ -31,13 +31,16 @@ class Plan:
     pre: tuple[Hook, ...]  # in the order in which they run
     post: tuple[Hook, ...]
     providers: Mapping[str, Provider]  # of the stage's own lazy fixtures, by name
-    own_lazy: Mapping[str, LazyFixture]  # the stage's own lazy fixtures, by name
-    own_cells: tuple[Cell, ...]  # the cells of these: a stage that opens looks whether one of them is alive already
-    contested: tuple[str, ...]  # names of these that another stage provides too
+    own_lazy: tuple[tuple[Cell, LazyFixture], ...]  # the stage's own lazy fixtures: a stage that opens writes the cells
     lazy: Mapping[str, Provider]  # providers of the lazy fixtures of all stages
     sequences: tuple[HookSequence, HookSequence]  # the hooks before the body, and the hooks after it
     run_pre: Run | None  # calls the first sequence; None if it is empty
     run_post: Run | None  # calls the second sequence; None if it is empty
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing looks into the stage: no hook, no provider, no schedule of another stage's hook."""
+        return not self.providers and self.run_pre is None and self.run_post is None
 
 
 def compile_plan(
@@ -49,7 +52,6 @@ def compile_plan(
     is_timed: bool = False,
     store: Store | None = None,
     own_names: frozenset[str] = frozenset(),
-    late: frozenset[str] = frozenset(),
 ) -> Plan:
     """Make the plan of a stage.
 
@@ -62,7 +64,6 @@ def compile_plan(
         is_timed: the time of the hooks is added to ``store.hook_seconds``.
         store: computes the lazy fixtures; None for a plan that no stage runs.
         own_names: fixture names of the Extensible.
-        late: names of fixtures that wait in their stage until something asks for them.
     """
     lazy = _of_all_stages(providers)
     hooks = tuple(hooks)  # iterated over twice
@@ -77,7 +78,6 @@ def compile_plan(
             around + pre,
             computed,
             own_names,
-            late,
             schedules,
             is_timed=is_timed,
         ),
@@ -86,17 +86,13 @@ def compile_plan(
             post,
             computed,
             own_names,
-            late,
             counting=counting,
             is_timed=is_timed,
         ),
     )
     run_pre, run_post = (sequence.function(cell_of) if sequence else None for sequence in sequences)
-    own_lazy = {name: LazyFixture(provider, store) for name, provider in own.items()} if store else {}
-    elsewhere = {name for other, of_stage in providers.items() if other != stage for name in of_stage}
-    contested = tuple(elsewhere.intersection(own_lazy))
-    own_cells = tuple(map(cell_of, own_lazy))
-    return Plan(around, pre, post, own, own_lazy, own_cells, contested, lazy, sequences, run_pre, run_post)
+    own_lazy = tuple((cell_of(name), LazyFixture(provider, store)) for name, provider in own.items()) if store else ()
+    return Plan(around, pre, post, own, own_lazy, lazy, sequences, run_pre, run_post)
 
 
 def in_their_order(stage: str, hooks: Iterable[Hook], lazy: Mapping[str, Provider]) -> list[tuple[Hook, ...]]:
@@ -134,7 +130,6 @@ class Plans:
             in_their_order(stage, hooks, _of_all_stages(by_stage))
         self._hooks, self._providers = hooks, by_stage
         self._state.forget_definers()  # removed hooks, and with them their extension, may be among them
-        self._state.late.update((name, self._state.cell(name)) for name in _of_all_stages(by_stage))
         self._state.forget_plans()
 
     def __getitem__(self, stage: str) -> Plan:
@@ -151,9 +146,10 @@ class Plans:
                 is_timed=state.options.times_hooks,
                 store=state,
                 own_names=state.own_names,
-                late=frozenset(state.late),
             )
             state.plans[stage] = plan
+            if plan.is_empty and stage in state.options.closing and not state.without_hooks:
+                state.closed.add(stage)
         return plan
 
 

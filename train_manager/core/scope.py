@@ -33,6 +33,15 @@ class Caller(Protocol):
     def call(self) -> Any: ...
 
 
+class ClosedStage(Protocol):
+    """A stage that runs without being open, since nothing looks into it; a Protocol, because ``stage`` imports this."""
+
+    @property
+    def name(self) -> str: ...
+    def gives(self, name: object) -> bool: ...
+    def open_late(self) -> None: ...
+
+
 Definer = Site | Caller
 """The definer of a fixture: a line of code, or a hook or provider by its return value."""
 
@@ -106,8 +115,8 @@ class Extras:
         self.kept: dict[str, Any] = {}  # the fixtures that outlive the stage, by `Stage.keep`; with values at the end
 
 
-NEW, OPEN, CLOSED = range(3)
-"""The phases in the life of a scope."""
+NEW, WAITING, OPEN, CLOSED = range(4)
+"""The phases in the life of a scope; a stage that nothing looks into waits, and perhaps never opens."""
 
 
 class Scope:
@@ -132,7 +141,6 @@ class Scope:
         "name",
         "parent",
         "phase",
-        "seldom",
     )
 
     code: CodeType
@@ -146,8 +154,7 @@ class Scope:
         # A list of cells, linked by `next`, the newest first: adding a cell to it costs two assignments and no call.
         self.first: Cell | None = None
         self.extras: Extras | None = None  # made when the scope needs one
-        self.inner_stage: str | None = None  # a stage inside this one that runs without being opened; ends the path
-        self.seldom: Mapping[str, Any] | None = None  # fixtures that wait: a cell is written when something asks for it
+        self.inner_stage: ClosedStage | None = None  # the stage inside this one that runs without being open
 
     def own(self, cell: Cell, definer: Definer | None) -> None:
         """Make a fixture this scope's own; the caller writes the value."""
@@ -166,10 +173,6 @@ class Scope:
             self.first = cell
         for cell in cells:
             cell.empty()
-
-    def bring(self, cell: Cell) -> bool:
-        """Write the cell of a fixture if it waits in this scope; return whether it does."""
-        return False
 
     def add_extras(self) -> Extras:
         """Return the extras of the scope, which are made at the first time."""
@@ -200,9 +203,7 @@ class Scope:
     @property
     def owned(self) -> tuple[str, ...]:
         """The names of this scope's fixtures, oldest first; a lazy fixture counts once it is computed."""
-        written = [cell.name for cell in self.cells()][::-1]
-        computed = [cell.name for cell in self.cells() if cell.compute is None][::-1]
-        return (*computed, *(name for name in self.seldom or () if name not in written))
+        return tuple(cell.name for cell in self.cells()[::-1] if cell.compute is None)
 
     @property
     def is_open(self) -> bool:
@@ -222,8 +223,7 @@ class Scope:
     @property
     def path(self) -> tuple[str, ...]:
         """Names of the open stages, outermost first, this one last."""
-        path = (*self.parent.path, self.name) if self.parent else (self.name,)
-        return path if self.inner_stage is None else (*path, self.inner_stage)
+        return (*self.parent.path, self.name) if self.parent else (self.name,)
 
     def __repr__(self) -> str:
         return f"<stage {' > '.join(self.path)}>"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
 from threading import get_ident
 from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn, final
@@ -19,15 +18,12 @@ from train_manager.core.hooks import Hook
 from train_manager.core.outcome import Failures, Skip, SkipStage
 from train_manager.core.plan import Plan
 from train_manager.core.providers import Provider, clean_up
-from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Cell, Scope
+from train_manager.core.scope import CLOSED, NEW, OPEN, WAITING, Caller, Cell, Scope
 from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.store import Store
 from train_manager.telling.errors import StageError, TrainManagerError
 from train_manager.telling.source_locations import line_of
 from train_manager.telling.tracebacks import hide_own_frames
-
-owner_of: Final = attrgetter("owner")
-
 
 @final
 class Stage(Scope):
@@ -46,7 +42,6 @@ class Stage(Scope):
         extensible: Any,
         store: Store,
         given: Mapping[str, Any] | None,
-        seldom: Mapping[str, Any] | None,
         opener: FrameType,
     ) -> None:
         self.name = name
@@ -57,22 +52,30 @@ class Stage(Scope):
         self._opened_for = extensible  # `with Extensible().staged("work"):` has no other reference to the object
         self._store = store
         self._given = given  # the fixtures that `__enter__` defines
-        self.seldom = seldom
 
     def __enter__(self) -> Stage:
         store, name = self._store, self.name
         if self.phase is not NEW or store.running is not None:
             raise self._not_to_be_opened()
-        seldom = self.seldom
-        # Before the plan is looked up: new names of seldom fixtures make all plans anew.
-        if seldom is not None and not store.late.keys() >= seldom.keys():
-            store.meet(name, seldom)
+        parent = store.innermost
+        if parent is not None:
+            if parent.inner_stage is not None:  # the stage around this one runs closed
+                store.open_inner()
+                parent = store.innermost
+            elif name in store.closed and store.thread == get_ident():
+                # Nothing looks into the stage: it opens only if code inside does, by `open_late`.
+                parent.inner_stage, self.parent, self.phase = self, parent, WAITING
+                return self
+        return self._open(parent)
+
+    def _open(self, parent: Scope | None) -> Stage:
+        """Open the scope, define the fixtures and run the pre hooks."""
+        store, name = self._store, self.name
         plan = store.plans.get(name)
         if plan is None:
             plan = store.plan_of(name)
         # The open stage of the same name, if this is a recursion. `store.open.get(name)` would be a call more.
         outer = store.open[name] if name in store.open else None  # noqa: SIM401
-        parent = store.innermost
         # Three events need a longer look: another thread; hooks that were not checked yet; a shared extension.
         if store.thread != get_ident() or (parent is None and (store.shares or not store.is_checked)):
             self._claim()
@@ -87,9 +90,6 @@ class Stage(Scope):
             if given is not None:
                 # `with` keeps this object until its last line, but the values must die with the stage.
                 self._given = None
-                # One of the names may wait in a stage around this one. It is alive there, and must be refused below.
-                if store.late and not store.late.keys().isdisjoint(given):
-                    store.bring_all()
                 # `store.define_all(given)`, written out.
                 cells = store.cells
                 for fixture in given:
@@ -105,8 +105,11 @@ class Stage(Scope):
                     cell.stage = name
                     cell.owner = self
                     cell.value = given[fixture]
-            if seldom is not None or plan.own_cells:
-                self._refuse_live(plan, seldom)
+            for cell, lazy in plan.own_lazy:
+                if cell.owner is not None:
+                    raise messages.exists_error(store, cell.name, lazy.provider)
+                self.own(cell, lazy.provider)
+                cell.compute = lazy
         except BaseException:
             store.close_scope(self)
             raise
@@ -131,7 +134,11 @@ class Stage(Scope):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        store, plan = self._store, self._plan
+        store = self._store
+        if self.phase is WAITING:
+            self._end_closed(error)
+            return
+        plan = self._plan
         # The body has failed; or a generator that the body has left half-way holds a stage inside this one open.
         if error is not None or store.innermost is not self:
             self._end_failed(error)
@@ -158,9 +165,12 @@ class Stage(Scope):
             while cell is not None:
                 self.first = cell.next  # before the value goes: it may have a finalizer that writes fixtures
                 cell.owner = None
-                del cell.value
+                if cell.compute is None:
+                    del cell.value
+                else:  # a lazy fixture that was not computed
+                    cell.compute = None
                 cell = self.first
-        except AttributeError:  # a lazy fixture was not computed; or Ctrl-C has come between two lines of a write
+        except AttributeError:  # Ctrl-C has come between two lines of a write
             assert cell is not None, "only `del cell.value` raises this error"
             cell.compute = None
             store.close_scope(self)
@@ -168,7 +178,6 @@ class Stage(Scope):
         del store.open[self.name]
         store.innermost = self.parent
         self.phase = CLOSED
-        self.seldom = None
 
     # ---- for users -----------------------------------------------------------------------------------------------
 
@@ -188,7 +197,6 @@ class Stage(Scope):
         >>> Meter([Rounded()]).measure()
         0.3
         """
-        self._store.has(name)  # writes the cell of a fixture that waits: at the end, `_close` reads cells
         self.add_extras().kept[name] = None
 
     def end_if_open(self) -> None:
@@ -203,27 +211,6 @@ class Stage(Scope):
 
     # ---- the beginning -------------------------------------------------------------------------------------------
 
-    def _refuse_live(self, plan: Plan, seldom: Mapping[str, Any] | None) -> None:
-        """Refuse a fixture that will wait in this stage, but is alive in a stage around it."""
-        store = self._store
-        # A lazy fixture of this name may wait in a stage around this one: once its cell is written, it shows below.
-        for name in plan.contested:
-            store.bring_from(self.parent, name)
-        if seldom is not None:
-            # So may a seldom fixture; but first a look whether any stage around this one was given such fixtures.
-            around = self.parent
-            while around is not None and around.seldom is None:
-                around = around.parent
-            if around is not None or not plan.lazy.keys().isdisjoint(seldom):
-                for name in seldom:
-                    store.bring_from(self.parent, name)
-            for name in seldom:
-                if store.late[name].owner is not None:
-                    raise messages.exists_error(store, name, self.opened_at)
-        if any(map(owner_of, plan.own_cells)):  # in C: this runs in every step, for each lazy fixture
-            cell = next(cell for cell in plan.own_cells if cell.owner is not None)
-            raise messages.exists_error(store, cell.name, plan.own_lazy[cell.name].provider)
-
     def _claim(self) -> None:
         """Refuse another thread, mistakes in hooks, and extensions that serve another Extensible meanwhile."""
         store = self._store
@@ -234,17 +221,20 @@ class Stage(Scope):
         if store.innermost is None and store.shares:
             refuse_if_busy(store.extensions.values(), store)
 
-    def bring(self, cell: Cell) -> bool:
-        name, seldom, lazy = cell.name, self.seldom, self._plan.own_lazy
-        if seldom is not None and name in seldom:
-            self.own(cell, None)
-            cell.value = seldom[name]
-        elif name in lazy:
-            self.own(cell, lazy[name].provider)
-            cell.compute = lazy[name]
-        else:
-            return False
-        return True
+    def gives(self, name: object) -> bool:
+        """Return whether a name is one of the fixtures that the stage defines as it opens."""
+        return self._given is not None and name in self._given
+
+    def open_late(self) -> None:
+        """Open the stage after all: code inside defines a fixture in it, or asks for one that it gives."""
+        store, parent = self._store, self.parent
+        assert parent is not None, "a stage without a stage around it is always opened"
+        parent.inner_stage = None
+        running, store.running = store.running, None  # a provider that is being computed may ask
+        try:
+            self._open(parent)
+        finally:
+            store.running = running
 
     def _enter(self, hook: Hook) -> None:
         """Run an around-hook to its yield."""
@@ -266,6 +256,14 @@ class Stage(Scope):
         return StageError(what, name=self.name, asked_at=line_of(self.opened_at), stages=self._store.path, cure=cure)
 
     # ---- the end -----------------------------------------------------------------------------------------------
+
+    def _end_closed(self, error: BaseException | None) -> None:
+        """End a stage that was never opened: an error gets a note with its path, as in an open one."""
+        if self._store.options.notes_errors and isinstance(error, Exception):
+            note_place(error, self._store.path)
+        assert self.parent is not None, "as in `open_late`"
+        self.parent.inner_stage = self._given = None
+        self.phase = CLOSED
 
     def _end_failed(self, error: BaseException | None) -> None:
         """End after an error in the body, or while stages inside this one are open."""

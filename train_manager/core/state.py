@@ -31,6 +31,7 @@ class Options:
     own_name: str = "extensible"  # a second fixture name of the object, beside `extensible`
     times_hooks: bool = False  # the time that hooks take is added to `State.hook_seconds`
     notes_errors: bool = False  # an error in the body of a stage gets a note with the path of the stage
+    closing: frozenset[str] = frozenset()  # stages that stay closed while nothing looks into them
     joined: str = ""  # the stage that extensions may join while it is open; empty if there is none
     words: Words = NO_WORDS  # the names that its fixtures, stages and hooks have in other tools
     too_late: tuple[Any, ...] = ()  # points at which hooks may not modify a fixture any more; for the checker
@@ -59,11 +60,11 @@ class State:
         "always_there",
         "cells",
         "check_once",
+        "closed",
         "extensions",
         "hook_seconds",
         "innermost",
         "is_checked",
-        "late",
         "open",
         "options",
         "own_names",
@@ -94,7 +95,7 @@ class State:
         for name in self.own_names:
             self.cells[name].compute = ref(owner)
         # Computed at each lookup: writing the cell at each opening and each end of a stage would cost more.
-        self.cells["stage"].compute = lambda: self.innermost
+        self.cells["stage"].compute = self.to_write
         # The open stages.
         self.innermost: Scope | None = None
         self.open: dict[str, Scope] = {}  # the innermost open scope of each stage name, found without a walk outwards
@@ -106,9 +107,8 @@ class State:
         # The check of the hooks, called as an outermost stage opens, unless the hooks were checked already.
         self.check_once: Callable[[], None] = _nothing
         self.is_checked: bool = False
-        # The cells of lazy and of seldom fixtures. Such a fixture waits in its stage: its cell is empty until something
-        # asks for it, and costs nothing in a step in which nothing does.
-        self.late: dict[str, Cell] = {}
+        # The stages of `Options.closing` that nothing looks into; they run without being opened (`Stage.__enter__`).
+        self.closed: set[str] = set()
         # The extensions and their hooks.
         self.extensions: Mapping[str, Any] = {}
         self.running: Caller | None = None  # the hook or provider that is being called
@@ -121,6 +121,7 @@ class State:
     def forget_plans(self) -> None:
         """Let each plan be made anew at the next opening of its stage."""
         self.version += 1
+        self.closed.clear()
         for stage in self.plans:
             self.plans[stage] = None
 
@@ -141,27 +142,26 @@ class State:
     def has(self, name: object) -> bool:
         """Return whether a name is alive, also if its value was not computed yet."""
         cell = self.cells.get(name)  # type: ignore[call-overload]
-        return cell is not None and (cell.owner is not None or self.bring(cell.name))
+        return (cell is not None and cell.owner is not None) or self._opens_for(name)
 
-    def bring(self, name: str) -> bool:
-        """Write the cell of a fixture that waits in an open stage; return whether such a stage is found."""
-        return name in self.late and self.bring_from(self.innermost, name)
+    def _opens_for(self, name: object) -> bool:
+        """Open the stage that runs closed if it gives a fixture of this name; return whether it does."""
+        closed = None if self.innermost is None else self.innermost.inner_stage
+        if closed is None or not closed.gives(name):
+            return False
+        closed.open_late()
+        return True
 
-    def bring_from(self, scope: Scope | None, name: str) -> bool:
-        """Write the cell of a fixture that waits in a scope, or in a scope around it, unless it is written already."""
-        if self.late[name].owner is not None:
-            return True
-        while scope is not None:
-            is_hidden = self.open.get(scope.name) is not scope  # an inner stage of the same name hides its fixtures
-            if not is_hidden and scope.bring(self.late[name]):
-                return True
-            scope = scope.parent
-        return False
+    def open_inner(self) -> None:
+        """Open the stage that runs closed, if there is one: code inside defines a fixture, or looks at all of them."""
+        closed = None if self.innermost is None else self.innermost.inner_stage
+        if closed is not None:
+            closed.open_late()
 
-    def bring_all(self) -> None:
-        """Write the cells of all fixtures that wait."""
-        for name in self.late:
-            self.has(name)
+    def to_write(self) -> Scope | None:
+        """Return the innermost stage, which opens late if it runs closed; None if there is none."""
+        self.open_inner()
+        return self.innermost
 
     def value(self, name: str) -> Any:
         """Return the value of a live fixture; a lazy one is computed."""
@@ -170,7 +170,7 @@ class State:
 
     def names(self) -> list[str]:
         """Return the names of the live fixtures, lazy ones too, without the names that are always there."""
-        self.bring_all()
+        self.open_inner()
         # Outermost stage first, and in each stage the oldest fixture first: as they were defined.
         return [cell.name for scope in self.scopes()[::-1] for cell in scope.cells()[::-1]]
 
@@ -187,7 +187,6 @@ class State:
     @property
     def gone(self) -> set[str]:
         """The names of dead fixtures."""
-        self.bring_all()
         return {name for name, cell in self.cells.items() if cell.owner is None and cell.stage is not None}
 
     def former_stage(self, name: str) -> str | None:
@@ -196,7 +195,6 @@ class State:
 
     def absent(self, defaults: Mapping[str, Any], stage: str) -> dict[str, Any]:
         """Return the defaults whose names will not be alive when a stage of this name opens."""
-        self.bring_all()
         outer = self.scope_of(stage)  # a recursion: the fixtures of the outer stage will be put aside
         hidden = set() if outer is None else {cell.name for cell in outer.cells()}
         return {name: defaults[name] for name in defaults if not self.has(name) or name in hidden}
@@ -204,7 +202,10 @@ class State:
     @property
     def path(self) -> tuple[str, ...]:
         """Names of the open stages, outermost first."""
-        return self.innermost.path if self.innermost else ()
+        if self.innermost is None:
+            return ()
+        closed = self.innermost.inner_stage
+        return self.innermost.path if closed is None else (*self.innermost.path, closed.name)
 
     def scopes(self) -> list[Scope]:
         """Return the open scopes, the innermost first."""

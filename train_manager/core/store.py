@@ -43,7 +43,6 @@ class Store(State):
         self._note_end(scope)
         self.innermost = scope.parent
         scope.phase = CLOSED
-        scope.seldom = None  # fixtures that nothing has asked for die here
 
     def _note_end(self, scope: Scope) -> None:
         """Put the next outer stage of the same name, if there is one, back into ``open``."""
@@ -70,10 +69,9 @@ class Store(State):
         if scope is None:
             raise messages.no_stage_error(self, name, definer)
         cell = self.cells.get(name) or self.cell(name)
-        # A fixture that waits counts as alive, and so does one that a recursion inside of `scope` has put aside: it
-        # would come back, and overwrite this one.
-        is_alive = cell.owner is not None or (name in self.late and self.bring(name))
-        if is_alive or (scope is not self.innermost and self.find_hidden(name, scope) is not None):
+        # A fixture that a recursion inside of `scope` has put aside is alive too: it would come back, and overwrite this
+        # one.
+        if self.has(name) or (scope is not self.innermost and self.find_hidden(name, scope) is not None):
             raise messages.exists_error(self, name, definer)
         cell.next = scope.first  # `scope.own(cell, definer)`, written out to save a call
         scope.first = cell
@@ -89,8 +87,9 @@ class Store(State):
         scope = self.innermost
         if scope is None:
             raise messages.no_stage_error(self, next(iter(values), ""), definer)
-        if self.late and not self.late.keys().isdisjoint(values):  # one of the names may be alive, and wait
-            self.bring_all()
+        if scope.inner_stage is not None:
+            self.open_inner()
+            return self.define_all(values, definer)
         cells, stage = self.cells, scope.name
         for name in values:
             cell = cells[name] if name in cells else self.cell(name)
@@ -103,52 +102,14 @@ class Store(State):
             cell.owner = scope
             cell.value = values[name]
 
-    def define_seldom(self, values: Mapping[str, Any], definer: Definer) -> None:
-        """Give the innermost scope fixtures that wait: a cell is written when something asks for its fixture."""
-        if self.thread != get_ident():
-            self.require_own_thread()
-        scope = self.innermost
-        if scope is None:
-            raise messages.no_stage_error(self, next(iter(values), ""), definer)
-        late, waiting = self.late, scope.seldom or {}
-        if not late.keys() >= values.keys():
-            # New names: the functions that call the post hooks of open stages were made without them, and would read
-            # empty cells. This time the cells are written at once.
-            self.meet(scope.name, values)
-            self.define_all(values, definer)
-            return
-        if not waiting.keys().isdisjoint(values):
-            self.bring_all()
-        for name in values:
-            if late[name].owner is not None:
-                raise messages.exists_error(self, name, definer)
-        scope.seldom = {**waiting, **values}  # a new dict: the old one may be the caller's argument of `staged`
-
-    def define_waiting(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
-        """Give a scope one more fixture that waits, whose name ``meet`` has noted."""
-        waiting = scope.seldom or {}
-        if self.late[name].owner is not None or name in waiting:
-            self.bring(name)  # the error reads the definer from the cell
-            raise messages.exists_error(self, name, definer)
-        scope.seldom = {**waiting, name: value}
-
-    def meet(self, stage: str, seldom: Collection[str]) -> None:
-        """Note new names of seldom fixtures; functions that call hooks, and are made later, bring them."""
-        if self.late.keys() >= set(seldom):
-            return
-        for name in seldom:
-            cell = self.late[name] = self.cell(name)
-            cell.stage = cell.stage or stage  # so that an error names the stage of a fixture that was never brought
-        self.forget_plans()
-
     def modify(self, name: str, value: Any, definer: Definer) -> None:
         """Change the value of a live fixture; its owner stays."""
         if self.thread != get_ident():
             self.require_own_thread()
         if self.innermost is None:
             raise messages.no_stage_error(self, name, definer)
-        cell = self.cells.get(name)
-        if cell is None or (cell.owner is None and not self.bring(name)):
+        cell = self.cells[name] if self.has(name) else None
+        if cell is None:
             raise messages.not_found_error(self, name, f"{messages.who(definer)} modifies", messages.where(definer))
         if cell.owner is ALWAYS:
             raise messages.reserved_error(self, name, definer)
@@ -195,6 +156,8 @@ class Store(State):
 
     def require_open(self, stage: str, definer: Definer) -> Scope:
         """Return the innermost open scope of this name; refuse a stage that is not open."""
+        if stage in self.path:
+            self.open_inner()
         scope = self.scope_of(stage)
         if scope is None:
             raise messages.not_open_error(self, stage, definer)
