@@ -18,7 +18,7 @@ from train_manager.core.extension import Extension
 from train_manager.data.randomness import random_state
 from train_manager.diagnosis.replay import Why, broken_weights, how_broken, modules_of, why_broken
 from train_manager.files.atomic import free_path, quote_path
-from train_manager.loop.region import SOLE
+from train_manager.loop.optimizers import SOLE
 from train_manager.model.optimizers import parameters_with_gradients
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import CheckpointError, InputError, NonFiniteLoss

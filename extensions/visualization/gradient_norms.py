@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from torch.optim import Optimizer
 
 from train_manager.loop.layer_watcher import LayerWatcher
-from train_manager.loop.region import SOLE
+from train_manager.loop.optimizers import SOLE
 from train_manager.loop.windows import require_no_closure
 from train_manager.metrics.layer_norms import norms_of
 from train_manager.model.trained_layers import LayersOf

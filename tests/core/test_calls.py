@@ -57,7 +57,9 @@ def calls_of(function: Any, *args: Any) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("subscribers", [0, 1, 5, 20])
-def test_a_stage_takes_at_most_five_python_calls_and_three_c_calls_and_with_hooks_two_and_one_more(subscribers: int) -> None:
+def test_a_stage_takes_at_most_five_python_calls_and_three_c_calls_and_with_hooks_two_and_one_more(
+    subscribers: int,
+) -> None:
     stepper = Stepper([Subscriber() for _ in range(subscribers)])
     python, c = calls_of(stepper.step, 1)
     assert python <= 5 + 2 * (subscribers > 0) + 2 * subscribers

@@ -14,7 +14,6 @@ from torch.optim import SGD
 from tests.training import At, Values
 from train_manager import Extension, InputError, TrainManager, WeightedLosses, add_loss
 from train_manager.loop.losses import Losses, report_loss
-from train_manager.testing import tiny_manager
 
 X, Y = torch.ones(4, 1), torch.zeros(4, 1)
 
@@ -248,10 +247,3 @@ def test_several_terms_of_one_name_are_one_part() -> None:
         add_loss(torch.tensor(2.0, requires_grad=True), "balance")
 
     assert values(losses.parts) == {"balance": 3.0}
-
-
-def test_the_stages_open_for_the_parts_and_explain_says_so() -> None:
-    tm = tiny_manager()
-    tm.add_extension(post_train_step_batch=lambda loss_parts: None)
-
-    assert "opened for the fixture 'loss_parts'" in tm.explain(all=True)

@@ -197,26 +197,6 @@ def test_a_loop_of_ones_own_is_looked_at_too() -> None:
     assert len(list_warnings(tm, lambda tm: [tm.train_on_batch(batch) for batch in make_batches(10)])) == 1
 
 
-@pytest.mark.parametrize(("unused", "opened"), [(True, 10), (False, 1)])
-def test_the_stages_stay_closed_as_soon_as_all_is_known(unused: bool, opened: int) -> None:
-    class Counted(SGD):
-        counts = 0
-
-        def step(self, closure: Any = None) -> None:  # type: ignore[override]
-            Counted.counts += is_staged()
-            super().step()
-
-    model = Net() if unused else without_unused()
-    tm = manager(model, Counted(model.parameters(), lr=0.1))
-
-    def is_staged() -> bool:
-        return "train_optimizer_step" in tm.fixtures.path and tm.fixtures["stage"].name == "train_optimizer_step"
-
-    list_warnings(tm)
-
-    assert (Counted.counts, tm.step_num) == (opened, 21)
-
-
 # ---- not found -------------------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,14 @@ class Plan:
         """Whether nothing looks into the stage: no hook, no provider, no schedule of another stage's hook."""
         return not self.providers and self.run_pre is None and self.run_post is None
 
+    @property
+    def lookers(self) -> tuple[str, ...]:
+        """The classes that look into the stage, each once; empty if it is empty."""
+        here: tuple[Hook | Provider, ...] = (*self.around, *self.pre, *self.post, *self.providers.values())
+        if not here and not self.is_empty:
+            return ("a schedule",)  # of a hook of another stage, which counts the openings or the ends of this one
+        return tuple(dict.fromkeys(looker.label.partition(".")[0] for looker in here))  # a label is "Class.method"
+
 
 def compile_plan(
     stage: str,

@@ -13,7 +13,7 @@ than its stage.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from types import CodeType
 from typing import Any, NamedTuple, Protocol, final
 

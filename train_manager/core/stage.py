@@ -11,19 +11,19 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, Final, NoReturn, final
+from typing import Any, NoReturn, final
 
 from train_manager.core import hook_calls, messages
 from train_manager.core.hooks import Hook
 from train_manager.core.outcome import Failures, Skip, SkipStage
-from train_manager.core.plan import Plan
 from train_manager.core.providers import Provider, clean_up
-from train_manager.core.scope import CLOSED, NEW, OPEN, WAITING, Caller, Cell, Scope
+from train_manager.core.scope import CLOSED, NEW, OPEN, WAITING, Caller, Scope
 from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.store import Store
 from train_manager.telling.errors import StageError, TrainManagerError
 from train_manager.telling.source_locations import line_of
 from train_manager.telling.tracebacks import hide_own_frames
+
 
 @final
 class Stage(Scope):
@@ -259,11 +259,21 @@ class Stage(Scope):
 
     def _end_closed(self, error: BaseException | None) -> None:
         """End a stage that was never opened: an error gets a note with its path, as in an open one."""
-        if self._store.options.notes_errors and isinstance(error, Exception):
-            note_place(error, self._store.path)
+        store = self._store
+        changed = error is None and self.name not in store.closed
+        if error is not None and store.options.notes_errors and isinstance(error, Exception):
+            note_place(error, store.path)
         assert self.parent is not None, "as in `open_late`"
         self.parent.inner_stage = self._given = None
         self.phase = CLOSED
+        if changed:
+            raise self._hooks_changed()
+
+    def _hooks_changed(self) -> StageError:
+        """Make the error for extensions that came or went inside the stage, whose new hooks it could not call."""
+        what = f"an extension was added or removed inside stage {self.name!r}, which is too late for its hooks"
+        cure = "do so in a hook of a stage around it, or between two calls"
+        return StageError(what, name=self.name, asked_at=line_of(self.opened_at), stages=self._store.path, cure=cure)
 
     def _end_failed(self, error: BaseException | None) -> None:
         """End after an error in the body, or while stages inside this one are open."""

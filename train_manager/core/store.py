@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from threading import get_ident
 from typing import Any, final
 
@@ -69,8 +69,8 @@ class Store(State):
         if scope is None:
             raise messages.no_stage_error(self, name, definer)
         cell = self.cells.get(name) or self.cell(name)
-        # A fixture that a recursion inside of `scope` has put aside is alive too: it would come back, and overwrite this
-        # one.
+        # A fixture that a recursion inside of `scope` has put aside is alive too: it would come back, and overwrite
+        # this one.
         if self.has(name) or (scope is not self.innermost and self.find_hidden(name, scope) is not None):
             raise messages.exists_error(self, name, definer)
         cell.next = scope.first  # `scope.own(cell, definer)`, written out to save a call

@@ -239,7 +239,7 @@ def require_finite_epochs(train_data: Iterable[Any] | None, steps_per_epoch: int
         raise InputError(what, name="train_data", cure=cure)
 
 
-_STAGES_INSIDE_A_STEP = frozenset(
+INNER: Final = frozenset(
     {
         "train_model_forward",
         "train_loss_forward",
@@ -249,6 +249,7 @@ _STAGES_INSIDE_A_STEP = frozenset(
         "eval_loss_forward",
     }
 )
+"""The stages inside a batch; each stays closed while nothing looks into it."""
 
 
 _WITHOUT: Final = {
@@ -284,7 +285,7 @@ def require_arguments_for_hooks(hooks: Collection[Hook], given: Mapping[str, Any
 
 def warn_of_idle_hooks(hooks: Iterable[Hook], model: object) -> None:
     """Warn of hooks of the stages inside a step, which do not open if the model does the whole step."""
-    idle = [hook.label for hook in hooks if hook.stage in _STAGES_INSIDE_A_STEP]
+    idle = [hook.label for hook in hooks if hook.stage in INNER]
     if idle:
         what = f"{type(model).__name__} trains itself, so these hooks never run: {', '.join(idle)}"
         warnings.warn(f"{what} (the stages inside a batch do not open)", stacklevel=users_level())

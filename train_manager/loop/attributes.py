@@ -22,6 +22,7 @@ from train_manager.core.extensible import Extensible
 from train_manager.core.state import Options
 from train_manager.data.iteration import example_index_of
 from train_manager.loop.arguments import (
+    INNER,
     TrainsItself,
 )
 from train_manager.loop.books import Lifetime
@@ -117,7 +118,9 @@ class Attributes(Extensible, Generic[Model]):
     check_parameters: bool = True
     """Warn, once, of parameters without a gradient or in no optimizer; may be set on a class or an object."""
 
-    _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True, joined="run", words=WORDS)
+    _options = Options(
+        own_name="train_manager", times_hooks=True, notes_errors=True, closing=INNER, joined="run", words=WORDS
+    )
 
     _setup: Setup  # the components of the training, or of the phase that is open
     _counts: Counts  # how much was trained in all

@@ -21,7 +21,6 @@ from train_manager.loop.outputs import (
     require_unpacked,
     returned_value_error,
 )
-from train_manager.loop.region import Region, changed_inside_error
 from train_manager.loop.requests import SKIP_BATCH, Requests
 from train_manager.loop.skip import SkipBatch, raise_if_of_another, skipped_too_late_error
 from train_manager.loop.step import NO_STEP, Step, StepClock
@@ -68,8 +67,9 @@ class Batch(InnerStages[Model]):
         feed = self._progress.feed
         with self.staged(
             "train_step_batch",
-            {"batch": batch, "update_ends": True},
-            seldom={  # fixtures that few hooks ask for: their cells are written only if one does
+            {
+                "batch": batch,
+                "update_ends": True,
                 "batch_num": step.batch_num,
                 "datasource_name": feed.datasource_name,
                 "update_begins": self._windows.begin,
@@ -79,14 +79,12 @@ class Batch(InnerStages[Model]):
             done = self._counts.step_num
             is_clocked = not done % CLOCKED or done == self._progress.call.start_step
             clock = StepClock(self._store) if is_clocked else None  # after the pre hooks, whose time does not count
-            region = self._region()
-            unpacked, size = self._unpack(feed.data_name, seldom=region is not None)
-            seen = size
+            size = seen = self._unpack(feed.data_name)
             if self._decides:
                 size, seen = self._agree_on_batch(step, size)
-            if region is not None or isinstance(self.model, nn.Module):
+            if isinstance(self.model, nn.Module):
                 try:
-                    self._train_on_unpacked(region, unpacked, step)
+                    self._train_on_unpacked(step)
                 except Exception as error:
                     add_cure(error, self._store.computed)
                     raise
@@ -97,23 +95,10 @@ class Batch(InnerStages[Model]):
                 self._step_seconds.append(clock.seconds())
         return loss
 
-    def _train_on_unpacked(self, region: Region | None, unpacked: Unpacked, step: Step) -> None:
-        """Train on a batch: in a region; or in ``train_batch``, which opens the inner stages."""
-        if region is not None:
-            self._progress.call.has_updated = True
-            loss = region.forward(unpacked, self._chosen, step)
-            # The model or the loss has replaced a component or added a hook: its stages would be open by now.
-            if self._setup.region is not region or region.version != self._store.version:
-                raise changed_inside_error(self.fixtures.path)
-            region.update(loss, self._forward_again, step)
-            return
-        new = self._setup.region
-        if new is None or new.reason_to_open:
-            # The stages stay open in the batches to come too. Only an own train_batch can add losses around forward().
-            around = self._collecting(step) if new is not None and new.collects else nullcontext()
-        else:
-            around = self._watch_first_batch(new)
-        with around:
+    def _train_on_unpacked(self, step: Step) -> None:
+        """Train in ``train_batch``, which opens the inner stages."""
+        # Only an own train_batch can add losses around forward().
+        with self._collecting(step) if self._collects() else nullcontext():
             returned = self._chosen.train_batch()
         if returned is not None:
             raise returned_value_error(returned, "train_batch")
@@ -149,24 +134,19 @@ class Batch(InnerStages[Model]):
         self._progress.run.structures[data_name].check(unpacked, self._counts.step_num + 1)
         return unpacked
 
-    def _unpack(self, data_name: str, *, seldom: bool = False) -> tuple[Unpacked, Any]:
-        """Define inputs, targets and the batch size, and return them.
-
-        Args:
-            data_name: the name of the data in errors.
-            seldom: define them for hooks only: the loop reads what this method returns.
-        """
-        rest = unpacked = self._inputs_and_targets(data_name)
+    def _unpack(self, data_name: str) -> Any:
+        """Define inputs, targets and the batch size; return the size."""
+        unpacked = self._inputs_and_targets(data_name)
         if self._chosen.unpacks_as_usual:
             size = require_batch_size(count_rows(self._store.cells["batch"].value, self._spreads, unpacked))
         else:
             self.fixtures.define_all(unpacked)  # at once: an own get_true_batch_size may ask for them
-            size, rest = require_batch_size(self._chosen.get_true_batch_size()), {}
+            size, unpacked = require_batch_size(self._chosen.get_true_batch_size()), {}
         if "train_step_batch" in self._store.open:
-            self.fixtures.define_all({**rest, "true_batch_size": size, "global_batch_size": size}, seldom=seldom)
+            self.fixtures.define_all({**unpacked, "true_batch_size": size, "global_batch_size": size})
         else:
-            self.fixtures.define_all({**rest, "true_batch_size": size})
-        return unpacked, size
+            self.fixtures.define_all({**unpacked, "true_batch_size": size})
+        return size
 
     def _count_step(self, step: Step, size: Any, seen: Any) -> Tensor | None:
         """Move the counts, before the post hooks of the batch; return its loss, as the last hook has left it.
@@ -177,12 +157,9 @@ class Batch(InnerStages[Model]):
             seen: those in all processes.
         """
         counts, cells, loss = self._counts, self._store.cells, step.forward_loss
-        # A cell without an owner: no hook has asked for the fixture, so it is as it was defined. Otherwise a hook may
-        # have modified it.
-        examples = size if cells["true_batch_size"].owner is None else self._store.cells["true_batch_size"].value
-        is_whole = seen is size
-        seen = seen if cells["global_batch_size"].owner is None else self._store.cells["global_batch_size"].value
-        loss = self._loss_without_forward(step) if loss is None else self._store.cells["loss"].value
+        # From the cells, as hooks have left them.
+        examples, is_whole, seen = cells["true_batch_size"].value, seen is size, cells["global_batch_size"].value
+        loss = self._loss_without_forward(step) if loss is None else cells["loss"].value
         kept = self._progress.count_losses(loss, step.own, counts.step_num + 1, examples)
         step.is_counted = True
         self._windows.ended = self._store.cells["update_ends"].value
@@ -192,9 +169,8 @@ class Batch(InnerStages[Model]):
         self._store.cells["samples_seen"].value = counts.samples_seen
         rows: BatchLosses = self._store.cells["batch_losses"].value
         if rows.appends:
-            is_asked = cells["datasource_name"].owner is not None  # as above
-            name = self._store.cells["datasource_name"].value if is_asked else self._progress.feed.datasource_name
-            rows.add(kept, counts.step_num, examples if is_whole else seen, name, self._losses_of(step))
+            name = cells["datasource_name"].value
+            rows.add(kept, counts.step_num, examples if is_whole else seen, name, self._losses)
         return loss
 
     def _loss_without_forward(self, step: Step) -> Tensor | None:

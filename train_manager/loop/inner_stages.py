@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import cast
@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 
 from train_manager.core.decorators import fixture, overridable
 from train_manager.core.outcome import SkipStage
+from train_manager.loop.arguments import INNER
 from train_manager.loop.attributes import Model
-from train_manager.loop.closed_stages import ClosedStages
 from train_manager.loop.losses import Losses
 from train_manager.loop.outputs import (
     require_loss_to_update,
@@ -22,14 +22,14 @@ from train_manager.loop.outputs import (
     require_training_loss,
 )
 from train_manager.loop.own_losses import OwnLosses
-from train_manager.loop.region import INNER
+from train_manager.loop.run import Run
 from train_manager.loop.skip import raise_if_of_another, skippable, skipped_too_late_error
 from train_manager.loop.step import NO_BACKWARD, Backward, Step
 from train_manager.loop.windows import requires_closure, updated_twice_error, warn_without_gradients
 from train_manager.telling.errors import StageError
 
 
-class InnerStages(ClosedStages[Model]):
+class InnerStages(Run[Model]):
     """The methods that train on a batch or evaluate it, and the inner stages that they open."""
 
     @overridable
@@ -109,37 +109,52 @@ class InnerStages(ClosedStages[Model]):
     @contextmanager
     def _collecting(self, step: Step) -> Iterator[None]:
         """Collect the terms that an own ``train_batch`` adds to its loss, outside of the stages inside a batch."""
-        open_stages = self._store.open
-        # While one of the inner stages is open, their hooks run, or a backward pass that runs submodules again
-        # (activation checkpoints). Terms that these add must not count a second time, so `own` rests.
-        own = step.own = OwnLosses(self._losses_of(step), is_resting=lambda: not open_stages.keys().isdisjoint(INNER))
+        # While one of the inner stages runs, their hooks run, or a backward pass that runs submodules again (activation
+        # checkpoints). Terms that these add must not count a second time, so `own` rests.
+        own = step.own = OwnLosses(self._losses, is_resting=lambda: not INNER.isdisjoint(self._store.path))
         self._collector.losses = own
-        region = self._setup.region
-        if region is not None and region.keeps_parts:
-            self._losses_of(step).parts = {}
+        if self._asks_in_batches("loss_parts"):
+            self._losses.parts = {}
         try:
             yield
         finally:
             self._collector.losses = None
         own.warn_of_waiting(self._warned_of)
 
-    def _losses_of(self, step: Step) -> Losses:
-        """Return the losses of a batch by name."""
-        # The cell has an owner once a hook has asked for the fixture; the hook may then have modified it.
-        has_owner = self._store.cells["losses"].owner is not None
-        return cast(Losses, self._store.cells["losses"].value) if has_owner else step.losses
+    @property
+    def _losses(self) -> Losses:
+        """The losses of the batch by name, as its hooks have left them."""
+        return cast(Losses, self._store.cells["losses"].value)
+
+    def _notes_on_stages(self) -> Mapping[str, str]:
+        looking = {stage: ", ".join(self._registry.plans[stage].lookers) for stage in INNER}
+        return {
+            stage: f"opened for {lookers}" if lookers else "stays closed: nothing looks into it"
+            for stage, lookers in looking.items()
+        }
+
+    def _collects(self) -> bool:
+        """Return whether an own method may add losses beside ``forward()``, or a hook asks for ``loss_parts``."""
+        return self._chosen.trains_in_own_way or self._asks_in_batches("loss_parts")
+
+    def _asks_in_batches(self, fixture: str) -> bool:
+        """Return whether a hook or a provider of a batch asks for a fixture, however seldom it runs."""
+        plans = [self._registry.plans[stage] for stage in ("train_step_batch", *INNER)]
+        asked = [hook.parameters for plan in plans for hook in (*plan.around, *plan.pre, *plan.post)]
+        asked += [provider.call.parameters for plan in plans for provider in plan.providers.values()]
+        return any(fixture in names for names in asked)
 
     @fixture("train_step_batch")
     def loss_parts(self) -> dict[str, Tensor]:
         """The loss terms by name, weighted and with their graphs; kept only where a hook or provider names it."""
-        return self._losses_of(self._progress.step).required_parts()
+        return self._losses.required_parts()
 
     def _train_model_forward(self) -> None:
         step = self._progress.step
         try:
             with self.staged("train_model_forward"):
                 around = self._collector.losses
-                losses = self._collector.losses = self._losses_of(step)
+                losses = self._collector.losses = self._losses
                 if step.forward_loss is not None:
                     # train_batch calls forward() a second time: the terms that the model added in the first pass must
                     # not be in the loss of the second.
@@ -162,7 +177,7 @@ class InnerStages(ClosedStages[Model]):
         try:
             with self.staged("train_loss_forward"):
                 around = self._collector.losses
-                losses = self._collector.losses = self._losses_of(step)
+                losses = self._collector.losses = self._losses
                 try:
                     returned = self._chosen.train_loss_forward()
                 finally:
@@ -186,7 +201,7 @@ class InnerStages(ClosedStages[Model]):
         if step.own is None:
             if given is step.hooked_loss and given is not None:
                 return Backward(given, self._forward_again)
-            step.own = OwnLosses(self._losses_of(step))
+            step.own = OwnLosses(self._losses)
         own = step.own
         if callable(given):
             loss, again = self._compute_loss(given, own), partial(self._compute_loss, given)
@@ -217,8 +232,6 @@ class InnerStages(ClosedStages[Model]):
             step.own.end_step(name)
         if window is not None:
             warn_without_gradients(window.optimizer, name)
-            # A region has no such line: the first batches of a setup, in which parameters are looked at, open the
-            # inner stages (see ClosedStages._watch_first_batch).
             if name not in self._setup.looked_at:
                 self._look_at_parameters(name)
             # Also for a window without a backward in this batch: a hook of the step may change its gradients and then
@@ -232,8 +245,9 @@ class InnerStages(ClosedStages[Model]):
         given = {"backward_loss": backward.loss, "optimizer": optimizer, "optimizer_name": name}
         is_last = self._store.cells["update_ends"].value
         try:
-            with self.staged("train_backward", given):
-                loss = self._store.cells["backward_loss"].value  # as the pre hooks have left it
+            with self.staged("train_backward", given) as stage:
+                # As the pre hooks have left it; a closed stage has none.
+                loss = self._store.cells["backward_loss"].value if stage.is_open else backward.loss
                 # Noted before the pass runs: if it fails half-way, its gradients are dropped with the batch.
                 self._progress.step.backwards[name] = backward
                 is_modified = loss is not backward.loss  # a closure would compute the loss without the hook's change
@@ -300,8 +314,3 @@ class InnerStages(ClosedStages[Model]):
     def _may_lack_a_loss(self) -> bool:
         """Return whether no loss function was given, and an evaluation has other results than the loss."""
         return self.loss is None and any("eval_result" in hook.written for hook in self._registry.hooks)
-
-
-InnerStages._trained_by = {
-    name: vars(InnerStages)[name] for name in ("train_batch", "forward", "update", "backward", "step")
-}

@@ -20,6 +20,9 @@ from train_manager.telling.source_locations import users_level
 EXAMPLE: Final = "optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
 OF_A_MODEL: Final = "optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1)"
 
+SOLE: Final = "optimizer"
+"""The name of an optimizer that is the only one."""
+
 NAMES_OF_THE_MODEL: Final = ("model", "model_or_params")
 """The first parameter of callables that make an optimizer of a module: timm's create_optimizer_v2 has the second."""
 

@@ -33,6 +33,8 @@ class Chosen(NamedTuple):
 
     # Neither unpack_batch nor get_true_batch_size is overridden, so the loop need not call them by fixture names.
     unpacks_as_usual: bool
+    # One of train_batch, forward, update, backward and step is overridden, so it may add losses beside forward().
+    trains_in_own_way: bool
     # The methods of these names. If train_model_forward only hands on to model_forward, the latter stands here.
     unpack_batch: Callable[[], Any]
     get_true_batch_size: Callable[[], Any]
@@ -54,8 +56,9 @@ _COMMON = {
 _CALL_THE_MODEL = ("model_forward", "train_model_forward", "eval_model_forward")
 _CALL_THE_LOSS = ("loss_forward", "train_loss_forward", "eval_loss_forward")
 _TRAIN_A_BATCH = frozenset({"forward", "update", "backward", "step"})
-_READ_A_BATCH = (*(name for name in Chosen._fields if name != "unpacks_as_usual"), "model_forward", "loss_forward")
-_FOUND_ONCE = frozenset({*Chosen._fields[1:], *_COMMON.values()})
+_METHODS = Chosen._fields[2:]
+_READ_A_BATCH = (*_METHODS, "model_forward", "loss_forward")
+_FOUND_ONCE = frozenset({*_METHODS, *_COMMON.values()})
 """Methods that are found once per call: a method that was replaced meanwhile would count from the next call only."""
 
 
@@ -189,20 +192,20 @@ class Overridable(Attributes[Model]):
 
     def _refuse_single_examples(self, train_data: Any, eval_data: Mapping[str, Any]) -> None:
         """Refuse examples in place of batches, unless an own method reads the batches."""
-        modules = (str(getattr(getattr(type(self), name), "__module__", "")) for name in _READ_A_BATCH)
-        if all(module.startswith("train_manager.") for module in modules):
+        if all(_is_of_the_library(getattr(type(self), name)) for name in _READ_A_BATCH):
             refuse_examples(train_data, "train_data")
             for name, data in eval_data.items():
                 refuse_examples(data, f"eval_data[{name!r}]")
 
     def _choose(self) -> Chosen:
         """Find the methods that the batches to come will call."""
-        names = {name: name for name in Chosen._fields[1:]}
+        names = {name: name for name in _METHODS}
         own = {name for name in names if name in vars(Overridable) and self._overrides(name, Overridable)}
         # A train_model_forward that is not overridden only calls model_forward: the latter takes its place.
         names |= {name: common for name, common in _COMMON.items() if name not in own}
         as_usual = own.isdisjoint({"unpack_batch", "get_true_batch_size"})
-        return Chosen(as_usual, **{field: self._ready(name) for field, name in names.items()})
+        in_own_way = not all(_is_of_the_library(self._function_of(name)) for name in ("train_batch", *_TRAIN_A_BATCH))
+        return Chosen(as_usual, in_own_way, **{field: self._ready(name) for field, name in names.items()})
 
     @contextmanager
     def _methods_chosen(self, entry: str | None = None) -> Iterator[None]:
@@ -237,6 +240,10 @@ class Overridable(Attributes[Model]):
                 )
             if name == "decide":
                 self._decides = True
-            elif name in _TRAIN_A_BATCH:
-                self._store.version += 1  # makes the region void, which would train on a batch without this method
+            elif name in _TRAIN_A_BATCH and self._chosen is not None:
+                self._chosen = self._chosen._replace(trains_in_own_way=True)
             super().__setattr__(name, value)
+
+
+def _is_of_the_library(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).startswith("train_manager.")

@@ -62,7 +62,6 @@ def beside_the_hooks(store: Store, stage: str, given: Mapping[str, Any], anew: C
         anew: fixtures, and methods with all that they have defined, that are not alive until the block defines them.
     """
     extensible = store.value("extensible")
-    store.bring_all()  # `cells` below lists only fixtures whose cell is written, and none that waits
     # A fixture that a method in `anew` has defined is known by its definer, the code of the method. It stays out of the
     # second opening too: the method runs again in the block, and a second definition would be refused.
     methods = [vars(kind).get(name) for kind in type(extensible).__mro__ for name in anew]

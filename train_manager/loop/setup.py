@@ -34,14 +34,13 @@ from train_manager.loop.optimizers import (
     warn_of_untrained_loss,
 )
 from train_manager.loop.parameter_check import Idle
-from train_manager.loop.region import Region
 from train_manager.loop.saved_state import find_saved, label_of, other_dtypes, restore, saved_config
 from train_manager.model.modules import has_state, plain_name
 from train_manager.telling.errors import InputError, near
 from train_manager.validation import require_count
 
-TRAINED_BY_A_REGION: Final = frozenset({"model", "wrapped", "loss", "objective", "optimizer"})
-"""The components that a ``Region`` holds: if one of them is replaced, the region is void."""
+TRAINED: Final = frozenset({"model", "wrapped", "loss", "objective", "optimizer"})
+"""The components that are trained: if one of them is replaced, the parameters are looked at anew."""
 
 KEPT: Final[Any] = object()
 """The default of an argument of ``phase``: the component stays as it is."""
@@ -73,7 +72,6 @@ class Setup:
     steps_per_epoch: int | None = None
     checked_loss: Any = None  # the loss whose weights were looked for in the optimizers
     brought_by: dict[str, str] = field(default_factory=dict)  # component -> the phase that has replaced it
-    region: Region | None = field(default=None, init=False)  # None until one is made of the present components
     # Optimizers whose parameters were looked at; and of those that still are, the parameters without a gradient so far.
     looked_at: set[str] = field(default_factory=set, init=False)
     idle: dict[str, Idle] = field(default_factory=dict, init=False)
@@ -89,13 +87,13 @@ class Setup:
             self.made.pop(name, None)
             self.loaded.pop(name, None)
             self.left_out = {key: one for key, one in self.left_out.items() if key[0] != name}
-        if name in TRAINED_BY_A_REGION:
-            self.region, self.looked_at, self.idle = None, set(), {}
+        if name in TRAINED:
+            self.looked_at, self.idle = set(), {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled: no lambda that makes optimizers, and nothing that a new training notes."""
         kept = self.optimizer_argument if isinstance(self.optimizer_argument, type) else None
-        return {**self.__dict__, "optimizer_argument": kept, "region": None, "looked_at": set(), "idle": {}}
+        return {**self.__dict__, "optimizer_argument": kept, "looked_at": set(), "idle": {}}
 
     # ---- made, and replaced by a phase ---------------------------------------------------------------------------
 

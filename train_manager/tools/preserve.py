@@ -141,7 +141,7 @@ def _state_of_its_own(train_manager: TrainManager) -> dict[str, Any]:
     progress.partial = progress.interrupted = progress.saved_at = None
     progress.reopens = set()
     new: dict[str, Any] = {"_progress": progress, "_program": Program(), "_windows": Windows()}
-    new["_setup"] = replace(train_manager._setup)  # a copy, because its region counts steps
+    new["_setup"] = replace(train_manager._setup)  # a copy, because it notes which parameters were looked at
     return new | {name: copy.deepcopy(getattr(train_manager, name)) for name in ("_counts", "history")}
 
 

@@ -1,4 +1,4 @@
-"""The region: when it runs, what opens the stages in its place, and that it trains as they do."""
+"""The inner stages of a batch: which of them stay closed, what opens them, and that a training is the same in both."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import LBFGS, SGD, Optimizer
+from torch.optim import SGD, Optimizer
 
 from tests.training import At, Batch, Values, make_batches, skip_batch, weights
 from train_manager import (
     Extension,
-    FixtureExists,
-    InputError,
     NonFiniteLoss,
     Objective,
-    SkipBatch,
-    StageError,
     TrainManager,
     add_loss,
     every,
@@ -53,11 +49,11 @@ from train_manager.extensions import (
     default_extensions,
 )
 from train_manager.loop.ranks import OneProcess
-from train_manager.loop.region import INNER, Region
 from train_manager.model.optimizers import parameters_in
 from train_manager.testing import Recorder, tiny_manager
 
 FORWARDS = ("model_forward", "train_model_forward", "loss_forward", "train_loss_forward")
+INNER = ("train_model_forward", "train_loss_forward", "train_backward", "train_optimizer_step")
 PARTS = ("train_batch", "forward", "update", "backward", "step")
 
 
@@ -102,20 +98,16 @@ def by_hand(
     return weights(model)
 
 
-def region_of(tm: TrainManager) -> Region:
-    region = tm._setup.region
-    assert region is not None, "a batch has been trained on"
-    return region
-
-
 def needs(tm: TrainManager) -> str:
-    """Return what has opened the stages in the last batch; an empty text if nothing did."""
-    return region_of(tm).reason_to_open
+    """Return what opens the inner stages, by ``explain``; an empty text if nothing does."""
+    notes = tm._notes_on_stages()
+    openers = [notes[stage].removeprefix("opened for ") for stage in INNER if notes[stage].startswith("opened")]
+    return ", ".join(dict.fromkeys(", ".join(openers).split(", ")))
 
 
 def runs(tm: TrainManager) -> bool:
-    """Return whether the next batch is trained on in the region."""
-    return region_of(tm).is_watched and not needs(tm)
+    """Return whether the inner stages of the next batch stay closed."""
+    return tm._store.closed.issuperset(INNER)
 
 
 def same_in_stages(train: Callable[..., TrainManager]) -> bool:
@@ -138,45 +130,21 @@ OWN_CLASSES = {name: type("Own", (TrainManager,), {name: method}) for name, meth
 # ---- what runs in the region -----------------------------------------------------------------------------------------
 
 
-def test_the_region_runs_if_nothing_looks_into_the_inner_stages() -> None:
+def test_the_stages_stay_closed_if_nothing_looks_into_the_inner_stages() -> None:
     tm = tiny_manager()
     tm.train()
 
     assert runs(tm)
 
 
-def test_the_first_batch_is_trained_on_in_stages() -> None:
-    watched: list[bool] = []
-
-    def note(train_manager: TrainManager) -> None:
-        region = train_manager._setup.region
-        watched.append(region is not None and region.is_watched)
-
-    tiny_manager(At("pre_train_step_batch", note)).train()
-
-    assert watched == [False, True, True]
-
-
-def test_one_region_lasts_as_long_as_the_training() -> None:
-    regions: list[Region] = []
-
-    def note(train_manager: TrainManager) -> None:
-        regions.append(region_of(train_manager))
-
-    tiny_manager(At("post_train_step_batch", note), epochs=3).train()
-
-    assert len(regions) == 9
-    assert len(set(map(id, regions))) == 1
-
-
-def test_a_training_in_the_region_equals_a_loop_by_hand() -> None:
+def test_a_training_in_closed_stages_equals_a_loop_by_hand() -> None:
     tm = manager(TrainManager)
     tm.train()
 
     assert torch.equal(weights(tm.model), by_hand(net(), make_batches(4) * 2))
 
 
-def test_the_region_runs_with_the_default_extensions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_stages_stay_closed_with_the_default_extensions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tm = tiny_manager(train_dir=tmp_path, extensions=default_extensions())
     tm.train()
 
@@ -205,7 +173,7 @@ def test_the_region_runs_with_the_default_extensions(tmp_path: Path, capsys: pyt
         "NonFinite TimeLimit Throughput WeightHistograms"
     ),
 )
-def test_the_region_runs_with_an_extension_that_has_no_inner_hook(
+def test_the_stages_stay_closed_with_an_extension_that_has_no_inner_hook(
     extension: Callable[[], Extension], tmp_path: Path
 ) -> None:
     tm = tiny_manager(extension(), train_dir=tmp_path)
@@ -226,7 +194,7 @@ def test_hooks_of_the_batch_leave_the_stages_closed(hook: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORWARDS)
-def test_the_region_runs_with_an_own_forward_method_that_writes_no_fixture(name: str) -> None:
+def test_the_stages_stay_closed_with_an_own_forward_method_that_writes_no_fixture(name: str) -> None:
     tm = manager(OWN_CLASSES[name])
     tm.train()
 
@@ -234,7 +202,7 @@ def test_the_region_runs_with_an_own_forward_method_that_writes_no_fixture(name:
 
 
 @pytest.mark.parametrize("name", FORWARDS)
-def test_an_own_forward_method_is_called_in_the_region(name: str) -> None:
+def test_an_own_forward_method_is_called_in_closed_stages(name: str) -> None:
     def train(*extensions: Extension) -> TrainManager:
         tm = manager(OWN_CLASSES[name], *extensions)
         tm.train()
@@ -328,29 +296,6 @@ def test_hooks_of_every_stage_open_the_stages() -> None:
     assert [recorder.stages.count(stage) for stage in INNER] == [3] * 4
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_a_part_of_the_batch_that_a_class_overrides_opens_the_stages(name: str) -> None:
-    def own(self: TrainManager, *arguments: Any, **named: Any) -> Any:
-        return getattr(TrainManager, name)(self, *arguments, **named)
-
-    def own_batch(self: TrainManager) -> None:
-        self.update(self.forward())
-
-    tm = manager(type("Own", (TrainManager,), {name: own_batch if name == "train_batch" else own}))
-    tm.train()
-
-    assert needs(tm) == f"an own {name}"
-
-
-@pytest.mark.parametrize("name", PARTS)
-def test_a_part_of_the_batch_that_is_replaced_on_the_object_opens_the_stages(name: str) -> None:
-    tm = tiny_manager()
-    replace(tm, name, [])
-    tm.train()
-
-    assert needs(tm) == f"an own {name}"
-
-
 def replace(tm: Any, name: str, calls: list[str]) -> None:
     """Replace a method on the object by a function that notes its calls."""
     before = getattr(TrainManager, name)
@@ -364,16 +309,6 @@ def replace(tm: Any, name: str, calls: list[str]) -> None:
         tm.update(tm.forward())
 
     setattr(tm, name, own_batch if name == "train_batch" else own)
-
-
-@pytest.mark.parametrize("name", PARTS)
-def test_a_part_that_is_replaced_on_the_object_between_two_calls_opens_the_stages(name: str) -> None:
-    tm = tiny_manager(epochs=9)
-    tm.train_steps(3)
-    replace(tm, name, [])
-    tm.train_steps(2)
-
-    assert needs(tm) == f"an own {name}"
 
 
 @pytest.mark.parametrize("name", ["train_batch", "forward", "update"])
@@ -466,140 +401,6 @@ def test_own_forward_methods_that_write_fixtures_work_over_many_batches() -> Non
     tm.train()
 
     assert torch.equal(weights(tm.model), by_hand(net(), make_batches(4) * 2))
-
-
-@pytest.mark.parametrize("name", ["model_forward", "loss_forward"])
-def test_a_forward_method_that_writes_a_fixture_opens_the_stages(name: str) -> None:
-    tm = manager(type("Own", (TrainManager,), {name: vars(Hidden)[name]}))
-    tm.train()
-
-    assert needs(tm) in (f"an own {name}", f"an own train_{name}")
-
-
-def test_what_opens_the_stages_is_the_method_that_the_class_overrides() -> None:
-    tm = manager(Hidden)
-    tm.train()
-
-    assert needs(tm) == "an own model_forward"
-
-
-def test_a_forward_method_that_opens_a_stage_opens_the_stages() -> None:
-    class Staged(TrainManager):
-        def model_forward(self, model: Any, inputs: Tensor) -> Any:
-            with self.staged("trunk"):
-                return model(inputs)
-
-    tm = manager(Staged)
-    tm.train()
-
-    assert not runs(tm)
-    assert needs(tm)
-
-
-def test_a_forward_method_whose_source_cannot_be_read_opens_the_stages() -> None:
-    made: dict[str, Any] = {}
-    write = "self.fixtures['hidden'] = inputs * 2"
-    exec(f"def model_forward(self, model, inputs):\n    {write}\n    return model(self.fixtures['hidden'])\n", made)
-    tm = manager(type("Made", (TrainManager,), {"model_forward": made["model_forward"]}))
-    tm.train()
-
-    assert needs(tm).startswith("an own ")
-
-
-def test_a_model_that_is_not_a_module_opens_the_stages() -> None:
-    class Own:
-        def train_step(self, batch: Any) -> Tensor:
-            return torch.tensor(0.5)
-
-    tm: Any = TrainManager(model=Own(), train_data=make_batches(2))
-    tm.train()
-
-    assert tm._setup.region.reason_to_open == "a model that is not a module"
-
-
-def test_several_optimizers_open_the_stages() -> None:
-    tm = manager(TrainManager)
-    tm.train_steps(2)
-    front, back = slow(tm.model[0].parameters()), slow(tm.model[2].parameters())
-    tm.optimizer = {"front": front, "back": back}
-    with pytest.raises(InputError, match="needs the name of an optimizer"):
-        tm.train_steps(1)
-
-    assert needs(tm) == "several optimizers"
-
-
-def test_an_optimizer_with_a_closure_opens_the_stages() -> None:
-    tm = tiny_manager(optimizer=lambda parameters: LBFGS(parameters, max_iter=2))
-    tm.train()
-
-    assert needs(tm) == "LBFGS, which needs a closure"
-
-
-def test_a_model_that_writes_a_fixture_opens_the_stages() -> None:
-    model = net()
-    tm = manager(TrainManager, model=model)
-    model[0].register_forward_hook(lambda part, inputs, output: tm.fixtures.define("hidden", output))
-    tm.train()
-
-    assert needs(tm) == "code that writes fixtures or opens stages"
-
-
-def test_a_model_that_modifies_a_fixture_opens_the_stages() -> None:
-    model = net()
-    tm = manager(TrainManager, model=model)
-    model.register_forward_hook(lambda part, inputs, output: tm.fixtures.modify("targets", 1 - tm.fixtures["targets"]))
-    tm.train()
-
-    assert needs(tm) == "code that writes fixtures or opens stages"
-    assert torch.equal(
-        weights(tm.model), by_hand(net(), [(inputs, 1 - targets) for inputs, targets in make_batches(4) * 2])
-    )
-
-
-def test_a_model_that_opens_a_stage_opens_the_stages() -> None:
-    opened: list[tuple[str, ...]] = []
-
-    class Staged(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = net()
-
-        def forward(self, inputs: Tensor) -> Any:
-            with tm.staged("trunk"):
-                opened.append(tm.fixtures.path[-2:])
-                return self.net(inputs)
-
-    tm = manager(TrainManager, model=Staged())
-    tm.train()
-
-    assert needs(tm) == "code that writes fixtures or opens stages"
-    assert opened == [("train_model_forward", "trunk")] * 8
-
-
-def test_a_loss_that_writes_a_fixture_opens_the_stages() -> None:
-    def loss(prediction: Tensor, targets: Tensor) -> Tensor:
-        tm.fixtures["plain"] = F.cross_entropy(prediction, targets)
-        return tm.fixtures["plain"] * 2  # type: ignore[no-any-return]
-
-    tm = manager(TrainManager, loss=loss)
-    tm.train()
-
-    assert needs(tm) == "code that writes fixtures or opens stages"
-
-
-def test_an_objective_that_writes_a_fixture_opens_the_stages() -> None:
-    class Writes(Objective):
-        def predict(self, model: nn.Module, inputs: Any) -> Any:
-            tm.fixtures["hidden"] = inputs * 2
-            return model(tm.fixtures["hidden"])
-
-        def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
-            return F.cross_entropy(prediction, targets)
-
-    tm = manager(TrainManager, loss=Writes())
-    tm.train()
-
-    assert needs(tm) == "code that writes fixtures or opens stages"
 
 
 def test_a_lazy_fixture_that_the_loss_reads_leaves_the_stages_closed() -> None:
@@ -703,29 +504,6 @@ def test_targets_that_a_model_modifies_from_its_third_batch_on_are_trained_on() 
     assert torch.equal(weights(tm.model), by_hand(net(), flipped))
 
 
-def test_a_fixture_that_the_model_and_the_loss_begin_to_write_late_is_refused() -> None:
-    """The first batch has shown none, so no stage opens in which each would have its own."""
-    model, passes = net(), [0]
-
-    def write(value: Any) -> None:
-        if passes[0] >= 3:
-            tm.fixtures["hidden"] = value
-
-    def note(part: nn.Module, inputs: Any, output: Tensor) -> None:
-        passes[0] += 1
-        write(output)
-
-    def loss(prediction: Tensor, targets: Tensor) -> Tensor:
-        write(prediction)
-        return F.cross_entropy(prediction, targets)
-
-    tm = manager(TrainManager, model=model, loss=loss)
-    model[0].register_forward_hook(note)
-
-    with pytest.raises(FixtureExists, match="'hidden'"):
-        tm.train()
-
-
 @pytest.mark.parametrize("name", ["inputs", "targets"])
 def test_a_part_of_the_batch_that_an_own_batch_size_modifies_is_trained_on(name: str) -> None:
     class Sized(TrainManager):
@@ -738,23 +516,6 @@ def test_a_part_of_the_batch_that_an_own_batch_size_modifies_is_trained_on(name:
     tm.train()
 
     assert torch.equal(weights(tm.model), by_hand(net(), changed * 2))
-
-
-def test_a_loss_that_replaces_the_optimizer_is_refused() -> None:
-    def loss(prediction: Tensor, targets: Tensor) -> Tensor:
-        if tm.step_num == 2:
-            tm.optimizer = SGD(tm.model.parameters(), lr=1.0)
-        return F.cross_entropy(prediction, targets)
-
-    tm = manager(TrainManager, loss=loss)
-
-    with pytest.raises(StageError) as error:
-        tm.train()
-    assert str(error.value) == (
-        "the model or the loss has replaced a part of the training, or has added or removed an extension\n"
-        "  open stages  run > train > train_step_epoch > train_step_batch\n"
-        "  do so in a hook, such as pre_train_step_batch, or between two training calls"
-    )
 
 
 @pytest.mark.parametrize("what", ["model", "loss", "called_model", "optimizer"])
@@ -796,23 +557,13 @@ def exchange(tm: Any, what: str) -> None:
         tm.optimizer = SGD(tm.model.parameters(), lr=0.7)
 
 
-def test_the_region_runs_again_after_a_part_was_replaced() -> None:
+def test_the_stages_close_again_after_a_part_was_replaced() -> None:
     tm = manager(TrainManager)
     tm.train_steps(2)
     tm.loss = F.multi_margin_loss
     tm.train_steps(2)
 
     assert runs(tm)
-
-
-def test_an_optimizer_with_a_closure_may_take_the_place_of_one_without() -> None:
-    tm = manager(TrainManager)
-    tm.train_steps(3)
-    tm.optimizer = LBFGS(tm.model.parameters(), max_iter=2)
-    tm.train_steps(3)
-
-    assert needs(tm) == "LBFGS, which needs a closure"
-    assert tm.update_num == 6
 
 
 def test_two_optimizers_may_take_the_place_of_one() -> None:
@@ -847,7 +598,7 @@ def test_an_extension_that_is_added_between_two_calls_opens_the_stages() -> None
     assert needs(tm) == "ClipGradients"
 
 
-def test_the_region_runs_again_once_the_extension_is_removed() -> None:
+def test_the_stages_close_again_once_the_extension_is_removed() -> None:
     tm = tiny_manager(epochs=9, extensions={"clip": ClipGradients(1.0)})
     tm.train_steps(3)
     tm.remove_extension("clip")
@@ -895,22 +646,6 @@ def test_an_extension_that_a_phase_adds_opens_the_stages_in_the_phase_only() -> 
 
     assert stepped.seen == [3, 4]
     assert runs(tm)
-
-
-def test_a_phase_that_has_its_own_model_trains_it_in_a_region_of_its_own() -> None:
-    other = net(seed=2)
-    tm = manager(TrainManager)
-    with tm.run():
-        tm.train_steps(4)
-        outer = region_of(tm)
-        with tm.phase("other", model=other, loss=F.multi_margin_loss):
-            tm.train_steps(4)
-            assert runs(tm)
-            assert region_of(tm) is not outer
-        tm.train_steps(4)
-
-    assert torch.equal(weights(other), by_hand(net(seed=2), make_batches(4), F.multi_margin_loss))
-    assert torch.equal(weights(tm.model), by_hand(net(), make_batches(4) * 2))
 
 
 def test_a_copy_of_the_manager_trains_its_own_model() -> None:
@@ -1017,7 +752,7 @@ def halves(optimizer: Optimizer) -> None:
             parameter.grad.mul_(0.5)
 
 
-def test_gradients_are_made_one_in_the_region() -> None:
+def test_gradients_are_made_one_in_closed_stages() -> None:
     tm = manager(TrainManager, Gathering(halves))
     tm.train()
 
@@ -1036,7 +771,7 @@ def test_gradients_are_made_one_from_the_call_on_after_which_something_does_so()
 
 
 @pytest.mark.parametrize("extension", [Looker, lambda: SAM(0.05)], ids=["stages", "SAM"])
-def test_gradients_are_made_one_outside_the_region_too(extension: Callable[[], Extension]) -> None:
+def test_gradients_are_made_one_in_open_stages_too(extension: Callable[[], Extension]) -> None:
     calls: list[int] = []
     tm = manager(TrainManager, extension(), Gathering(lambda optimizer: calls.append(tm.step_num)))
     tm.train_steps(2)
@@ -1244,19 +979,6 @@ def test_a_batch_that_is_skipped_is_not_trained_on(where: str) -> None:
     assert torch.equal(weights(model), by_hand(net(), [batches[0], batches[1], batches[3]]))
 
 
-def test_a_first_batch_that_is_skipped_shows_nothing() -> None:
-    def loss(prediction: Tensor, targets: Tensor, batch_num: int) -> Tensor:
-        if batch_num == 1:
-            raise SkipBatch
-        tm.fixtures["plain"] = F.cross_entropy(prediction, targets)
-        return tm.fixtures["plain"]  # type: ignore[no-any-return]
-
-    tm = manager(TrainManager, loss=loss)
-    tm.train()
-
-    assert needs(tm) == "code that writes fixtures or opens stages"
-
-
 def test_a_loss_that_is_not_finite_is_an_error_that_names_its_step() -> None:
     def loss(prediction: Tensor, targets: Tensor, step_num: int) -> Tensor:
         return F.cross_entropy(prediction, targets) * (float("nan") if step_num == 2 else 1.0)
@@ -1344,7 +1066,7 @@ def test_a_loss_with_parameters_is_trained() -> None:
     assert torch.equal(weights(tm.loss), weights(loss))
 
 
-def test_an_objective_trains_in_the_region() -> None:
+def test_an_objective_trains_in_closed_stages() -> None:
     class Squared(Objective):
         def predict(self, model: nn.Module, inputs: Any) -> Any:
             return model(inputs * 2)
