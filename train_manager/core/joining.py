@@ -91,12 +91,8 @@ def leave(stage: Stage, hooks: Hooks, providers: Providers, post: list[Hook], fa
 
 def let_go(stage: Stage, callers: Sequence[Hook | Provider], failures: Failures) -> None:
     """Run the rest of around-hooks, and of lazy fixtures, that wait at their ``yield``, the last first."""
-    suspended = stage.add_extras().suspended
     with _inside(stage):
-        for caller, generator in suspended[::-1]:
-            if caller in callers:
-                suspended.remove((caller, generator))  # before it runs: the end of the stage must not run it again
-                stage._run_guarded(failures, caller, stage._resume, caller, generator, failures.first())
+        stage._let_go(failures, callers)
 
 
 def take_again(stage: Stage, hooks: Hooks, failures: Failures) -> None:
