@@ -14,7 +14,7 @@ from train_manager import Extensible, Extension, TrainManager, always, fixture, 
 from train_manager.core.state import Options
 from train_manager.testing import tiny_manager
 
-ADDING = ("core/extensible.py", "core/registry.py", "core/joining.py", "core/plan.py", "loop/interface.py")
+ADDING = ("core/extensible.py", "core/registry.py", "core/joining.py", "core/plan.py", "loop/run.py")
 
 
 class Interrupter:

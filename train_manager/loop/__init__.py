@@ -1,10 +1,8 @@
-"""The mixins and state of TrainManager; the loop itself is in ``manager.py``.
+"""The loop, in the classes that TrainManager is made of, and its state; ``manager.py`` has the public methods.
 
-A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and here ``interface``, ``step``, ``epoch``,
-``windows``, ``region`` and ``feed`` first. All files in the order of their imports; each imports only those above it:
+A contributor reads ``stages.py`` (the map of the loop), and here ``training`` and ``batch`` first. All files in the
+order of their imports; each imports only those above it:
 
-    outside_stops  signals that end a run
-    results       the results that training and evaluation return
     losses        losses that a model adds, and losses of several heads
     own_losses    the losses that an own train_batch adds, and those that it updates with
     model_calls   how a model is called with its inputs
@@ -19,7 +17,7 @@ A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and her
     ranks         the processes that train together
     step          one batch that is trained on
     windows       from the first backward of an optimizer to its step
-    outputs       checks of a batch, a prediction and a loss
+    outputs       checks of a batch, a prediction, a loss and results
     own_shares    the rows of a batch of train_on_batch that one of several processes trains on
     probe         forward passes beside the training
     example_losses  the loss of each example of a batch
@@ -38,18 +36,22 @@ A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and her
     progress      how far the training has come, or a phase of it
     level         the training itself, or a phase in it: its setup and its progress
     program       the training calls and phases of a program, which makes them again as it resumes
-    cures         notes on errors of torch
     skip          skip a batch or a stage
     modes         set and restore train and eval mode
-    history       the metrics of each epoch and each evaluation
     eval_at       the argument that says when training evaluates
     scheduled_eval  the extension that evaluates within epochs
     step_limit    the extension that ends a training after a number of steps
-    description   a training in a few words
     recorded_arguments  the arguments of a TrainManager, recorded for checkpoints
     rebuilt_arguments  these arguments, rebuilt from a checkpoint
-    interface     the methods and attributes that users override, set, read and call
+    attributes    what a TrainManager is made of, and how far its training has come
+    overridable   the methods that users override, and which of them a call uses
+    asking        what hooks ask for: a stop, an evaluation, a checkpoint, a closure
     saving        the table of what a checkpoint holds; saving and loading
+    run           a run and the phases in it; what is checked before, loaded and saved
     closed_stages  which stages of a batch stay closed
     inner_stages  the stages inside a batch
+    batch         a batch that is trained on
+    evaluation    evaluation and prediction
+    training      the page: a training call, its epochs, their batches, and the requests between two batches
+    own_loop      batches and epochs of a loop of the program's own
 """

@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, final
+from typing import Any, Final, NamedTuple, Self, cast, final
 
 import torch
+from torch import nn
 
 from train_manager.checkpoints.extension_fit import extension_facts, extensions_that_differ, replaced_extensions
 from train_manager.checkpoints.fit import Difference, Left
 from train_manager.core.extension import Extension
+from train_manager.loop.asking import Asking
+from train_manager.loop.attributes import Model
 from train_manager.loop.books import Lifetime, use_lifetimes
 from train_manager.loop.extension_attributes import (
     RESUME,
@@ -25,7 +28,6 @@ from train_manager.loop.extension_attributes import (
     state_with_attributes,
 )
 from train_manager.loop.feed import epoch_length
-from train_manager.loop.interface import Interface, Model
 from train_manager.loop.level import Level
 from train_manager.loop.program import PHASE
 from train_manager.loop.ranks import random_state_of_ranks, set_random_state_of_rank
@@ -33,6 +35,7 @@ from train_manager.loop.saved_state import (
     FORMAT,
     attribute_misfits,
     attributes_with_state,
+    module_misfits,
     not_a_state,
     require_fit,
     require_format,
@@ -40,8 +43,9 @@ from train_manager.loop.saved_state import (
     tell_of_differences,
 )
 from train_manager.rebuilding.recorded import as_written
-from train_manager.telling.errors import StageError, TrainManagerError
+from train_manager.telling.errors import TrainManagerError
 from train_manager.telling.findings import Finding
+from train_manager.validation import require_count
 
 CHANGED_BY_HOOKS: Final = ("model", "loss", "optimizers", "lr_schedule", "extensions", "attributes")
 """The parts of a loaded state that a hook of load_checkpoint may change, for example by setting a learning rate."""
@@ -51,6 +55,9 @@ LOADED_AGAIN: Final = ("extensions", "fit", "random")
 
 MALFORMED: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """The errors that the components of a training raise if a state is not of their form."""
+
+WITHIN: Final = ("train_step_batch", "eval", "predict")
+"""The stages in which there is no state to save or to load: a part of a step is done."""
 
 CPU: Final = torch.device("cpu")
 
@@ -63,7 +70,7 @@ class Part(NamedTuple):
     load_state_dict: Callable[[Any], object]
 
 
-class Saving(Interface[Model]):
+class Saving(Asking[Model]):
     """The part of a TrainManager that saves and loads its state."""
 
     @classmethod
@@ -148,7 +155,8 @@ class Saving(Interface[Model]):
             StageError: a batch is alive; in a hook, call ``save_soon``.
             NonFiniteLoss: a loss of the open epoch was nan or infinite.
         """
-        self._refuse_while_alive("state_dict", "in a hook, ask for it: train_manager.save_soon()")
+        cure = "in a hook, ask for it: train_manager.save_soon()"
+        self._refuse_inside("state_dict", *WITHIN, cure=cure, in_hooks=False)
         levels, path, held = self._levels(), self.fixtures.path, self._frozen_parameter_ids()
         # One state for the training, and one for each open phase, with the components that only the phase has. The
         # open stages belong to the innermost level.
@@ -198,7 +206,8 @@ class Saving(Interface[Model]):
                 not the form of a state, or an extension cannot load its state: some components may have been restored.
             StageError: a batch is alive, or a training call is under way.
         """
-        self._refuse_while_alive("load_state_dict", "load it in a hook of load_checkpoint, or outside of a run")
+        cure = "load it in a hook of load_checkpoint, or outside of a run"
+        self._refuse_inside("load_state_dict", *WITHIN, cure=cure, in_hooks=False)
         self._load_state(state, strict)
 
     def _load_state(self, state: Mapping[str, Any], strict: bool, *, overridden: Set[str] = frozenset()) -> None:
@@ -269,6 +278,45 @@ class Saving(Interface[Model]):
         """Warn where the program differs from the one that saved the state."""
         if not self.ranks.place.rank:  # the others have the same differences
             tell_of_differences(differences)
+
+    def load_weights(
+        self,
+        path: Path | str,
+        *,
+        at: str | int = "last",
+        mode: str | None = None,
+        mean_of: int = 1,
+        strict: bool = True,
+    ) -> None:
+        """Load the weights of the model alone: of a checkpoint, a ``.safetensors`` file, or a file of ``torch.save``.
+
+        Nothing in a file is executed: a pickle that holds more than tensors and plain values is refused. A prefix that
+        all names have, as those of a compiled model, is left out if the names are those of the model then.
+
+        >>> import tempfile, torch
+        >>> from train_manager.testing import tiny_manager
+        >>> path = Path(tempfile.mkdtemp(), "weights.pt")
+        >>> torch.save(tiny_manager().model.state_dict(), path)
+        >>> tiny_manager().load_weights(path)
+
+        Args:
+            path: a file; the folder of a checkpoint; or the ``train_dir`` of a training.
+            at: which checkpoint of a ``train_dir``: "last", "best", or a step.
+            mode: what is best, "min" or "max"; None takes what the checkpoints say.
+            mean_of: how many checkpoints to take the mean of: that one, and those before it.
+            strict: refuse weights that do not fit, before anything is changed; else load what fits, and warn.
+
+        Raises:
+            CheckpointError: a file is damaged or not one of weights, or the weights do not fit.
+        """
+        from train_manager.checkpoints.weights import checkpoints_at, mean_weights, without_prefix
+
+        count = require_count(mean_of, "mean_of", at_least=1)
+        weights = mean_weights(checkpoints_at(Path(path), at, mode, count))
+        module = cast(nn.Module, self.model)
+        weights = without_prefix(weights, module.state_dict().keys())
+        require_fit(list(module_misfits("model", module, weights)), strict=strict)
+        restore(module, weights)
 
     # ---- what does not fit -------------------------------------------------------------------------------------------
 
@@ -461,9 +509,3 @@ class Saving(Interface[Model]):
         phases = [progress.lifetime for progress in levels]
         epochs = [lifetime for progress in levels for lifetime in progress.open_epochs()]
         return {"epoch": epochs, "phase": phases, "manager": phases[:1]}
-
-    def _refuse_while_alive(self, method: str, cure: str) -> None:
-        alive = next((name for name in ("train_step_batch", "eval", "predict") if name in self.fixtures.path), None)
-        if alive is not None:
-            what = f"{method}() cannot be called inside stage {alive!r}"
-            raise StageError(what, name=alive, stages=self.fixtures.path, cure=cure)
