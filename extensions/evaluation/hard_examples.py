@@ -19,12 +19,12 @@ from train_manager.data.seeded_loader import SeededDataLoader
 from train_manager.data.shares import is_stand_in
 from train_manager.data.together import Together
 from train_manager.loop.books import Book
+from train_manager.loop.drawing import Drawing
 from train_manager.loop.example_losses import losses_of_examples
 from train_manager.loop.overridable import Overridable
 from train_manager.metrics.confusion import LOGITS, boundary_of, classify
 from train_manager.metrics.example_losses import ExampleLoss, ExampleLosses
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.drawing import Drawing
 from train_manager.reporting.gallery_svg import grid_of
 from train_manager.reporting.tables import align_columns, html_table
 from train_manager.telling.errors import InputError

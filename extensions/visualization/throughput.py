@@ -7,9 +7,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from train_manager.loop.books import Book
+from train_manager.loop.drawing import Drawing
 from train_manager.metrics.speed import Speed
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.drawing import Drawing
 from train_manager.reporting.speed_svg import speed_svg
 from train_manager.validation import require_number
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import Optimizer
 
 from train_manager.loop.books import Book
+from train_manager.loop.drawing import Drawing
 from train_manager.metrics.histograms import Histograms
 from train_manager.model.layers import layers_of
 from train_manager.model.optimizers import EveryStep
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.drawing import Drawing
 from train_manager.reporting.histograms_svg import histograms_svg
 from train_manager.schedules import every as every_opening
 from train_manager.schedules import scheduled

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from types import GeneratorType
 from typing import Any, NoReturn
 
 from train_manager.core.hooks import AROUND_CURE, Hook
@@ -15,27 +14,16 @@ Suspended = Generator[None, None, None]
 """An around-hook that waits at its yield while the stage runs."""
 
 
-def enter(hook: Hook, generator: Suspended) -> None:
-    """Run an around-hook to its ``yield``."""
+def enter(hook: Hook, generator: Suspended, suspended: list[tuple[Any, Any]]) -> None:
+    """Run an around-hook to its ``yield``, and note it among those that wait there."""
     if not isinstance(generator, Generator):  # as of a hook below @contextmanager
         raise _misuse_error(hook, f"returned a {type(generator).__name__}, which is not a generator")
+    # Before it runs: if Ctrl-C comes as it reaches its `yield`, the rest of the hook must still run at the end.
+    suspended.append((hook, generator))
     try:
         next(generator)
     except StopIteration:
         raise _misuse_error(hook, "did not yield, so the stage would never run") from None
-
-
-def is_waiting(generator: Any, *, is_first: bool = True) -> bool:
-    """Return whether the generator of an around-hook or a provider has still to be resumed.
-
-    Args:
-        generator: the generator.
-        is_first: whether this is the first time that the end of the stage asks.
-    """
-    if isinstance(generator, GeneratorType):
-        return generator.gi_frame is not None
-    # Generators of other classes, as Cython makes them, do not say whether they have ended: they are resumed once.
-    return is_first and isinstance(generator, Generator)
 
 
 def leave(hook: Hook, generator: Suspended, error: BaseException | None) -> None:

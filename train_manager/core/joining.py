@@ -67,29 +67,32 @@ def join(stage: Stage, hooks: Hooks, providers: Providers, failures: Failures) -
                 stage._run_guarded(failures, hook, enter, hook)
 
 
-def leave(stage: Stage, hooks: Hooks, providers: Providers, failures: Failures) -> None:
-    """Run the post hooks of extensions that go, after a failure only ``@always`` ones; then their fixtures die."""
+def post_hooks(stage: Stage, hooks: Hooks) -> list[Hook]:
+    """Return the post hooks of extensions that go, in their order."""
     in_order = [hook for hook in stage._plan.post if hook in hooks]
     # The plan lacks the hooks of an extension that pauses, which run last.
     paused = [hook for hook in hooks if hook.kind == "post" and hook.runs_at(stage.name) and hook not in in_order]
-    try:
-        with _inside(stage):
-            for hook in (*in_order, *paused):
-                if hook.always or failures.first() is None:
-                    stage._run_guarded(failures, hook, stage._call, hook)
-        let_go(stage, [*hooks, *providers], failures)
-    finally:  # also after Ctrl-C between two hooks
-        stage.disown([cell for cell in stage.cells() if cell.definer in [*hooks, *providers]])
+    return [*in_order, *paused]
+
+
+def leave(stage: Stage, hooks: Hooks, providers: Providers, post: list[Hook], failures: Failures) -> None:
+    """Run post hooks of extensions that go, after a failure only ``@always`` ones; then their fixtures die.
+
+    Each hook leaves the list ``post`` as it is done: after Ctrl-C between two of them, a second call runs the rest.
+    """
+    with _inside(stage):
+        while post:
+            if post[0].always or failures.first() is None:
+                stage._run_guarded(failures, post[0], stage._call, post[0])
+            post.pop(0)
+    let_go(stage, [*hooks, *providers], failures)
+    stage.disown([cell for cell in stage.cells() if cell.definer in [*hooks, *providers]])
 
 
 def let_go(stage: Stage, callers: Sequence[Hook | Provider], failures: Failures) -> None:
     """Run the rest of around-hooks, and of lazy fixtures, that wait at their ``yield``, the last first."""
-    suspended = stage.add_extras().suspended
     with _inside(stage):
-        for caller, generator in suspended[::-1]:
-            if caller in callers:
-                suspended.remove((caller, generator))  # before it runs: the end of the stage must not run it again
-                stage._run_guarded(failures, caller, stage._resume, caller, generator, failures.first())
+        stage._let_go(failures, callers)
 
 
 def take_again(stage: Stage, hooks: Hooks, failures: Failures) -> None:

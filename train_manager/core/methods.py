@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import gc
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
@@ -128,13 +127,6 @@ def _without_wrapper(found: Any) -> Any:
 
 def _own_callables(holder: object) -> dict[str, Any]:
     """Return the functions and callable objects in the object's own ``__dict__``."""
-    # The first access to `__dict__` makes all attributes of an object slower, for good (CPython 3.11 and 3.12): a hook
-    # that counts would take half as long again. The garbage collector gives the values without it, so `__dict__` is
-    # read only if one of them could be called.
-    values = gc.get_referents(holder)
-    values += [value for inner in values if type(inner) is dict for value in inner.values()]
-    if not any(map(_can_be_called, values)):
-        return {}
     return {name: value for name, value in getattr(holder, "__dict__", {}).items() if _can_be_called(value)}
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar, final
 
 from train_manager.core.extension import Extension, require_extension
 from train_manager.core.hooks import Hook, read_hooks
-from train_manager.core.joining import join, joined_stage, leave, let_go, open_stages, take_again
+from train_manager.core.joining import join, joined_stage, leave, let_go, open_stages, post_hooks, take_again
 from train_manager.core.lookalikes import refuse_lookalikes, warn_if_idle
 from train_manager.core.outcome import Failures
 from train_manager.core.plan import Plans
@@ -190,18 +190,21 @@ class Registry:
 
     def _switch(self, stage: Stage, before: Mapping[str, Added], gone: Failures) -> None:
         """Let extensions leave an open stage, and others join it; ``gone`` notes the errors of those that leave."""
-        left, joined = _other_than(self._added, before), _other_than(before, self._added)
+        left = self._all_of(_other_than(self._added, before))
+        joined = self._all_of(_other_than(before, self._added))
+        post = post_hooks(stage, left[0])
         try:
             plan = self._store.plan_of(stage.name)
-            leave(stage, *self._all_of(left), gone)
+            leave(stage, *left, post, gone)
             stage._plan, failures = plan, Failures(stage.name)
-            join(stage, *self._all_of(joined), failures)
+            join(stage, *joined, failures)
             failures.raise_outcome()
         except BaseException as error:
             # Those that came leave again, as from a stage that has failed; what they have replaced stays away.
-            self._use(_without(self._added, joined), self._paused)
+            self._use({name: one for name, one in self._added.items() if before.get(name) is one}, self._paused)
             plan, failures = self._store.plan_of(stage.name), Failures(stage.name, error)
-            leave(stage, *self._all_of(joined), failures)
+            leave(stage, *left, post, gone)
+            leave(stage, *joined, post_hooks(stage, joined[0]), failures)
             stage._plan = plan
             failures.raise_outcome()
 

@@ -241,9 +241,7 @@ class Stage(Scope):
         generator = self._call(hook)
         # None: a schedule has refused, or a hook of every stage names a fixture that is not alive here.
         if generator is not None:
-            # Before it runs: if Ctrl-C comes as it reaches its `yield`, the rest of the hook must still run at the end.
-            self.add_extras().suspended.append((hook, generator))
-            hook_calls.enter(hook, generator)
+            hook_calls.enter(hook, generator, self.add_extras().suspended)
 
     def _not_to_be_opened(self) -> StageError:
         """Make the error for a stage that a hook opens, or that is opened a second time."""
@@ -307,12 +305,14 @@ class Stage(Scope):
 
     def _close(self, failures: Failures, hooks: Iterable[Hook]) -> None:
         """Run the ``@always`` hooks, leave the around-hooks in reverse and, whatever they did, close the scope."""
-        left = [hook for hook in hooks if hook.always][::-1]  # reversed: `_leave` takes hooks off the end
         try:
-            self._leave(failures, left)
+            for hook in hooks:
+                if hook.always:
+                    self._run_guarded(failures, hook, self._call, hook)
+            self._let_go(failures)
         except BaseException as interrupt:  # Ctrl-C between two hooks (`_run_guarded` catches it inside of one)
             failures.add(interrupt)
-            self._leave(failures, left)  # the hooks that are still in the list
+            self._let_go(failures)
         finally:
             # The values of `keep` are read after the last hook, and before the fixtures die.
             if self.extras is not None:
@@ -320,19 +320,13 @@ class Stage(Scope):
                 kept.update({name: getattr(self._store.cells.get(name), "value", None) for name in kept})
             self._store.close_scope(self)
 
-    def _leave(self, failures: Failures, left: list[Hook]) -> None:
-        """Run the hooks of a list from its end, then the rest of the around-hooks; take each off when it is done."""
-        while left:
-            self._run_guarded(failures, left[-1], self._call, left[-1])
-            left.pop()
-        while self.extras is not None and self.extras.suspended:
-            caller, generator = self.extras.suspended[-1]
-            # A second time if Ctrl-C has come before the generator was resumed, so that it still waits.
-            for is_first in (True, False):
-                if hook_calls.is_waiting(generator, is_first=is_first):
-                    self._run_guarded(failures, caller, self._resume, caller, generator, failures.first())
-            # Not `pop()`: the hook may have asked for a lazy fixture, whose generator is now the last one.
-            self.extras.suspended.remove((caller, generator))
+    def _let_go(self, failures: Failures, callers: Sequence[Hook | Provider] | None = None) -> None:
+        """Run the rest of around-hooks and lazy fixtures that wait at their ``yield``, the last first; None: of all."""
+        suspended = [] if self.extras is None else self.extras.suspended
+        while waiting := [one for one in suspended if callers is None or one[0] in callers]:
+            caller, generator = waiting[-1]
+            suspended.remove(waiting[-1])  # before it runs, so that it runs once
+            self._run_guarded(failures, caller, self._resume, caller, generator, failures.first())
 
     def _run_guarded(self, failures: Failures, caller: Hook | Provider, do: Callable[..., None], *args: Any) -> None:
         """Call a function for a hook or provider at the end of the stage, and note its error among the failures."""

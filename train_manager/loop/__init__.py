@@ -17,7 +17,7 @@ order of their imports; each imports only those above it:
     ranks         the processes that train together
     step          one batch that is trained on
     windows       from the first backward of an optimizer to its step
-    outputs       checks of a batch, a prediction and a loss
+    outputs       checks of a batch, a prediction, a loss and results
     own_shares    the rows of a batch of train_on_batch that one of several processes trains on
     probe         forward passes beside the training
     example_losses  the loss of each example of a batch
@@ -28,6 +28,7 @@ order of their imports; each imports only those above it:
     run_state     the requests of the hooks of a run, and the results of its evaluations
     call          where a training call began, and where it will end
     books         values that extensions measure over an epoch or a phase, and that die with it
+    drawing       the base of extensions that draw
     layer_watcher  the base of extensions that measure the layers of a model
     evaluation_watcher  the base of extensions that look at the examples of evaluations
     epoch         an epoch that is open, and the part of it that the present training call trains

@@ -20,6 +20,7 @@ from train_manager.loop.inner_stages import InnerStages
 from train_manager.loop.losses import Losses
 from train_manager.loop.outputs import (
     join_predictions,
+    refuse_metrics_of_places,
     require_prediction,
     require_scalar_loss,
     returned_value_error,
@@ -31,7 +32,6 @@ from train_manager.loop.windows import (
     preserve_gradients,
 )
 from train_manager.metrics.averages import WeightedMean, mean_of
-from train_manager.reporting.history import refuse_metrics_of_places
 from train_manager.reporting.results import EvalResult
 
 

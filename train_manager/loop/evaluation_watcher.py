@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from train_manager.loop.books import Book, Stateful
-from train_manager.reporting.drawing import Drawing
+from train_manager.loop.drawing import Drawing
 from train_manager.reporting.values import plural
 from train_manager.telling.errors import InputError
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from train_manager.core.decorators import always, priority
 from train_manager.loop.books import Book
+from train_manager.loop.drawing import Drawing
 from train_manager.metrics.columns_by_name import ColumnsByName
-from train_manager.reporting.drawing import Drawing
 
 
 class LayerWatcher(Drawing):

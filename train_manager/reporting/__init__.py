@@ -10,7 +10,6 @@ Its files in reading order; each imports only those above it:
     svg_figure         panels of curves as an SVG file
     png                pictures as PNG files
     embedded           pictures inside of SVG files and of notebooks
-    drawing            the base of extensions that draw
     heat_map           a heat map as part of an SVG file
     layers_svg         numbers of layers as lines or as a heat map
     activations_svg    statistics of activations, each as such a picture
