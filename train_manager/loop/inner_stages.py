@@ -247,7 +247,7 @@ class InnerStages(Run[Model]):
         try:
             with self.staged("train_backward", given) as stage:
                 # As the pre hooks have left it; a closed stage has none.
-                loss = self._store.cells["backward_loss"].value if stage.is_open else backward.loss
+                loss = cast(Tensor, self._store.cells["backward_loss"].value if stage.is_open else backward.loss)
                 # Noted before the pass runs: if it fails half-way, its gradients are dropped with the batch.
                 self._progress.step.backwards[name] = backward
                 is_modified = loss is not backward.loss  # a closure would compute the loss without the hook's change
