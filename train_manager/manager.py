@@ -47,7 +47,7 @@ from train_manager.loop.arguments import (
 from train_manager.loop.batch_losses import BatchLosses
 from train_manager.loop.call import Call
 from train_manager.loop.cures import add_cure
-from train_manager.loop.epoch import EpochEnd, EpochPart, OpenEpoch
+from train_manager.loop.epoch import Epoch, EpochEnd
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, epoch_length, eval_batches
 from train_manager.loop.history import refuse_metrics_of_places
@@ -259,7 +259,8 @@ class TrainManager(InnerStages[Model]):
         """
         stages, progress = self.fixtures.path, self._progress
         if "train_step_epoch" in stages or "train_step_batch" in stages:
-            progress.epoch_part.end_requested = True
+            epoch = progress.present_epoch
+            epoch.requests = epoch.requests.joined(Requests(end_epoch=True))
         elif progress.own is None or progress.feed.is_unfinished or self._store.running is not None:
             # No own batch was trained on, train_steps has left an epoch open, or a hook outside of epochs has called.
             return
@@ -403,14 +404,15 @@ class TrainManager(InnerStages[Model]):
                         self._progress.reopens.discard("phase")
                         yield
                         # The losses of train_on_batch in the phase: no epoch looks at them.
-                        self._progress.losses.check()
+                        self._progress.present_epoch.losses.check()
                         self._drop_windows(f"phase {name!r} ended")
 
     @contextmanager
     def _level_of_phase(self, name: str, given: Mapping[str, Any]) -> Iterator[None]:
         """Put the setup and the progress of a phase in place for a ``with`` block; then those around it come back."""
         program, outer = self._program, self._level
-        outer.progress.losses.check()  # a nan from before the phase must not be reported as one of the phase
+        # A nan from before the phase must not be reported as one of the phase.
+        outer.progress.present_epoch.losses.check()
         # The rows so far were measured outside of the phase: their readers must look before phase_name changes.
         self.fixtures["batch_losses"].look()
         setup = outer.setup.of_phase(given, f"phase {program.phase_number + 1}")
@@ -436,7 +438,7 @@ class TrainManager(InnerStages[Model]):
             self._warn_of_epochs_without_end()
             modules = None if phase.is_done else self._copy_of_own_modules(outer.setup)
             # A stop of the whole run leaves the phase unfinished: a program that resumes continues in it.
-            failed = run.stop_at is not None and run.stops_run
+            failed = run.stops_run
         finally:
             self._progress.feed.close()  # a generator of batches cleans up now, not when it is garbage-collected
             self._program.leave(self.epoch_num, failed=failed, modules=modules)
@@ -522,7 +524,7 @@ class TrainManager(InnerStages[Model]):
             except BaseException:
                 self._progress.own = None  # an error drops the epoch of train_on_batch, as it drops one of train
                 raise
-            self._progress.losses.check()  # the last losses of train_on_batch: no epoch looks at them
+            self._progress.present_epoch.losses.check()  # the last losses of train_on_batch: no epoch looks at them
             self._warn_of_epochs_without_end()
             if self.step_num > step_num:  # in a run that only evaluates, no hook of the training has made anything
                 self._tell_of_awaited_attributes()
@@ -584,9 +586,10 @@ class TrainManager(InnerStages[Model]):
 
     def _save_checkpoint(self) -> None:
         """Save a checkpoint, at the loop's point of decision; nothing happens if none of the extensions does so."""
-        self._progress.run.save_requested = False  # before the hooks, of which one may ask for the next checkpoint
+        run = self._progress.run
+        run.requests = run.requests.without("save")  # before the hooks, of which one may ask for the next checkpoint
         if self._open_save_checkpoint():
-            self._progress.run.saved_at = self.step_num
+            run.saved_at = self.step_num
         # Also if a hook has skipped the stage: else the loop would try to save the same step again and again.
         self._progress.saved_at = self._place_of_checkpoint()
 
@@ -747,7 +750,7 @@ class TrainManager(InnerStages[Model]):
         length = epoch_length(self.train_data, self.steps_per_epoch)
         if length is not None:
             self._set_end(self.step_num + epochs_after * length)
-        elif first_step is not None and not self._progress.epoch_part.end_requested:
+        elif first_step is not None and not self._progress.epoch.requests.end_epoch:
             # The length is unknown: the coming epochs are taken to be as long as this one, which had all its batches.
             expected = self.step_num + epochs_after * (self.step_num - first_step)
             self._progress.call.expected_end = expected
@@ -780,7 +783,7 @@ class TrainManager(InnerStages[Model]):
             yield None
             progress.reopens.discard("train_step_epoch")  # also if a hook has skipped the epoch: else it loops forever
             without_step = without_step + 1 if self.step_num == before else 0
-            if without_step == EPOCHS_WITHOUT_STEP and progress.run.stop_at is None:
+            if without_step == EPOCHS_WITHOUT_STEP and not progress.run.requests.stops:
                 what = f"{without_step} epochs went by without a step, so the steps asked for would never be done"
                 raise StageError(what, name="train_steps", cure="does a hook skip every batch, or every epoch?")
 
@@ -804,7 +807,7 @@ class TrainManager(InnerStages[Model]):
         progress.meet_epoch(self.train_data)  # before the pre hooks, which may end the epoch
         done = progress.feed.batches_done(self.train_data, self.steps_per_epoch)
         with self.staged("train_step_epoch", {"batches_done": done}) as stage:
-            began, first_step = perf_counter(), None if progress.feed.is_unfinished else self.step_num
+            first_step = None if progress.feed.is_unfinished else self.step_num
             progress.reopens.discard("train_step_epoch")
             self._load_again()
             # As schedules and pre hooks have left them. Not in the rest of an epoch: a resume would tell it earlier.
@@ -813,17 +816,10 @@ class TrainManager(InnerStages[Model]):
             # After the pre hooks, which may have replaced the data.
             progress.begin_epoch(self.train_data, is_last=epochs_after == 0)
             is_complete = self._train_all_batches()
-            # Before the epoch counts as completed: this raises NonFiniteLoss if a loss was nan.
-            progress.end_epoch_part(perf_counter() - began)
-            metrics = progress.epoch.metrics(self.ranks)
-            if is_complete:
-                self._tell_of_skipped_batches(progress.epoch, progress.feed.batch_num)
-                self._complete_epoch()
-                if epochs_after is not None:
-                    self._expect_end(epochs_after, first_step)
-            self.fixtures["train_result"] = metrics
-            row = self._record_epoch(metrics, is_complete)  # before the post hooks of the epoch
-            stage.keep("train_result")
+            progress.epoch.batches = progress.feed.batch_num
+            row = self._close_epoch(stage, is_complete)
+            if is_complete and epochs_after is not None:
+                self._expect_end(epochs_after, first_step)
         self._add_result(row, stage.kept["train_result"])
 
     def _end_own_epoch_in_run(self) -> None:
@@ -836,23 +832,27 @@ class TrainManager(InnerStages[Model]):
     @skippable("train_step_epoch")
     def _end_own_epoch(self) -> None:
         """End the epoch of a loop of the program's own, in which nothing is left to train."""
-        progress = self._progress
-        assert progress.own is not None, "end_epoch() has checked that own batches were trained on"
-        progress.epoch_part = EpochPart()
-        with self.staged("train_step_epoch", {"batches_done": progress.own.batches}) as stage:
-            self._tell_of_skipped_batches(progress.own.epoch, progress.own.batches)
-            progress.end_own_epoch()
-            metrics = progress.epoch.metrics(self.ranks)
-            self._complete_epoch()
-            self.fixtures["train_result"] = metrics
-            row = self._record_epoch(metrics, is_complete=True)
-            stage.keep("train_result")
+        with self.staged("train_step_epoch", {"batches_done": self._progress.present_epoch.batches}) as stage:
+            row = self._close_epoch(stage, is_complete=True)
         self._add_result(row, stage.kept["train_result"])
 
-    def _tell_of_skipped_batches(self, epoch: OpenEpoch, batches: int) -> None:
-        if 2 * epoch.skipped > batches:
+    def _close_epoch(self, stage: Stage, is_complete: bool) -> dict[str, Any]:
+        """Count the epoch if it is complete, and add it to the history, before its post hooks; return its row."""
+        # Before the epoch counts as completed: this raises NonFiniteLoss if a loss was nan.
+        epoch = self._progress.end_epoch_part()
+        metrics = epoch.metrics(self.ranks)
+        if is_complete:
+            self._tell_of_skipped_batches(epoch)
+            self._complete_epoch()
+        self.fixtures["train_result"] = metrics
+        row = self._record_epoch(metrics, is_complete)
+        stage.keep("train_result")
+        return row
+
+    def _tell_of_skipped_batches(self, epoch: Epoch) -> None:
+        if 2 * epoch.skipped > epoch.batches:
             what = "hooks have skipped more than half of the batches of an epoch (SkipBatch)"
-            numbers = {"epoch": self.epoch_num + 1, "skipped": epoch.skipped, "batches": batches}
+            numbers = {"epoch": self.epoch_num + 1, "skipped": epoch.skipped, "batches": epoch.batches}
             self.add_finding(Finding("skipped batches", "note", what, numbers=numbers))
 
     def _complete_epoch(self) -> None:
@@ -885,7 +885,7 @@ class TrainManager(InnerStages[Model]):
                     # Other processes have a batch, and decide now whether to skip it. Each process must take part.
                     self.decide(DATA_ENDED)
                 else:
-                    self._train_or_drop(self._setup.on_device(batch), Step(feed.batch_num))
+                    self._train_or_drop(self._setup.on_device(batch), Step(feed.batch_num, feed.examples_here))
             if end is EpochEnd.COMPLETE:
                 feed.end()  # resets data that a hook has ended half-way, else the next epoch would begin there
         finally:
@@ -901,7 +901,8 @@ class TrainManager(InnerStages[Model]):
         call_ends = self._counts.step_num == progress.call.step_limit
         is_asked = call_ends or self._decides or self._asked_from_outside is not None
         # The usual step: nothing was requested, and no other process has to be asked.
-        if not is_asked and progress.requests(progress.feed.has_ended) is NOTHING:
+        requests, of_epoch = progress.run.requests, progress.epoch.requests
+        if not is_asked and requests is NOTHING and of_epoch is NOTHING and not progress.feed.has_ended:
             return None
         # Each turn does one thing and decides anew, until nothing is left: hooks of an evaluation may request a
         # checkpoint, and a signal may come while one is saved.
@@ -939,8 +940,9 @@ class TrainManager(InnerStages[Model]):
             examples = None
             if self._decides or batch.__class__ is Share:
                 batch, examples = share_of_batch(batch, self.ranks.place, self.train_data, self._spreads)
-            number = self._progress.begin_own_batch(examples, is_last=last_batch)
-            loss = self._train_or_drop(self._setup.on_device(batch), Step(number, is_own=True, is_own_last=last_batch))
+            number = self._progress.begin_own_batch(is_last=last_batch)
+            step = Step(number, examples, is_own=True, is_own_last=last_batch)
+            loss = self._train_or_drop(self._setup.on_device(batch), step)
             requests = self._decide()
             if requests.end_epoch and not self._progress.feed.is_unfinished:
                 self._end_own_epoch()
@@ -959,7 +961,7 @@ class TrainManager(InnerStages[Model]):
             if isinstance(error, SkipStage):
                 raise_if_of_another(error, *self.fixtures.path, "train_step_batch")
                 self.decide(SKIP_BATCH)
-                progress.count_skipped()
+                progress.present_epoch.skipped += 1
                 return None
             is_skipped = isinstance(error, SkipBatch)
             # A pre hook has skipped the batch before `_agree_on_batch`, which the other processes wait for. After an
@@ -975,7 +977,7 @@ class TrainManager(InnerStages[Model]):
             if not is_skipped:
                 raise
             if not step.is_counted:
-                progress.count_skipped()
+                progress.present_epoch.skipped += 1
             return None
         finally:
             progress.step = NO_STEP
@@ -1039,15 +1041,14 @@ class TrainManager(InnerStages[Model]):
 
         The pre hooks of this process have not skipped the batch, else it would not come here.
         """
-        progress = self._progress
-        here = progress.own.examples_here if step.is_own and progress.own else progress.feed.examples_here
         # A batch without an example of its own has a row that stands in. An own get_true_batch_size may count otherwise
         # than in rows, so the number of rows is not taken from the share.
-        size = 0 if here == 0 else size
+        size = 0 if step.examples_here == 0 else size
         step.skip_is_decided = True
         requests = self.decide(Requests(examples=size))
         if requests.skip_batch or requests.data_ended:
-            self._progress.epoch_part.data_has_ended = requests.data_ended
+            epoch = self._progress.present_epoch
+            epoch.requests = epoch.requests.joined(Requests(data_ended=requests.data_ended))
             step.is_left_out = True
             raise SkipBatch
         self.fixtures.modify("true_batch_size", size)
@@ -1069,7 +1070,8 @@ class TrainManager(InnerStages[Model]):
     def _evaluate(self) -> None:
         """Evaluate for the loop, which does it at most once per step."""
         run = self._progress.run
-        run.eval_requested = False  # before the hooks, as one of them may request the next evaluation
+        # Before the hooks, as one of them may request the next evaluation.
+        run.requests = run.requests.without("evaluate")
         if run.evaluated_at != self.step_num:
             self._record_evaluation(self._eval(self.eval_data))
             run.evaluated_at = self.step_num  # after it: an evaluation that has failed may be repeated

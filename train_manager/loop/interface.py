@@ -62,7 +62,7 @@ from train_manager.loop.program import Program
 from train_manager.loop.progress import Progress
 from train_manager.loop.ranks import ONE_PROCESS, Ranks
 from train_manager.loop.recorded_arguments import record_of_manager
-from train_manager.loop.requests import NOTHING, Requests
+from train_manager.loop.requests import NOTHING, OF_A_PLACE, Requests
 from train_manager.loop.run_state import RunState
 from train_manager.loop.saved_state import (
     module_misfits,
@@ -695,7 +695,8 @@ class Interface(Extensible, Generic[Model]):
         if "run" not in self.fixtures.path:
             cure = "outside of a run, evaluate at once: tm.eval()"
             raise StageError("eval_soon() was called, but no run is open", stages=self.fixtures.path, cure=cure)
-        self._progress.run.eval_requested = True
+        run = self._progress.run
+        run.requests = run.requests.joined(Requests(evaluate=True))
 
     def save_soon(self, at: str = "step") -> None:
         """Ask for a checkpoint between this step and the next; or with ``at="end"``, as the training call ends.
@@ -728,10 +729,11 @@ class Interface(Extensible, Generic[Model]):
         if "run" not in self.fixtures.path:
             what = "save_soon() was called, but no run is open"
             raise StageError(what, stages=self.fixtures.path, cure="call it in a hook, or in `with tm.run():`")
+        run = self._progress.run
         if at == "end":
-            self._progress.run.saves_at_end = True
+            run.saves_at_end = True
         else:
-            self._progress.run.save_requested = True
+            run.requests = run.requests.joined(Requests(save=True))
 
     def decide(self, requests: Requests) -> Requests:
         """Return the requests that the loop follows: all of them. The loop looks at requests nowhere else.
@@ -749,17 +751,18 @@ class Interface(Extensible, Generic[Model]):
             data_ended: the epoch's data has ended.
             call_ends: the training call ends here, so that a checkpoint may be asked for that is saved at its end.
         """
-        progress = self._progress
+        progress, run = self._progress, self._progress.run
         if self._asked_from_outside is not None:
-            progress.run.stop(self._asked_from_outside, "step", None, whole_run=True)
-        requests = progress.requests(data_ended)
-        if call_ends and progress.run.saves_at_end and progress.saved_at != self._place_of_checkpoint():
+            run.stop(self._asked_from_outside, "step", None, whole_run=True)
+        requests = run.requests.joined(progress.present_epoch.requests, Requests(data_ended=data_ended))
+        if call_ends and run.saves_at_end and progress.saved_at != self._place_of_checkpoint():
             # In this decision alone: run.saves_at_end stays, as a further training call in this run ends later.
             requests = requests._replace(save_at_end=True)
         if self._decides:
             requests = self.decide(requests)
         if requests is not NOTHING:
-            progress.run.take_over(requests)  # a request of another process counts in this one too
+            # A request of another process counts in this one too; the others are of the place, and not of the run.
+            run.requests = requests.without(*OF_A_PLACE).joined(run.requests)
         return requests
 
     def closure(self, optimizer: str | None = None) -> Callable[[], Tensor]:
@@ -1002,11 +1005,11 @@ class Interface(Extensible, Generic[Model]):
 
     def _is_last_step(self) -> bool:
         """Return whether the training call ends with the present step, as far as that is known."""
-        progress, epoch_part = self._progress, self._progress.epoch_part
-        if progress.run.stop_at == "step" or self._steps_begun() == progress.call.end_step:
+        requests, call, epoch = self._progress.run.requests, self._progress.call, self._progress.present_epoch
+        if requests.stop or self._steps_begun() == call.end_step:
             return True
-        ends_with_epoch = epoch_part.is_last or progress.run.stop_at == "epoch"
-        return ends_with_epoch and (epoch_part.end_requested or self._is_last_batch())
+        ends_with_epoch = epoch.is_last or requests.stop_after_epoch
+        return ends_with_epoch and (epoch.requests.end_epoch or self._is_last_batch())
 
     def _steps_begun(self) -> int:
         """Return ``step_num``, with a batch that is not counted yet."""
@@ -1047,7 +1050,7 @@ class Interface(Extensible, Generic[Model]):
     def _lifetime(self, per: str) -> Lifetime:
         """Return the lifetime of the present epoch, of the present phase, or of all."""
         if per == "epoch":
-            return self._progress.lifetime_of_epoch()
+            return self._progress.present_epoch.lifetime
         return self._progress.lifetime if per == "phase" else self._levels()[0].progress.lifetime
 
     def _place_of_checkpoint(self) -> tuple[int, ...]:
@@ -1061,7 +1064,7 @@ class Interface(Extensible, Generic[Model]):
 
     def _require_ready(self, entry: str, epochs: int | None) -> None:
         self._refuse_inside(entry, "train", "eval", "predict", "train_step_batch")
-        if self._progress.run.stop_at is not None and "run" in self.fixtures.path:
+        if self._progress.run.requests.stops and "run" in self.fixtures.path:
             warnings.warn(
                 f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=users_level()
             )

@@ -33,6 +33,7 @@ class Step:
         "asked_to_step",
         "backwards",
         "batch_num",
+        "examples_here",
         "forward_loss",
         "hooked_loss",
         "is_counted",
@@ -45,10 +46,17 @@ class Step:
     )
 
     def __init__(
-        self, batch_num: int, *, is_own: bool = False, is_own_last: bool = False, is_counted: bool = False
+        self,
+        batch_num: int,
+        examples_here: int | None = None,
+        *,
+        is_own: bool = False,
+        is_own_last: bool = False,
+        is_counted: bool = False,
     ) -> None:
         # From 1, in the epoch or among the batches that train_on_batch was given; 0 if there is no batch.
         self.batch_num = batch_num
+        self.examples_here = examples_here  # how many examples this process has; None if it trains alone
         # Whether train_on_batch was given the batch, outside of an epoch; and its argument last_batch.
         self.is_own, self.is_own_last = is_own, is_own_last
         # is_counted turns True as step_num counts the batch: after that its post hooks run.
