@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 from typing import Any, Final, Never, cast
 
@@ -173,7 +172,7 @@ class TrainManager(InnerStages[Model]):
         Interface._options,
         too_late=TOO_LATE,
         replacing=frozenset({"batch_losses"}),
-        checks={(stage, name): partial(require_modified_loss, name) for stage, name in LOSSES},
+        checks=dict.fromkeys(LOSSES, require_modified_loss),
     )
 
     # ---- to be called ------------------------------------------------------------------------------------------------
