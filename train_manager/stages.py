@@ -1,7 +1,8 @@
 """The map of the loop: every stage in the order in which it opens, with the fixtures that it owns.
 
-``manager.py`` has the same shape, and a test compares the stages and fixtures of a run with the map. ``print(MAP)``
-shows it. ``TOO_LATE`` says from which point on a hook may not modify a fixture, because the loop has used it by then.
+``loop/training.py`` has the same shape, and a test compares the stages and fixtures of a run with the map.
+``print(MAP)`` shows it. ``TOO_LATE`` says from which point on a hook may not modify a fixture, because the loop has
+used it by then.
 """
 
 from __future__ import annotations

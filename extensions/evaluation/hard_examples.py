@@ -21,7 +21,7 @@ from train_manager.data.together import Together
 from train_manager.loop.books import Book
 from train_manager.loop.drawing import Drawing
 from train_manager.loop.example_losses import losses_of_examples
-from train_manager.loop.interface import Interface
+from train_manager.loop.overridable import Overridable
 from train_manager.metrics.confusion import LOGITS, boundary_of, classify
 from train_manager.metrics.example_losses import ExampleLoss, ExampleLosses
 from train_manager.rebuilding.recorded import recorded
@@ -170,7 +170,7 @@ class HardExamples(Drawing):
 
 
 def _has_own_loss(train_manager: TrainManager) -> bool:
-    return any(train_manager._overrides(name, Interface) for name in ("loss_forward", "train_loss_forward"))
+    return any(train_manager._overrides(name, Overridable) for name in ("loss_forward", "train_loss_forward"))
 
 
 def _sets_in(data: Any) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 from train_manager.core.decorators import modifies
 from train_manager.core.extension import Extension
-from train_manager.loop.interface import Interface
 from train_manager.loop.losses import Losses, require_hooks_of_loss
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.outputs import loss_in
+from train_manager.loop.overridable import Overridable
 from train_manager.model.modules import require_module
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -151,7 +151,7 @@ def distillation_loss(prediction: Tensor, taught: Tensor, temperature: float) ->
 
 def _has_no_loss(train_manager: TrainManager, prediction: Any) -> bool:
     own = ("loss_forward", "train_loss_forward", "eval_loss_forward")
-    is_own = any(train_manager._overrides(name, Interface) for name in own)
+    is_own = any(train_manager._overrides(name, Overridable) for name in own)
     return train_manager.loss is None and not is_own and loss_in(prediction) is None
 
 

@@ -16,11 +16,11 @@ from train_manager.data.one_pass import one_pass
 from train_manager.data.randomness import preserve_random_state
 from train_manager.loop.arguments import bind_loss
 from train_manager.loop.example_losses import row
-from train_manager.loop.interface import Interface
 from train_manager.loop.losses import Losses, require_hooks_of_loss
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.modes import preserve_modes
 from train_manager.loop.outputs import count_listed, count_rows, no_targets
+from train_manager.loop.overridable import Overridable
 from train_manager.loop.ranks import ranks_of
 from train_manager.model.modules import plain_name, require_module
 from train_manager.model.per_object import name_of_part
@@ -195,7 +195,7 @@ def _losses(train_manager: TrainManager, model: nn.Module) -> Iterator[Tensor]:
 
 
 def _plain_loss(train_manager: TrainManager) -> Any:
-    own = next((name for name in OWN if train_manager._overrides(name, Interface)), None)
+    own = next((name for name in OWN if train_manager._overrides(name, Overridable)), None)
     if own is not None:
         what = f"EWC calls the model and the loss with one example, without {type(train_manager).__name__}.{own}"
     elif (objective := train_manager.objective) is not None and not objective.predicts_as_usual:

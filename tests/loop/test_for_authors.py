@@ -7,7 +7,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from train_manager import TrainManager
-from train_manager.loop.interface import FOR_AUTHORS
+from train_manager.loop.attributes import FOR_AUTHORS
 from train_manager.testing import tiny_manager
 
 FOR_USERS = {

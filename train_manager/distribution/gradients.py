@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from train_manager.data.shares import Place
-from train_manager.loop.interface import Interface
+from train_manager.loop.attributes import Attributes
 from train_manager.model.optimizers import parameters_in
 from train_manager.telling.errors import InputError, RankError, StageError
 
@@ -66,7 +66,7 @@ class WeightedLoss:
         """Forget what belongs to the parameters of the model, of which some were replaced."""
 
     @classmethod
-    def require(cls, train_manager: Interface[Any]) -> None:
+    def require(cls, train_manager: Attributes[Any]) -> None:
         """Refuse a model whose gradients are out of reach.
 
         Raises:
@@ -78,7 +78,7 @@ class WeightedLoss:
             cure = "give an nn.Module with a loss and an optimizer, or train in one process"
             raise InputError(what, name="model", asked_by="Distributed", cure=cure)
 
-    def called_for(self, train_manager: Interface[Any], update_ends: bool) -> Any:
+    def called_for(self, train_manager: Attributes[Any], update_ends: bool) -> Any:
         """Return what is called in place of the model in a batch; None if it is the model."""
         WeightedLoss.require(train_manager)  # train_on_batch may be given batches before any training call
 
@@ -141,7 +141,7 @@ class ByWrapper(WeightedLoss):
         self._forwards = 0  # of the wrapper, since the last backward pass
 
     @classmethod
-    def require(cls, train_manager: Interface[Any]) -> None:
+    def require(cls, train_manager: Attributes[Any]) -> None:
         super().require(train_manager)
         model = train_manager.model
         if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -149,7 +149,7 @@ class ByWrapper(WeightedLoss):
             raise InputError(what, name="model", asked_by="Distributed", cure="train in one process")
         require_parameters_of(train_manager.optimizers.values(), model)
 
-    def called_for(self, train_manager: Interface[Any], update_ends: bool) -> Any:
+    def called_for(self, train_manager: Attributes[Any], update_ends: bool) -> Any:
         """Return the wrapper of the model, made anew if other parameters are trained than before."""
         called = train_manager.called_model
         is_wrapper = isinstance(called, nn.parallel.DistributedDataParallel)

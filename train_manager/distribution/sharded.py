@@ -19,14 +19,14 @@ from train_manager.data.shares import Place
 from train_manager.distribution.gradients import WeightedLoss
 from train_manager.files.json_values import MAPPINGS
 from train_manager.loop.arguments import modules_in_loss
-from train_manager.loop.interface import Interface
+from train_manager.loop.attributes import Attributes
 from train_manager.loop.ranks import require_whole_model
 from train_manager.model.optimizers import parameters_in
 from train_manager.model.sharding import as_sharded, as_whole, is_sharded
 from train_manager.telling.errors import InputError, did_you_mean, near
 
 
-def require_shardable(train_manager: Interface[Any], names: Iterable[str] | None) -> None:
+def require_shardable(train_manager: Attributes[Any], names: Iterable[str] | None) -> None:
     """Refuse names that no submodule of the model has, and extensions that need a whole model.
 
     Raises:
@@ -48,7 +48,7 @@ def require_shardable(train_manager: Interface[Any], names: Iterable[str] | None
             require_whole_model(train_manager.ranks, type(extension).__name__)
 
 
-def shard(train_manager: Interface[Any], modules: Iterable[nn.Module], names: Collection[str] | None) -> None:
+def shard(train_manager: Attributes[Any], modules: Iterable[nn.Module], names: Collection[str] | None) -> None:
     """Shard modules in place, and replace their parameters in optimizers and extensions.
 
     Args:
@@ -131,14 +131,14 @@ class Sharded(WeightedLoss):
         self._syncs: bool | None = None  # whether its backward pass made the gradients one; None before the first one
 
     @classmethod
-    def require(cls, train_manager: Interface[Any]) -> None:
+    def require(cls, train_manager: Attributes[Any]) -> None:
         super().require(train_manager)
         if len({is_sharded(parameter) for parameter in train_manager.model.parameters()}) > 1:
             what = "a part of the model was added after it had been sharded"
             cure = 'add it before the first run, or give Distributed(strategy="after")'
             raise InputError(what, name="model", asked_by="Distributed", cure=cure)
 
-    def called_for(self, train_manager: Interface[Any], update_ends: bool) -> Any:
+    def called_for(self, train_manager: Attributes[Any], update_ends: bool) -> Any:
         """Say before the forward pass whether the backward pass makes the gradients one; the model is called itself."""
         modules = (train_manager.model, *modules_in_loss(train_manager.loss))
         roots = [root for module in modules for root in _roots_in(module)]

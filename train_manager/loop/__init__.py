@@ -1,7 +1,7 @@
-"""The mixins and state of TrainManager; the loop itself is in ``manager.py``.
+"""The loop, in the classes that TrainManager is made of, and its state; ``manager.py`` has the public methods.
 
-A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and here ``interface``, ``step``, ``epoch``,
-``windows``, ``region`` and ``feed`` first. All files in the order of their imports; each imports only those above it:
+A contributor reads ``stages.py`` (the map of the loop), and here ``training`` and ``batch`` first. All files in the
+order of their imports; each imports only those above it:
 
     outside_stops  signals that end a run
     results       the results that training and evaluation return
@@ -48,8 +48,15 @@ A contributor reads ``stages.py`` (the map of the loop), ``manager.py``, and her
     description   a training in a few words
     recorded_arguments  the arguments of a TrainManager, recorded for checkpoints
     rebuilt_arguments  these arguments, rebuilt from a checkpoint
-    interface     the methods and attributes that users override, set, read and call
+    attributes    what a TrainManager is made of, and how far its training has come
+    overridable   the methods that users override, and which of them a call uses
+    asking        what hooks ask for: a stop, an evaluation, a checkpoint, a closure
     saving        the table of what a checkpoint holds; saving and loading
+    run           a run and the phases in it; what is checked before, loaded and saved
     closed_stages  which stages of a batch stay closed
     inner_stages  the stages inside a batch
+    batch         a batch that is trained on
+    evaluation    evaluation and prediction
+    training      the page: a training call, its epochs, their batches, and the requests between two batches
+    own_loop      batches and epochs of a loop of the program's own
 """

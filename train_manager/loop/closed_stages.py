@@ -13,9 +13,10 @@ from typing import Any, ClassVar, Final
 
 from torch import Tensor
 
-from train_manager.loop.interface import Chosen, Interface, Model
+from train_manager.loop.attributes import Model
+from train_manager.loop.overridable import Chosen, Overridable
 from train_manager.loop.region import INNER, Region, Watch, reason_to_open
-from train_manager.loop.saving import Saving
+from train_manager.loop.run import Run
 
 FORWARDS: Final = ("model_forward", "train_model_forward", "loss_forward", "train_loss_forward")
 """The methods that a region calls; each common method stands before the method that calls it by default."""
@@ -24,7 +25,7 @@ SELDOM: Final = ("inputs", "targets", "true_batch_size", "global_batch_size", "p
 """The fixtures that wait until a hook or a method asks for them, if the batch has a region."""
 
 
-class ClosedStages(Saving[Model]):
+class ClosedStages(Run[Model]):
     """The part of a TrainManager that decides whether a batch has a region."""
 
     # The library's own methods that a region takes the place of; InnerStages fills it, where they are defined.
@@ -90,7 +91,7 @@ class ClosedStages(Saving[Model]):
             region.reason_to_open = "code that writes fixtures or opens stages" if watch.has_seen else ""
             # While parameters without a gradient are looked at (in up to ten windows), the batches keep being watched.
             region.is_watched = not watch.has_seen and not self._setup.idle
-            if self._chosen.unpacks_as_usual and not any(self._overrides(name, Interface) for name in FORWARDS):
+            if self._chosen.unpacks_as_usual and not any(self._overrides(name, Overridable) for name in FORWARDS):
                 region.call_directly(self.called_model, self._loss_by_position())
         finally:
             self._chosen = before

@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 
 from train_manager.core.decorators import fixture, overridable
 from train_manager.core.outcome import SkipStage
+from train_manager.loop.attributes import Model
 from train_manager.loop.closed_stages import ClosedStages
-from train_manager.loop.interface import Model
 from train_manager.loop.losses import Losses
 from train_manager.loop.outputs import (
     require_loss_to_update,

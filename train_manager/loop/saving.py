@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, final
+from typing import Any, Final, NamedTuple, Self, cast, final
 
 import torch
+from torch import nn
 
 from train_manager.checkpoints.extension_fit import extension_facts, extensions_that_differ, replaced_extensions
 from train_manager.checkpoints.fit import Difference, Left
 from train_manager.core.extension import Extension
+from train_manager.loop.asking import Asking
+from train_manager.loop.attributes import Model
 from train_manager.loop.books import Lifetime, use_lifetimes
 from train_manager.loop.extension_attributes import (
     RESUME,
@@ -25,7 +28,6 @@ from train_manager.loop.extension_attributes import (
     state_with_attributes,
 )
 from train_manager.loop.feed import epoch_length
-from train_manager.loop.interface import Interface, Model
 from train_manager.loop.level import Level
 from train_manager.loop.program import PHASE
 from train_manager.loop.ranks import random_state_of_ranks, set_random_state_of_rank
@@ -33,6 +35,7 @@ from train_manager.loop.saved_state import (
     FORMAT,
     attribute_misfits,
     attributes_with_state,
+    module_misfits,
     not_a_state,
     require_fit,
     require_format,
@@ -42,6 +45,7 @@ from train_manager.loop.saved_state import (
 from train_manager.rebuilding.recorded import as_written
 from train_manager.telling.errors import StageError, TrainManagerError
 from train_manager.telling.findings import Finding
+from train_manager.validation import require_count
 
 CHANGED_BY_HOOKS: Final = ("model", "loss", "optimizers", "lr_schedule", "extensions", "attributes")
 """The parts of a loaded state that a hook of load_checkpoint may change, for example by setting a learning rate."""
@@ -63,7 +67,7 @@ class Part(NamedTuple):
     load_state_dict: Callable[[Any], object]
 
 
-class Saving(Interface[Model]):
+class Saving(Asking[Model]):
     """The part of a TrainManager that saves and loads its state."""
 
     @classmethod
@@ -269,6 +273,45 @@ class Saving(Interface[Model]):
         """Warn where the program differs from the one that saved the state."""
         if not self.ranks.place.rank:  # the others have the same differences
             tell_of_differences(differences)
+
+    def load_weights(
+        self,
+        path: Path | str,
+        *,
+        at: str | int = "last",
+        mode: str | None = None,
+        mean_of: int = 1,
+        strict: bool = True,
+    ) -> None:
+        """Load the weights of the model alone: of a checkpoint, a ``.safetensors`` file, or a file of ``torch.save``.
+
+        Nothing in a file is executed: a pickle that holds more than tensors and plain values is refused. A prefix that
+        all names have, as those of a compiled model, is left out if the names are those of the model then.
+
+        >>> import tempfile, torch
+        >>> from train_manager.testing import tiny_manager
+        >>> path = Path(tempfile.mkdtemp(), "weights.pt")
+        >>> torch.save(tiny_manager().model.state_dict(), path)
+        >>> tiny_manager().load_weights(path)
+
+        Args:
+            path: a file; the folder of a checkpoint; or the ``train_dir`` of a training.
+            at: which checkpoint of a ``train_dir``: "last", "best", or a step.
+            mode: what is best, "min" or "max"; None takes what the checkpoints say.
+            mean_of: how many checkpoints to take the mean of: that one, and those before it.
+            strict: refuse weights that do not fit, before anything is changed; else load what fits, and warn.
+
+        Raises:
+            CheckpointError: a file is damaged or not one of weights, or the weights do not fit.
+        """
+        from train_manager.checkpoints.weights import checkpoints_at, mean_weights, without_prefix
+
+        count = require_count(mean_of, "mean_of", at_least=1)
+        weights = mean_weights(checkpoints_at(Path(path), at, mode, count))
+        module = cast(nn.Module, self.model)
+        weights = without_prefix(weights, module.state_dict().keys())
+        require_fit(list(module_misfits("model", module, weights)), strict=strict)
+        restore(module, weights)
 
     # ---- what does not fit -------------------------------------------------------------------------------------------
 

@@ -25,8 +25,8 @@ from train_manager.diagnosis.loss_leak import check_loss_leak
 from train_manager.diagnosis.overfit import SECONDS, check_overfit
 from train_manager.diagnosis.parameters import any_nonzero, check_beside, check_parameters, hidden_in, sums_and_counts
 from train_manager.loop.arguments import modules_in_loss
-from train_manager.loop.interface import Interface
 from train_manager.loop.losses import Losses
+from train_manager.loop.overridable import Overridable
 from train_manager.loop.parameter_check import WINDOWS
 from train_manager.loop.probe import beside_the_batch
 from train_manager.loop.ranks import require_whole_model
@@ -180,7 +180,7 @@ def _loss_leak(trial: TrialSteps) -> Findings:
         if "prediction" not in tm.fixtures:
             raise CouldNotLook("train_batch makes no prediction by forward()")
         # In these cases the loss cannot be computed from the prediction and targets alone.
-        if tm.loss is None and not any(tm._overrides(name, Interface) for name in OF_THE_LOSS):
+        if tm.loss is None and not any(tm._overrides(name, Overridable) for name in OF_THE_LOSS):
             raise CouldNotLook("the loss is made in train_batch, or in the model")
         return check_loss_leak(loss, tm.fixtures["prediction"], tm.fixtures.get("targets", ()))
 

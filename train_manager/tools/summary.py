@@ -16,10 +16,10 @@ from train_manager.data.iteration import is_read_once, no_batch
 from train_manager.data.one_pass import one_pass
 from train_manager.data.randomness import preserve_random_state
 from train_manager.loop.arguments import kind_of
-from train_manager.loop.interface import Interface
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.modes import mode
 from train_manager.loop.outputs import require_unpacked
+from train_manager.loop.overridable import Overridable
 from train_manager.manager import TrainManager
 from train_manager.model.buffers import preserve_buffers
 from train_manager.model.summary import Layer, layer_of, shapes_of, total
@@ -179,7 +179,7 @@ def _forward(of: TrainManager | nn.Module, model: nn.Module, inputs: Any) -> Cal
     moved: Any = to_device(given, _device_of(model))
     values = {"model": model, "train_manager": of, **moved}
     # An evaluation prefers eval_model_forward, so the summary in eval mode does so too.
-    own = [name for name in ("eval_model_forward", "model_forward") if of._overrides(name, Interface)]
+    own = [name for name in ("eval_model_forward", "model_forward") if of._overrides(name, Overridable)]
     method = getattr(of, own[0] if own else "model_forward")
     return lambda: method(**_named_by(method, values))
 
@@ -193,7 +193,7 @@ def _parts_of_a_batch(train_manager: TrainManager) -> dict[str, Any]:
         raise no_batch(data, "train_data", "for summary")
     batch = batch.batch if type(batch) is FromSource else batch
     # The method of the loop gets its arguments from fixtures, which need an open run.
-    if not train_manager._overrides("unpack_batch", Interface):
+    if not train_manager._overrides("unpack_batch", Overridable):
         return {"batch": batch, **unpack(batch)}
     unpack_batch = train_manager.unpack_batch
     return {"batch": batch, **require_unpacked(unpack_batch(**_named_by(unpack_batch, {"batch": batch})))}

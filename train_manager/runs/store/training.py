@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
+    from train_manager.loop.attributes import Attributes
     from train_manager.loop.history import History
-    from train_manager.loop.interface import Interface
 
 
 @final
@@ -74,7 +74,7 @@ class StoredManager:
         return self.run
 
     def begin_run(
-        self, reader: object, train_manager: Interface[Any], losses: BatchLosses | None, epoch_num: int
+        self, reader: object, train_manager: Attributes[Any], losses: BatchLosses | None, epoch_num: int
     ) -> None:
         """Keep the file open, and read the rows of batches, until the run ends."""
         self.thread.open()
@@ -109,7 +109,7 @@ class StoredRun:
     """
 
     def __init__(
-        self, stored: StoredManager, reader: object, manager: Interface[Any], losses: BatchLosses | None, epoch: int
+        self, stored: StoredManager, reader: object, manager: Attributes[Any], losses: BatchLosses | None, epoch: int
     ) -> None:
         self.manager, self.thread = manager, stored.thread
         self._stored, self._reader, self._losses = stored, reader, losses
@@ -287,7 +287,7 @@ class PartInMemory:
         last_step: the last step that was seen; an earlier one is of another part.
     """
 
-    def __init__(self, manager: Interface[Any], is_aside: bool) -> None:
+    def __init__(self, manager: Attributes[Any], is_aside: bool) -> None:
         self.is_aside, self.last_step = is_aside, manager.step_num
         self._appended = {EPOCHS: AppendedRows(manager.history.epochs)}
         self._appended[EVALUATIONS] = AppendedRows(manager.history.evaluations)

@@ -1,0 +1,516 @@
+"""The attributes of a TrainManager, and the objects that hold its state."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+import warnings
+from collections import deque
+from collections.abc import Iterable, Mapping, Set
+from contextlib import AbstractContextManager, ExitStack
+from inspect import getattr_static
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from train_manager.core.decorators import fixture
+from train_manager.core.extensible import Extensible
+from train_manager.core.state import Options
+from train_manager.data.iteration import example_index_of
+from train_manager.loop.arguments import (
+    TrainsItself,
+)
+from train_manager.loop.books import Lifetime
+from train_manager.loop.call import Call
+from train_manager.loop.counts import Counts
+from train_manager.loop.description import Facts, as_html, as_text, facts
+from train_manager.loop.eval_at import EvalAtArgument, EvalAtPoints, require_eval_at
+from train_manager.loop.history import History
+from train_manager.loop.level import Level
+from train_manager.loop.losses import Collector
+from train_manager.loop.modes import mode
+from train_manager.loop.objectives import Objective
+from train_manager.loop.program import Program
+from train_manager.loop.progress import Progress
+from train_manager.loop.ranks import ONE_PROCESS, Ranks
+from train_manager.loop.run_state import RunState
+from train_manager.loop.scheduled_eval import EvalAt, scheduled_eval
+from train_manager.loop.setup import Setup
+from train_manager.loop.windows import (
+    Windows,
+)
+from train_manager.metrics.deferred import numbers
+from train_manager.metrics.history_rows import PART
+from train_manager.model.optimizers import learning_rates
+from train_manager.model.replacement import replace_in_optimizers
+from train_manager.schedules.rules import CallProgress
+from train_manager.telling.errors import StageError
+from train_manager.telling.findings import Finding
+from train_manager.telling.source_locations import users_level
+from train_manager.telling.words import Words
+from train_manager.words.arguments import METHODS
+from train_manager.words.fixtures import EXTENSIONS, FIXTURES, STAGES, SUMMARIES
+from train_manager.words.hooks import HOOKS
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with a default, so that a plain `TrainManager` is complete
+
+    Model = TypeVar("Model", bound=nn.Module | TrainsItself, default=Any)
+else:
+    from typing import TypeVar
+
+    Model = TypeVar("Model")
+
+WORDS: Final = Words(
+    fixtures=FIXTURES,
+    stages=STAGES,
+    summaries=SUMMARIES,
+    extensions=EXTENSIONS,
+    hooks=HOOKS,
+    hook="post_train_step_batch",
+    extension="EMA",
+    called_by=("_chosen",),
+)
+
+
+ASK: Final = "in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)"
+
+HELD: Final = (
+    *("model", "loss", "objective", "optimizer", "lr_schedule", "train_data", "eval_data", "epochs", "steps_per_epoch"),
+    *("device", "epoch_num", "step_num", "update_num", "samples_seen", "optimizer_updates"),
+)
+"""Attributes that an object of the manager holds; a subclass cannot define them."""
+
+FOR_AUTHORS: Final = frozenset(
+    (
+        *("add_finding", "call_by_name", "closure", "decide", "probe", "replace_parameters", "stop_from_outside"),
+        *("batch_num", "data_seconds", "datasource_name", "example_index", "last_batch", "loss_parts"),
+        *("brought_by", "entered_by", "first_step", "losses_by_optimizer", "objective", "paused_extensions"),
+        *("progress", "ranks", "resumed_stages", "step_limit", "train_dir_number"),
+    )
+)
+"""Names that only authors of extensions need: ``dir`` leaves them out; docs/reference/api/for_authors.md has them."""
+
+
+def _forward(owner: str, name: str) -> Any:
+    """Make an attribute that an object of the manager holds: ``tm.model`` is ``tm._setup.model``."""
+    return property(attrgetter(f"{owner}.{name}"), lambda manager, value: setattr(getattr(manager, owner), name, value))
+
+
+def _samples_seen(manager: Attributes[Any]) -> int:
+    return numbers([manager._counts.samples_seen])[0]  # type: ignore[no-any-return]
+
+
+def _set_device(manager: Attributes[Any], value: torch.device | None) -> None:
+    manager._setup.device = value
+    if "device" in manager.fixtures:  # a run is open: its hooks must see the new device
+        manager.fixtures.modify("device", value)
+
+
+class Attributes(Extensible, Generic[Model]):
+    """What a TrainManager is made of, and how far its training has come."""
+
+    check_parameters: bool = True
+    """Warn, once, of parameters without a gradient or in no optimizer; may be set on a class or an object."""
+
+    _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True, joined="run", words=WORDS)
+
+    _setup: Setup  # the components of the training, or of the phase that is open
+    _counts: Counts  # how much was trained in all
+    _progress: Progress  # how far the training has come, or the phase that is open
+    _held: ExitStack | None = None  # the run that open() has begun, until close()
+    _asked_from_outside: str | None = None  # the reason that stop_from_outside left, until the next run begins
+    _decides: bool = False  # `decide` is overridden or was replaced, so the loop must call it in each step
+    _program: Program  # the training calls and phases so far, and the state that it has loaded
+    _windows: Windows
+    _collector: Collector
+    _warned_of: set[str]  # the subjects of warnings that are given once for each manager
+    _eval_at: EvalAtPoints
+    _has_run: bool  # turns True in the first run, which seeds and initialises
+    _step_seconds: deque[float]  # of clocked steps; the oldest fall out
+    _recorded_arguments: Any  # what from_checkpoint makes a manager with
+    history: History
+    seed: int | None
+    run_id: str
+    train_dir: Path | None
+    train_dir_number: int | None
+    """Which TrainManager of this process with a ``train_dir`` it is, from 1; None without one."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in HELD:
+            # A class attribute `epochs = 5` would hide the property, and the loop would count to another number.
+            if getattr_static(cls, name) is not vars(Attributes)[name]:
+                cure = "override loss_forward" if name == "loss" else f"give it to the constructor: {name}=..."
+                raise TypeError(f"{cls.__name__} defines {name!r}, which each TrainManager has of its own ({cure})")
+
+    def _begin_to_exist(self) -> None:
+        # Called by __new__, so that a subclass may set `self.model` before super().__init__(model=self.model).
+        self._setup, self._counts = Setup(None, None), Counts()
+        self._progress = Progress(RunState(None), Call(0, start_step=0))
+
+    if TYPE_CHECKING:
+        model: Model
+        loss: Any
+        objective: Objective | None
+        """The ``Objective`` that was given as ``loss``; None if the loss is a function."""
+        lr_schedule: Any
+        train_data: Iterable[Any] | None
+        eval_data: dict[str, Iterable[Any]]
+        epochs: int
+        steps_per_epoch: int | None
+        device: torch.device | None
+        epoch_num: int
+        step_num: int
+        update_num: int
+        samples_seen: int
+        optimizer_updates: dict[str, int]
+
+        # Read as one Optimizer; several may be assigned, and are then read from `optimizers`.
+        @property
+        def optimizer(self) -> Optimizer: ...
+        @optimizer.setter
+        def optimizer(self, value: Optimizer | Mapping[str, Optimizer] | None) -> None: ...
+
+    else:
+        model, loss, objective = (_forward("_setup", name) for name in ("model", "loss", "objective"))
+        optimizer, lr_schedule = _forward("_setup", "optimizer"), _forward("_setup", "lr_schedule")
+        train_data, eval_data = _forward("_setup", "train_data"), _forward("_setup", "eval_data")
+        epochs, steps_per_epoch = _forward("_setup", "epochs"), _forward("_setup", "steps_per_epoch")
+        device = property(attrgetter("_setup.device"), _set_device)
+        epoch_num = _forward("_progress", "epoch_num")
+        step_num, update_num = _forward("_counts", "step_num"), _forward("_counts", "update_num")
+        samples_seen = property(_samples_seen, _forward("_counts", "samples_seen").fset)
+        optimizer_updates = _forward("_counts", "optimizer_updates")
+
+    if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in METHODS:
+                # Once more, for the error: a property may have raised an AttributeError of its own.
+                return super().__getattribute__(name)
+            what = f"{type(self).__name__!r} object has no attribute {name!r}; did you mean {METHODS[name]}?"
+            raise AttributeError(what, name=name)
+
+    def __dir__(self) -> list[str]:
+        """Return the names that completion offers: all but ``FOR_AUTHORS``."""
+        return [name for name in super().__dir__() if name not in FOR_AUTHORS]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied or pickled; a copy counts, feeds and collects for itself."""
+        state = super().__getstate__()
+        own = {name: copy.copy(state[name]) for name in ("_setup", "_progress")}
+        own["_progress"].first_step = 0  # a copy made in a phase is in no phase
+        own |= {name: copy.deepcopy(state[name]) for name in ("_counts", "history")}
+        own |= {"_windows": Windows(), "_collector": Collector(), "_program": Program()}
+        return {**state, **own, "run_id": secrets.token_hex(8), "_chosen": None, "_held": None}
+
+    def __repr__(self) -> str:
+        return as_text(type(self).__name__, self._facts())
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return as_html(type(self).__name__, self._facts())
+
+    def _facts(self) -> Facts:
+        return facts(self.__dict__, self._registry.extensions)
+
+    # ---- what a training consists of ---------------------------------------------------------------------------------
+
+    def mode(self, *, training: bool) -> AbstractContextManager[None]:
+        """Set train or eval mode, with or without gradients, for a ``with`` block; restored per submodule.
+
+        Train mode is set for the model alone; eval mode also for the modules of its loss.
+        """
+        modules = self._setup.modules_of_model() if training else self._setup.modules()
+        return mode(*modules, training=training)
+
+    @property
+    def called_model(self) -> Any:
+        """The fixture ``model``, which the loop calls: the model, or its compiled or wrapped form once it is set.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> tm.called_model = nn.Sequential(tm.model)   # as torch.compile(tm.model) would
+        """
+        return self._setup.called_model
+
+    @called_model.setter
+    def called_model(self, value: Any) -> None:
+        self._setup.wrapped = None if value is self.model else value
+        if "model" in self.fixtures:  # a run is open: its hooks must see the new form
+            self.fixtures.modify("model", self.called_model)
+
+    @property
+    def eval_at(self) -> EvalAtPoints:
+        """When a training evaluates; may be set as the argument of this name."""
+        return self._eval_at
+
+    @eval_at.setter
+    def eval_at(self, value: EvalAtArgument) -> None:
+        self._eval_at = require_eval_at(value)
+        for name in [name for name, extension in self.extensions.items() if isinstance(extension, EvalAt)]:
+            self.remove_extension(name)
+        for schedule in self._eval_at.schedules:
+            self.add_extension(scheduled_eval(schedule))
+
+    @property
+    def optimizers(self) -> dict[str, Optimizer]:
+        """The optimizers by name; a sole one is called "optimizer"."""
+        return self._setup.optimizers
+
+    @property
+    def open_windows(self) -> tuple[str, ...]:
+        """The names of the optimizers with gradients that no step has used yet."""
+        return tuple(self._windows.names())
+
+    def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
+        """Tell the optimizers and the extensions that parameters of the model have been replaced: a layer has grown.
+
+        The new parameters continue with the moments of the old ones, as far as both shapes reach. Gradients that were
+        gathered for the old ones are dropped. Then ``replace_parameters(replaced)`` of each extension that has such a
+        method is called.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> old, tm.model[0], last, tm.model[2] = tm.model[0], nn.Linear(2, 9), tm.model[2], nn.Linear(9, 2)
+        >>> tm.replace_parameters({old.weight: tm.model[0].weight, old.bias: tm.model[0].bias,
+        ...                        last.weight: tm.model[2].weight, last.bias: tm.model[2].bias})
+        >>> result = tm.train()
+
+        Args:
+            replaced: old parameter -> new parameter.
+
+        Raises:
+            InputError: no optimizer has an old one, an optimizer has a new one, or the number of dimensions differs.
+        """
+        replace_in_optimizers(self.optimizers.values(), replaced)
+        for extension in self._registry.extensions.values():
+            tell = getattr(extension, "replace_parameters", None)
+            if tell is not None:
+                tell(replaced)
+
+    def brought_by(self, part: str) -> str:
+        """Return which phase has replaced a component, such as "model": ``"phase 2"`` is the second, ``""`` is none.
+
+        An extension that keeps something for each model or optimizer uses it as a name in its checkpoints.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> with tm.run():
+        ...     with tm.phase("head", optimizer=torch.optim.Adam):
+        ...         tm.brought_by("optimizer"), tm.brought_by("model")
+        ('phase 1', '')
+        """
+        return self._setup.brought_by.get(part, "")
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that train together, as ``Distributed`` has joined them; without it, this process alone.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> tm.ranks.place
+        Place(rank=0, number=1)
+        """
+        paused = self._registry.paused
+        present = (one for name, one in self._registry.extensions.items() if name not in paused)
+        joined = (getattr(one, "joined", None) for one in present)
+        return next(filter(None, joined), ONE_PROCESS)
+
+    @property
+    def paused_extensions(self) -> Set[str]:
+        """The names of the extensions that pause, as ``phase(without=...)`` says."""
+        return self._registry.paused
+
+    # ---- how far the training is -------------------------------------------------------------------------------------
+
+    @property
+    def first_step(self) -> int:
+        """``step_num`` as the training began, or the present phase."""
+        return self._progress.first_step
+
+    @property
+    def start_step(self) -> int:
+        return self._progress.call.start_step
+
+    @property
+    def end_step(self) -> int | None:
+        call = self._progress.call
+        return call.expected_end if call.end_step is None else call.end_step
+
+    @property
+    def step_limit(self) -> int | None:
+        """The ``step_num`` at which the present call of ``train_steps`` ends; None in other training calls."""
+        return self._progress.call.step_limit
+
+    @property
+    def learning_rates(self) -> dict[str, tuple[float | Tensor, ...]]:
+        """The present learning rates by the names of the optimizers, one for each group of parameters.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tiny_manager().learning_rates
+        {'optimizer': (0.5,)}
+
+        They stand in the optimizers now. The factor of ``WarmUp`` is among them only while an optimizer steps; the
+        fixture ``learning_rates`` of ``LRSchedule`` has the rates that it steps with.
+        """
+        return {name: learning_rates(optimizer) for name, optimizer in self.optimizers.items()}
+
+    @property
+    def losses_by_optimizer(self) -> dict[str, Tensor]:
+        """The losses of several optimizers in this batch, if its ``loss`` is only their sum; else empty.
+
+        So it is where ``train_batch`` makes no loss by ``forward()``. Tables and curves show these in place of the
+        sum, by the same names: "losses/generator".
+        """
+        own = self._progress.step.own
+        is_apart = own is not None and own.is_shown_apart
+        return {f"{PART}{name}": loss for name, loss in own.by_optimizer.items()} if own and is_apart else {}
+
+    @property
+    def stop_reason(self) -> str | None:
+        return self._progress.run.stop_reason
+
+    @property
+    def entered_by(self) -> str | None:
+        """The method that opened the present or last run, as "train"; None if the program holds it open."""
+        return self._progress.run.entry
+
+    @property
+    def batch_num(self) -> int:
+        """The number of the batch in its epoch, from 1, also of one that was skipped."""
+        return self._progress.feed.batch_num
+
+    @property
+    def datasource_name(self) -> str:
+        """The set of ``Interleaved`` data that the batch is of; "train" if there is one set only."""
+        return self._progress.feed.datasource_name
+
+    @property
+    def progress(self) -> CallProgress:
+        """How far the present or last training call has come."""
+        call, end = self._progress.call, self.end_step
+        total = None if end is None else end - call.start_step
+        return CallProgress(call.number, self._steps_begun() - call.start_step, total, self._is_last_step)
+
+    @property
+    def resumed_stages(self) -> Set[str]:
+        """The stages that were open in the checkpoint that this run resumes from, until they have opened again."""
+        return self._progress.reopens
+
+    @property
+    def median_step_seconds(self) -> float:
+        """How long a training step takes, without the time of hooks; nan before the first.
+
+        The median of the last thousand. On a GPU it is the time to hand the work over.
+        """
+        import statistics  # here: it imports fractions and decimal, which few programs need
+
+        return statistics.median(self._step_seconds) if self._step_seconds else float("nan")
+
+    def _is_last_step(self) -> bool:
+        """Return whether the training call ends with the present step, as far as that is known."""
+        requests, call, epoch = self._progress.run.requests, self._progress.call, self._progress.present_epoch
+        if requests.stop or self._steps_begun() == call.end_step:
+            return True
+        ends_with_epoch = epoch.is_last or requests.stop_after_epoch
+        return ends_with_epoch and (epoch.requests.end_epoch or self._is_last_batch())
+
+    def _steps_begun(self) -> int:
+        """Return ``step_num``, with a batch that is not counted yet."""
+        return self.step_num + (not self._progress.step.is_counted)
+
+    def _is_last_batch(self) -> bool:
+        return self._progress.step.is_own_last if self._progress.step.is_own else self._progress.feed.is_last()
+
+    @fixture("train_step_batch")
+    def last_batch(self) -> bool:
+        """Whether the epoch's data ends with this batch; if its length is unknown, this looks one batch ahead."""
+        return self._is_last_batch()
+
+    @fixture("train_step_batch")
+    def example_index(self) -> Any:
+        """The rows of this batch in the data set, if the data knows them (``InMemory``, ``Rows``)."""
+        return example_index_of(None if self._progress.step.is_own else self.train_data, self._progress.feed.data_name)
+
+    @fixture("train_step_batch")
+    def data_seconds(self) -> float:
+        """How long the training has waited for this batch; nan for one of your own, and where no hook has asked."""
+        progress = self._progress
+        return float("nan") if progress.step.is_own else progress.feed.data_seconds
+
+    @property
+    def _level(self) -> Level:
+        """The training, or the phase that is open in it."""
+        return Level(self._setup, self._progress)
+
+    @_level.setter
+    def _level(self, level: Level) -> None:
+        self._setup, self._progress = level
+
+    def _levels(self) -> list[Level]:
+        """Return the training, and the phases that are open in it, from the outside in."""
+        return [*self._program.around, self._level]
+
+    def _lifetime(self, per: str) -> Lifetime:
+        """Return the lifetime of the present epoch, of the present phase, or of all."""
+        if per == "epoch":
+            return self._progress.present_epoch.lifetime
+        return self._progress.lifetime if per == "phase" else self._levels()[0].progress.lifetime
+
+    def _place_of_checkpoint(self) -> tuple[int, ...]:
+        """Return step, epoch and depth of phases: where these are the same, a second checkpoint has nothing new."""
+        return self.step_num, self.epoch_num, len(self._program.around)
+
+    def _frozen_parameter_ids(self) -> set[int]:
+        return {id(p) for one in self.extensions.values() for p in getattr(one, "frozen_parameters", ())}
+
+    # ---- what checks have found --------------------------------------------------------------------------------------
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The findings of checks in this training so far, also those of a loaded checkpoint; see ``add_finding``."""
+        return self._progress.findings
+
+    def add_finding(self, finding: Finding, *more: Finding) -> None:
+        """Keep a finding of a check, and warn of it unless it is a note; a finding that is known is left out.
+
+        Checkpoints keep the findings, so that a training that resumes does not warn of them again, and ``RunRecord``
+        writes them to its file.
+
+        >>> from train_manager.telling.findings import Finding
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> tm.add_finding(Finding("batch leak", "note", "a norm mixes the examples", "body.norm"))
+        >>> print(tm.findings[0])
+        note: a norm mixes the examples
+          where  body.norm
+
+        Args:
+            finding: a finding is known if one with the same check, the same text and the same place is.
+            more: further findings, which the same warning names.
+        """
+        new = [one for one in (finding, *more) if self._progress.keep_finding(one)]
+        lines = [one.in_a_line for one in new if one.level != "note"]
+        if lines:
+            warnings.warn("; ".join(lines), stacklevel=users_level())
+
+    # ---- refused -----------------------------------------------------------------------------------------------------
+
+    def _refuse_inside(self, method: str, *stages: str, cure: str = ASK) -> None:
+        alive = next((stage for stage in stages if stage in self.fixtures.path), None)
+        if alive is not None:
+            raise StageError(
+                f"{method}() cannot be called inside stage {alive!r}",
+                name=alive,
+                stages=self.fixtures.path,
+                cure=cure,
+            )
+        if self._store.running is not None:
+            what = f"{method}() cannot be called in a hook ({self._store.running.label})"
+            raise StageError(what, name=method, stages=self.fixtures.path, cure=cure)

@@ -1,0 +1,242 @@
+"""The methods that users override, and which of them a call uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import Tensor
+
+from train_manager.core.decorators import overridable
+from train_manager.data.batch import unpack
+from train_manager.data.iteration import refuse_examples
+from train_manager.loop.arguments import (
+    FIXTURES_OF_A_BATCH,
+    bind_loss,
+)
+from train_manager.loop.attributes import Attributes, Model
+from train_manager.loop.losses import Losses
+from train_manager.loop.model_calls import ModelCall
+from train_manager.loop.outputs import (
+    count_rows,
+    loss_in,
+    no_targets,
+)
+from train_manager.loop.outside_stops import note_next_call
+from train_manager.telling.errors import FixtureNotFound, StageError
+from train_manager.telling.tracebacks import hide_own_frames
+
+
+class Chosen(NamedTuple):
+    """The methods that every batch calls, each ready to be called with the live fixtures."""
+
+    # Neither unpack_batch nor get_true_batch_size is overridden, so the loop need not call them by fixture names.
+    unpacks_as_usual: bool
+    # The methods of these names. If train_model_forward only hands on to model_forward, the latter stands here.
+    unpack_batch: Callable[[], Any]
+    get_true_batch_size: Callable[[], Any]
+    train_batch: Callable[[], Any]
+    eval_batch: Callable[[], Any]
+    train_model_forward: Callable[[], Any]
+    eval_model_forward: Callable[[], Any]
+    train_loss_forward: Callable[[], Any]
+    eval_loss_forward: Callable[[], Any]
+
+
+# The method that train_... and eval_... call unless they are overridden.
+_COMMON = {
+    "train_model_forward": "model_forward",
+    "eval_model_forward": "model_forward",
+    "train_loss_forward": "loss_forward",
+    "eval_loss_forward": "loss_forward",
+}
+_CALL_THE_MODEL = ("model_forward", "train_model_forward", "eval_model_forward")
+_CALL_THE_LOSS = ("loss_forward", "train_loss_forward", "eval_loss_forward")
+_TRAIN_A_BATCH = frozenset({"forward", "update", "backward", "step"})
+_READ_A_BATCH = (*(name for name in Chosen._fields if name != "unpacks_as_usual"), "model_forward", "loss_forward")
+_FOUND_ONCE = frozenset({*Chosen._fields[1:], *_COMMON.values()})
+"""Methods that are found once per call: a method that was replaced meanwhile would count from the next call only."""
+
+
+class Overridable(Attributes[Model]):
+    """The methods of a TrainManager that a subclass may override; each is called by fixture names.
+
+    >>> from train_manager import TrainManager
+    >>> class Autoencoder(TrainManager):
+    ...     def loss_forward(self, prediction, inputs):
+    ...         return (prediction - inputs).square().mean()
+    """
+
+    # From the start of a training call, an evaluation or a prediction to its end; None in between.
+    _chosen: Chosen = None  # type: ignore[assignment]
+    # The loss, and its call by fixture names (None: it is called by position). A pair, so that the call is made anew
+    # once the loss is another object; the same for the model, and how it is called.
+    _named_loss: tuple[Any, Any] = (None, None)
+    _model_call: tuple[Any, Any] = (None, None)
+
+    @overridable
+    def initialize_params(self) -> None:
+        """Initialise the model's parameters, once, as the first run opens. Here: they stay as the modules made them."""
+
+    @overridable
+    def unpack_batch(self, batch: Any) -> tuple[Any, ...] | Mapping[str, Any]:
+        """Return the inputs and targets of a batch. Here: of a pair, also one with names, or of a dict that has
+        ``inputs``; any other batch is ``inputs`` as a whole.
+
+        Return ``(inputs, targets)``, or a dict of the two if one is missing. For other parts of a batch write a
+        ``@fixture("train_step_batch")`` method of that name.
+        """
+        return unpack(batch)
+
+    @overridable
+    def get_true_batch_size(self, batch: Any) -> int | Tensor:
+        """Return how many examples a batch has, the weight of its loss. Here: rows of the first tensor in it, or the
+        length of inputs and targets that are lists of examples.
+
+        A tensor, as of the tokens that are not padding, is not read on the host.
+        """
+        fixtures = self.fixtures
+        is_unpacked = "inputs" in fixtures and batch is fixtures["batch"]
+        unpacked = {"inputs": fixtures["inputs"], "targets": fixtures.get("targets")} if is_unpacked else unpack(batch)
+        return count_rows(batch, self._spreads, unpacked)
+
+    @overridable
+    def model_forward(self, inputs: Any) -> Any:
+        """Return the prediction, in training and evaluation. Here: the objective's, or the model's of the inputs.
+
+        A tuple of inputs is spread if the model's forward needs several, and a dict goes by keyword if it names the
+        keys.
+        """
+        setup = self._setup
+        if setup.objective is not None and not setup.objective.predicts_as_usual:
+            return setup.objective.predict(setup.called_model, inputs)
+        if setup.model is not self._model_call[0]:
+            self._model_call = setup.model, ModelCall(setup.model)
+        return self._model_call[1](setup.called_model, inputs)
+
+    @overridable
+    def train_model_forward(self) -> Any:
+        """Return the prediction in training. Here: ``model_forward``."""
+        return self.call_by_name(self.model_forward)
+
+    @overridable
+    def eval_model_forward(self) -> Any:
+        """Return the prediction in evaluation. Here: ``model_forward``."""
+        return self.call_by_name(self.model_forward)
+
+    @overridable
+    def loss_forward(self) -> Tensor | None:
+        """Return the loss, in training and evaluation. Here: ``loss``, called by fixture names or as PyTorch's losses;
+        without one, the ``loss`` that the model's output has, as those of Hugging Face do, or the sum of a dict of
+        scalar losses, as torchvision's detectors return it.
+
+        Return None if there is none, because the model adds all of it (``add_loss``), or because an evaluation has
+        metrics alone.
+        """
+        if self.loss is None:
+            return loss_in(self.fixtures["prediction"])
+        if self.loss is not self._named_loss[0]:
+            self._named_loss = self.loss, bind_loss(self.loss, FIXTURES_OF_A_BATCH.union(self._store.names()))
+        by_name = self._named_loss[1]
+        if by_name is not None:
+            return by_name(self._store)  # type: ignore[no-any-return]
+        try:
+            targets = self.fixtures["targets"]
+        except FixtureNotFound:
+            # A provider of the targets has failed, as it asked for another fixture that is missing.
+            if "targets" in self.fixtures:
+                raise
+            raise no_targets(self.fixtures["batch"]) from None
+        return self.loss(self.fixtures["prediction"], targets)  # type: ignore[no-any-return]
+
+    @overridable
+    def train_loss_forward(self) -> Tensor | None:
+        """Return the loss in training. Here: ``loss_forward``."""
+        return self.call_by_name(self.loss_forward)
+
+    @overridable
+    def eval_loss_forward(self) -> Tensor | None:
+        """Return the loss in evaluation. Here: ``loss_forward``."""
+        return self.call_by_name(self.loss_forward)
+
+    def _spreads(self, inputs: Any) -> bool:
+        """Return whether the model takes these inputs as several arguments; an own forward may call it in any way."""
+        objective = self.objective
+        calls_model = objective is None or objective.predicts_as_usual
+        is_own = any(self._overrides(name, Overridable) for name in _CALL_THE_MODEL)
+        return calls_model and not is_own and ModelCall(self.model).spreads(inputs)
+
+    def _forward_again(self) -> Tensor:
+        """Compute the loss of the forward pass anew, without its stages; the fixtures keep their values."""
+        before = self.fixtures["prediction"]
+        # Written into the cell: `modify` would raise in a hook that has not declared that it modifies the prediction.
+        cell = self._store.cells["prediction"]
+        try:
+            with Losses() as losses:
+                cell.value = self._chosen.train_model_forward()
+                return losses.total(self._chosen.train_loss_forward())
+        finally:
+            cell.value = before
+
+    # ---- chosen once per call of train, eval and the like ------------------------------------------------------------
+
+    def _refuse_unusable_loss(self) -> None:
+        """Refuse a loss that could not be called."""
+        # Not if a method that calls the loss is overridden: it may call the loss in another way.
+        if not any(self._overrides(name, Overridable) for name in _CALL_THE_LOSS):
+            bind_loss(self.loss)
+
+    def _refuse_single_examples(self, train_data: Any, eval_data: Mapping[str, Any]) -> None:
+        """Refuse examples in place of batches, unless an own method reads the batches."""
+        modules = (str(getattr(getattr(type(self), name), "__module__", "")) for name in _READ_A_BATCH)
+        if all(module.startswith("train_manager.") for module in modules):
+            refuse_examples(train_data, "train_data")
+            for name, data in eval_data.items():
+                refuse_examples(data, f"eval_data[{name!r}]")
+
+    def _choose(self) -> Chosen:
+        """Find the methods that the batches to come will call."""
+        names = {name: name for name in Chosen._fields[1:]}
+        own = {name for name in names if name in vars(Overridable) and self._overrides(name, Overridable)}
+        # A train_model_forward that is not overridden only calls model_forward: the latter takes its place.
+        names |= {name: common for name, common in _COMMON.items() if name not in own}
+        as_usual = own.isdisjoint({"unpack_batch", "get_true_batch_size"})
+        return Chosen(as_usual, **{field: self._ready(name) for field, name in names.items()})
+
+    @contextmanager
+    def _methods_chosen(self, entry: str | None = None) -> Iterator[None]:
+        """Choose the methods that each batch calls, anew for each call from outside; errors show the user's frames.
+
+        Args:
+            entry: the method of a training call; then an interrupt says where the next training call begins.
+        """
+        before, self._chosen = self._chosen, self._choose()
+        try:
+            yield
+        except BaseException as error:
+            hide_own_frames(error)
+            self.ranks.fail(error)
+            if entry is not None and isinstance(error, KeyboardInterrupt) and "run" not in self.fixtures.path:
+                counts = {"step": self.step_num, "epoch": self.epoch_num, "epochs": self.epochs}
+                note_next_call(error, entry, **counts, saved_at=self._progress.run.saved_at)
+            raise
+        finally:
+            self._chosen = before
+
+    if not TYPE_CHECKING:  # a type checker that saw __setattr__ would accept any attribute
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            # The present training call has found its methods already, and would not see the new one.
+            if self._chosen is not None and name in _FOUND_ONCE:
+                raise StageError(
+                    f"{type(self).__name__}.{name} was replaced while a call that uses it runs",
+                    name=name,
+                    stages=self.fixtures.path,
+                    cure="override it in a class, or replace it before the call",
+                )
+            if name == "decide":
+                self._decides = True
+            elif name in _TRAIN_A_BATCH:
+                self._store.version += 1  # makes the region void, which would train on a batch without this method
+            super().__setattr__(name, value)

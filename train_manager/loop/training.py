@@ -1,0 +1,370 @@
+"""The page: a training call, its epochs, their batches, and the requests between two batches."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any, Final
+
+from torch import nn
+
+from train_manager.core.stage import Stage
+from train_manager.data.iteration import no_batch
+from train_manager.loop.attributes import Model
+from train_manager.loop.epoch import Epoch, EpochEnd
+from train_manager.loop.eval_at import NEVER, EvalAtPoints
+from train_manager.loop.evaluation import Evaluation
+from train_manager.loop.feed import END, epoch_length
+from train_manager.loop.history import refuse_metrics_of_places
+from train_manager.loop.last_batch import check_last_batch
+from train_manager.loop.optimizers import (
+    find_rates_below_zero,
+    step_schedulers,
+)
+from train_manager.loop.outside_stops import is_at_a_prompt, wait_for_the_signal_of_a_worker
+from train_manager.loop.program import tell_at_exit
+from train_manager.loop.requests import DATA_ENDED, NOTHING
+from train_manager.loop.results import TrainResult
+from train_manager.loop.skip import skippable
+from train_manager.loop.step import Step
+from train_manager.metrics.history_rows import metrics_of
+from train_manager.telling.errors import StageError
+from train_manager.telling.findings import Finding
+from train_manager.telling.source_locations import users_level
+
+EPOCHS_WITHOUT_STEP: Final = 3
+"""``train_steps`` fails after this number of epochs in a row without a step: its steps would never be done."""
+
+
+class Training(Evaluation[Model]):
+    """The stages of a training call and of its epochs, from the outside in."""
+
+    # ---- a training call ---------------------------------------------------------------------------------------------
+
+    def _make_call(
+        self, entry: str, epochs: int | None = None, steps: int | None = None, evaluates: bool = True
+    ) -> TrainResult:
+        """Train epochs or steps, in the run that is open or in a run of its own, and return the result."""
+        began = perf_counter()
+        with self._methods_chosen(entry):
+            self._require_ready(entry, epochs)
+            # Else a training call that evaluates nothing would return the results of the training call before it.
+            self._progress.forget_results(entry)
+            # None if a hook has skipped the run.
+            before, rest = self._train_rest_of_call(entry, epochs, steps, evaluates) or (self._progress_counts(), None)
+        if entry == "train" and rest == 0 and not self._program.is_on_its_way:
+            what = f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done"
+            warnings.warn(f"{what} (raise `epochs`, or call train_epochs(n))", stacklevel=users_level())
+        run = self._progress.run
+        epochs, steps, updates = (now - then for now, then in zip(self._progress_counts(), before, strict=True))
+        if steps and not self._progress.call.has_updated and isinstance(self.model, nn.Module):
+            what = f"train_batch has not called self.update(loss) in {steps} batches, so hooks of train_backward and"
+            text = (
+                f"{what} train_optimizer_step did not run; steps of its own, if it makes any, are seen by no extension"
+            )
+            warnings.warn(text, stacklevel=users_level())
+        return TrainResult(
+            stopped=run.stop_reason,
+            stopped_by=run.stopped_by,
+            metrics=run.results,
+            evaluated_at=run.results_at,
+            epochs=epochs,
+            steps=steps,
+            updates=updates,
+            seconds=perf_counter() - began,
+        )
+
+    def _progress_counts(self) -> tuple[int, int, int]:
+        return self.epoch_num, self.step_num, self.update_num
+
+    @skippable("run")
+    def _train_rest_of_call(
+        self, entry: str, epochs: int | None, steps: int | None, evaluates: bool
+    ) -> tuple[tuple[int, int, int], int | None]:
+        """Train, and return the counts before the first step, and how many epochs were left to train."""
+        with self._in_run(entry):  # which may load a checkpoint, and so move the counts
+            if steps is not None:
+                steps = self._rest_of_call(entry, steps)
+            elif entry == "train_epoch":
+                # Not in the call log: a loop of the program's own makes as many of these calls as are left.
+                self._go_on()
+                self._progress.forget_stop()  # and it calls stop again itself
+            else:
+                epochs = self._rest_of_call(entry, self.epochs if entry == "train" else epochs or 0)
+            before = self._progress_counts()  # after the load, whose steps this call has not trained
+            if self._program.trains:
+                self._train(entry, epochs, steps, self.eval_at if evaluates else NEVER)
+            return before, epochs
+
+    def _rest_of_call(self, entry: str, n: int) -> int:
+        """Return how many steps or epochs a call is still to train, if the program makes it again."""
+        program, before = self._program, self._program.state
+        repeats = program.repeats(entry, n)
+        # `repeats` has dropped the state, as this training call was not made before the checkpoint: the program is
+        # another one, so it continues from what it has loaded so far.
+        if before is not None and program.state is None:
+            self._tell_of_another_program(before)
+        self._go_on()  # before the count, which the state brings
+        count = self.step_num if entry == "train_steps" else self.epoch_num
+        rest = max(0, program.begin_call(entry, n, 0 if entry == "train" else count) - count)
+        if not repeats:
+            # A stop(at="epoch") in the checkpoint was meant for a training call that this program does not make.
+            self._progress.forget_stop()
+        if program.has_calls_left:
+            return 0  # a further call followed it before the checkpoint: it was over, also if it was stopped early
+        if n and not rest and entry != "train" and not program.is_in_completed:
+            what = f"{entry}({n}) has nothing to do: it was completed before the checkpoint"
+            self._warn_of_idle_call(f"{what} that the training resumes from (call it once more, to train more)")
+        return rest
+
+    def _warn_of_idle_call(self, text: str) -> None:
+        """Warn of a call that was completed before the checkpoint, if no later call of the program trains."""
+        if is_at_a_prompt():
+            warnings.warn(text, stacklevel=users_level())
+        elif "idle calls" not in self._warned_of:
+            tell_at_exit(text, self._counts)
+
+    @skippable("train")
+    def _train(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> None:
+        progress, resting = self._progress, self._setup.resting_modules()
+        with self.mode(training=True), self._collector, self._in_call(entry, epochs, steps, eval_at):
+            progress.call.resting = resting
+            with self.staged("train"):
+                self._look_at_last_batch()
+                # Only now: schedules (@every) read `reopens` as the stage opens, and must not count it a second time.
+                progress.reopens.discard("train")
+                if not self._reopens_epoch():
+                    self._load_again()
+                if eval_at.start and self.epoch_num == 0 and self.step_num == progress.first_step:
+                    self._evaluate()
+                for epochs_after in self._epochs_to_train(epochs):
+                    done = self.epoch_num
+                    self._train_step_epoch(epochs_after)
+                    self._evaluate_and_save(evaluates=eval_at.epoch and self.epoch_num > done)
+                self._evaluate_and_save(evaluates=eval_at.end, call_ends=True)
+                self._set_end(self.step_num)  # for post hooks of train, also if a stop has ended it early
+
+    def _look_at_last_batch(self) -> None:
+        found = check_last_batch(self.model, self.train_data, self.ranks.place.number, self._frozen_parameter_ids())
+        if found:
+            self.add_finding(*found)
+
+    @contextmanager
+    def _in_call(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> Iterator[None]:
+        """Keep ``start_step`` and ``end_step`` of a training call from before its first hook until after its last."""
+        progress, data, per_epoch = self._progress, self.train_data, self.steps_per_epoch
+        if progress.interrupted is None or progress.interrupted.entry != entry:
+            self._program.again = {}  # another call, whose pre hooks make their own
+        resting = progress.begin_call(entry, self.step_num, steps, evaluates=eval_at is not NEVER)
+        self._setup.rest(resting)  # submodules that a hook had set to eval mode before the checkpoint
+        self.fixtures.modify("model", self.called_model)  # which may have been replaced while a run is held open
+        self.fixtures.modify("start_step", progress.call.start_step)
+        progress.call.end_epoch = None if epochs is None else self.epoch_num + epochs
+        length = epoch_length(data, per_epoch)
+        if epochs is not None and length is not None:
+            # Less the batches of an epoch that the last training call has left unfinished.
+            self._set_end(self.step_num + epochs * length - progress.feed.batches_done(data, per_epoch))
+        else:
+            self._set_end(progress.call.step_limit)
+        try:
+            yield
+        finally:  # also after an error: the run may continue, and Accumulate asks for both in batches of train_on_batch
+            progress.call.step_limit = None
+            self._set_end(self.step_num)
+
+    def _expect_end(self, epochs_after: int, first_step: int | None) -> None:
+        """Note anew where the training call will end, as an epoch ends.
+
+        Args:
+            epochs_after: how many epochs follow.
+            first_step: ``step_num`` as the epoch began; None if it began in an earlier training call.
+        """
+        length = epoch_length(self.train_data, self.steps_per_epoch)
+        if length is not None:
+            self._set_end(self.step_num + epochs_after * length)
+        elif first_step is not None and not self._progress.epoch.requests.end_epoch:
+            # The length is unknown: the coming epochs are taken to be as long as this one, which had all its batches.
+            expected = self.step_num + epochs_after * (self.step_num - first_step)
+            self._progress.call.expected_end = expected
+            self.fixtures.modify("end_step", expected)
+
+    def _set_end(self, end_step: int | None) -> None:
+        self._progress.call.end_step = end_step
+        self.fixtures.modify("end_step", end_step)
+
+    # ---- its epochs --------------------------------------------------------------------------------------------------
+
+    def _epochs_to_train(self, epochs: int | None) -> Iterator[int | None]:
+        """Give one item for each epoch, or part of one: how many come after it; None if steps are counted."""
+        if epochs is None:
+            yield from self._epochs_of_steps()
+            return
+        # Counted here, not by epoch_num: an epoch that a hook skips counts here, but does not move epoch_num.
+        for epochs_after in reversed(range(epochs)):
+            if self._decide().stops and not self._reopens_epoch():
+                return
+            yield epochs_after
+
+    def _epochs_of_steps(self) -> Iterator[None]:
+        """Give one item for each epoch until the steps of the call are done.
+
+        Raises:
+            StageError: several epochs have gone by without a step.
+        """
+        progress, limit, without_step = self._progress, self._progress.call.step_limit or 0, 0
+        while self._reopens_epoch() or (self.step_num < limit and not self._decide().stops):
+            before = self.step_num
+            yield None
+            progress.reopens.discard("train_step_epoch")  # also if a hook has skipped the epoch: else it loops forever
+            without_step = without_step + 1 if self.step_num == before else 0
+            if without_step == EPOCHS_WITHOUT_STEP and not progress.run.requests.stops:
+                what = f"{without_step} epochs went by without a step, so the steps asked for would never be done"
+                raise StageError(what, name="train_steps", cure="does a hook skip every batch, or every epoch?")
+
+    def _reopens_epoch(self) -> bool:
+        """Return whether a checkpoint was written within an epoch that this program has not opened again yet."""
+        # Such an epoch opens even if no step of it is left, so that its hooks run at its end.
+        return "train_step_epoch" in self._progress.reopens
+
+    def _evaluate_and_save(self, *, evaluates: bool, call_ends: bool = False) -> None:
+        """Evaluate and save between two epochs, or after the last one, if that was requested."""
+        requests = self._decide(call_ends=call_ends)
+        if (evaluates and self.eval_data) or requests.evaluate:
+            self._evaluate()  # before a checkpoint: its manifest lists the metrics of its step
+            requests = self._decide(call_ends=call_ends)  # hooks of the evaluation may have requested a checkpoint
+        if (requests.save or requests.save_at_end) and self._saves_between_epochs():
+            self._save_checkpoint()
+
+    @skippable("train_step_epoch")
+    def _train_step_epoch(self, epochs_after: int | None) -> None:
+        progress = self._progress
+        progress.meet_epoch(self.train_data)  # before the pre hooks, which may end the epoch
+        done = progress.feed.batches_done(self.train_data, self.steps_per_epoch)
+        with self.staged("train_step_epoch", {"batches_done": done}) as stage:
+            first_step = None if progress.feed.is_unfinished else self.step_num
+            progress.reopens.discard("train_step_epoch")
+            self._load_again()
+            # As schedules and pre hooks have left them. Not in the rest of an epoch: a resume would tell it earlier.
+            if first_step is not None and (below := find_rates_below_zero(self.optimizers)):
+                self.add_finding(*below)
+            # After the pre hooks, which may have replaced the data.
+            progress.begin_epoch(self.train_data, is_last=epochs_after == 0)
+            is_complete = self._train_all_batches()
+            progress.epoch.batches = progress.feed.batch_num
+            row = self._close_epoch(stage, is_complete)
+            if is_complete and epochs_after is not None:
+                self._expect_end(epochs_after, first_step)
+        self._add_result(row, stage.kept["train_result"])
+
+    def _close_epoch(self, stage: Stage, is_complete: bool) -> dict[str, Any]:
+        """Count the epoch if it is complete, and add it to the history, before its post hooks; return its row."""
+        # Before the epoch counts as completed: this raises NonFiniteLoss if a loss was nan.
+        epoch = self._progress.end_epoch_part()
+        metrics = epoch.metrics(self.ranks)
+        if is_complete:
+            self._tell_of_skipped_batches(epoch)
+            self._complete_epoch()
+        self.fixtures["train_result"] = metrics
+        row = self._record_epoch(metrics, is_complete)
+        stage.keep("train_result")
+        return row
+
+    def _tell_of_skipped_batches(self, epoch: Epoch) -> None:
+        if 2 * epoch.skipped > epoch.batches:
+            what = "hooks have skipped more than half of the batches of an epoch (SkipBatch)"
+            numbers = {"epoch": self.epoch_num + 1, "skipped": epoch.skipped, "batches": epoch.batches}
+            self.add_finding(Finding("skipped batches", "note", what, numbers=numbers))
+
+    def _complete_epoch(self) -> None:
+        """Step the schedules, and count the epoch, before its post hooks."""
+        step_schedulers(self.lr_schedule)  # after the losses were checked: an epoch with a nan must change no rate
+        self._progress.epoch_num += 1
+        self._progress.run.has_ended_epoch = True
+        self.fixtures.modify("epoch_num", self._progress.epoch_num)
+
+    def _record_epoch(self, metrics: Mapping[str, float], is_complete: bool) -> dict[str, Any]:
+        """Add the present epoch to the history, and return its row; a part without a batch is not added."""
+        progress, epoch = self._progress, self._progress.epoch
+        row = {**self._place(), "seconds": epoch.seconds, **metrics}
+        if not is_complete:
+            row |= {"epoch": self.epoch_num + 1, "partial": True}
+        if is_complete or progress.feed.batch_num:
+            # The row of an earlier part of this epoch is replaced: the new row has the metrics of both.
+            index = self.history.add_epoch(row, replaces=progress.partial)
+            progress.partial = None if is_complete else index
+        return row
+
+    def _add_result(self, row: dict[str, Any], result: Mapping[str, Any]) -> None:
+        """Add the metrics of an epoch to its row, as hooks have left them."""
+        row.update(metrics_of(result))  # the same dict that the history has
+        refuse_metrics_of_places("train_result", result, self._registry.hooks)
+
+    # ---- the batches of an epoch -------------------------------------------------------------------------------------
+
+    def _train_all_batches(self) -> bool:
+        """Train on one epoch's batches; return whether the epoch is complete."""
+        feed, end = self._progress.feed, None
+        assert self.train_data is not None, "train() has checked it"
+        is_clocked = self._asks_in_batches("data_seconds")
+        self.ranks.require_data(self.train_data, {})  # which a pre hook may have replaced
+        place = self.ranks.place
+        feed.begin(self.train_data, self.steps_per_epoch, self.epoch_num, is_clocked=is_clocked, place=place)
+        try:
+            while (end := self._handle_requests()) is None:
+                try:
+                    batch = feed.pull()
+                except Exception as error:
+                    # A cluster sends its signal to the workers of a DataLoader too; their end reaches the loop as an
+                    # error of the loader, perhaps before the signal reaches this process.
+                    wait_for_the_signal_of_a_worker(error)
+                    if self._asked_from_outside is None:
+                        raise
+                    batch = END  # no more data: the run ends here as a stop ends it, and not with the loader's error
+                if batch is END:
+                    # Other processes have a batch, and decide now whether to skip it. Each process must take part.
+                    self.decide(DATA_ENDED)
+                else:
+                    self._train_or_drop(self._setup.on_device(batch), Step(feed.batch_num, feed.examples_here))
+            if end is EpochEnd.COMPLETE:
+                feed.end()  # resets data that a hook has ended half-way, else the next epoch would begin there
+        finally:
+            if self._asked_from_outside is not None:
+                feed.leave_until_exit()
+            elif end is not EpochEnd.PAUSED:  # also after an error: the workers of a DataLoader must not wait on
+                feed.leave()
+        return end is EpochEnd.COMPLETE
+
+    def _handle_requests(self) -> EpochEnd | None:
+        """Follow the requests between two batches, and return how the epoch ends here; None if it continues."""
+        progress = self._progress
+        call_ends = self._counts.step_num == progress.call.step_limit
+        is_asked = call_ends or self._decides or self._asked_from_outside is not None
+        # The usual step: nothing was requested, and no other process has to be asked.
+        requests, of_epoch = progress.run.requests, progress.epoch.requests
+        if not is_asked and requests is NOTHING and of_epoch is NOTHING and not progress.feed.has_ended:
+            return None
+        # Each turn does one thing and decides anew, until nothing is left: hooks of an evaluation may request a
+        # checkpoint, and a signal may come while one is saved.
+        while True:
+            requests = self._decide(progress.feed.has_ended, call_ends=call_ends)
+            if requests is NOTHING and not call_ends:
+                return None
+            if requests.data_ended and not progress.feed.batch_num:  # empty data would be trained on for ever
+                raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
+            if requests.data_ended or requests.end_epoch:
+                return EpochEnd.COMPLETE
+            if requests.stop and not call_ends:
+                # The stop may come from another process, so this one learns only now that its call ends: all
+                # processes decide once more, as save_soon(at="end") counts from here on.
+                call_ends = True
+            elif requests.evaluate and not call_ends:  # if the call ends, _evaluate_and_save evaluates after the epoch
+                self._evaluate()
+            elif requests.save or requests.save_at_end:
+                # After the evaluation, whose hooks may find that this step is the best so far.
+                self._save_checkpoint()
+            elif call_ends:
+                return EpochEnd.STOPPED if requests.stop else EpochEnd.PAUSED
+            else:
+                return None
