@@ -6,7 +6,6 @@ order of their imports; each imports only those above it:
     outside_stops  signals that end a run
     results       the results that training and evaluation return
     losses        losses that a model adds, and losses of several heads
-    own_losses    the losses that an own train_batch adds, and those that it updates with
     model_calls   how a model is called with its inputs
     objectives    prediction, loss and metrics in one object
     arguments     checks of the arguments, and checks before a run

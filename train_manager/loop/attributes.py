@@ -368,9 +368,9 @@ class Attributes(Extensible, Generic[Model]):
         So it is where ``train_batch`` makes no loss by ``forward()``. Tables and curves show these in place of the
         sum, by the same names: "losses/generator".
         """
-        own = self._progress.step.own
-        is_apart = own is not None and own.is_shown_apart
-        return {f"{PART}{name}": loss for name, loss in own.by_optimizer.items()} if own and is_apart else {}
+        losses = self._progress.step.losses
+        by_optimizer = losses.by_optimizer if losses.is_shown_apart else None
+        return {f"{PART}{name}": loss for name, loss in (by_optimizer or {}).items()}
 
     @property
     def stop_reason(self) -> str | None:

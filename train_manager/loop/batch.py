@@ -182,7 +182,7 @@ class Batch(InnerStages[Model]):
         is_whole = seen is size
         seen = seen if cells["global_batch_size"].owner is None else self._store.cells["global_batch_size"].value
         loss = self._loss_without_forward(step) if loss is None else self._store.cells["loss"].value
-        kept = self._progress.count_losses(loss, step.own, counts.step_num + 1, examples)
+        kept = self._progress.count_losses(loss, step.losses, counts.step_num + 1, examples)
         step.is_counted = True
         self._windows.ended = self._store.cells["update_ends"].value
         counts.step_num += 1
@@ -201,8 +201,9 @@ class Batch(InnerStages[Model]):
         loss: Tensor | None = self.fixtures.get("loss")
         if loss is not None:
             return require_scalar_loss(loss)
-        if step.own is not None and step.own.by_optimizer:
-            loss = self.fixtures["loss"] = step.own.sum_of_updates()
+        loss = step.losses.sum_of_updates()
+        if loss is not None:
+            self.fixtures["loss"] = loss
             # The sum over a generator and a critic says nothing: tables and curves show the loss of each in its place.
-            step.own.is_shown_apart = len(self.optimizers) > 1
+            step.losses.is_shown_apart = len(self.optimizers) > 1
         return loss

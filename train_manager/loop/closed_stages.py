@@ -42,8 +42,6 @@ class ClosedStages(Run[Model]):
     def _reason_to_open(self) -> str:
         """Return the reason why a batch opens its inner stages; empty if there is none."""
         setup = self._setup
-        if self._asks_in_batches("loss_parts"):
-            return "the fixture 'loss_parts'"
         return reason_to_open(self._registry.plans.__getitem__, setup.model, setup.optimizer, self._own_methods())
 
     def _asks_in_batches(self, fixture: str) -> bool:
@@ -65,9 +63,8 @@ class ClosedStages(Run[Model]):
             # Counts from the next batch on: the plan of the present stage was made before, and would not find them.
             self._store.meet("train_step_batch", SELDOM)
         held = self._store, self._windows, self._collector, self._counts
-        keeps = self._asks_in_batches("loss_parts")
-        collects = keeps or any(self._function_of(name) is not own for name, own in self._trained_by.items())
-        return Region(needs, setup.model, setup.optimizer, *held, self._methods(), collects, keeps)
+        collects = any(self._function_of(name) is not own for name, own in self._trained_by.items())
+        return Region(needs, setup.model, setup.optimizer, *held, self._methods(), collects)
 
     def _methods(self) -> tuple[Any, ...]:
         """Return the functions behind the methods that a region takes the place of."""

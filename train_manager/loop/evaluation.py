@@ -25,7 +25,6 @@ from train_manager.loop.outputs import (
     require_scalar_loss,
     returned_value_error,
 )
-from train_manager.loop.own_losses import OwnLosses
 from train_manager.loop.ranks import eval_shares
 from train_manager.loop.results import EvalResult
 from train_manager.loop.skip import skippable
@@ -102,14 +101,14 @@ class Evaluation(Batch[Model]):
             if isinstance(self.model, nn.Module):
                 # Terms that an own eval_batch adds beside forward() are kept by name, but are in no loss: the loss that
                 # it sets in the fixtures is complete.
-                self._collector.losses = OwnLosses(self.fixtures["losses"]) if is_own else None
+                self._collector.beside = self.fixtures["losses"] if is_own else None
                 try:
                     returned = self._chosen.eval_batch()
                 except Exception as error:
                     add_cure(error, self._store.computed)
                     raise
                 finally:
-                    self._collector.losses = None
+                    self._collector.beside = None
                 if returned is not None:
                     raise returned_value_error(returned, "eval_batch")
             else:

@@ -12,7 +12,7 @@ from train_manager.loop.books import Lifetime
 from train_manager.loop.call import Call, InterruptedCall
 from train_manager.loop.epoch import Epoch
 from train_manager.loop.feed import Feed
-from train_manager.loop.own_losses import OwnLosses
+from train_manager.loop.losses import Losses
 from train_manager.loop.ranks import ONE_PROCESS, Ranks
 from train_manager.loop.requests import Requests
 from train_manager.loop.run_state import RunState
@@ -145,12 +145,12 @@ class Progress:
         """The own epoch if there is one; else the epoch of the loop that is open, or was open last."""
         return self.epoch if self.own is None else self.own
 
-    def count_losses(self, loss: Tensor | None, own: OwnLosses | None, step: int, examples: float) -> Tensor | None:
+    def count_losses(self, loss: Tensor | None, terms: Losses, step: int, examples: float) -> Tensor | None:
         """Keep the losses of a batch that was trained on.
 
         Args:
             loss: the loss of the batch, if it has one.
-            own: the losses of its updates, which are kept for means of their own if ``loss`` is only their sum.
+            terms: with the losses of its updates, which are kept for means of their own if ``loss`` is only their sum.
             step: the number of the batch.
             examples: the number of its examples.
 
@@ -161,10 +161,10 @@ class Progress:
             NonFiniteLoss: the losses kept so far were looked at, and one was nan or infinite.
         """
         losses = self.present_epoch.losses
-        if own is None:
+        if terms.by_optimizer is None:
             kept = None if loss is None else losses.keep(loss, step, None, examples)
         else:
-            kept = _keep_with_updates(losses, loss, own, step, examples)
+            kept = _keep_with_updates(losses, loss, terms, terms.by_optimizer, step, examples)
         if len(losses.origins) >= DeferredScalars.limit:  # so many scalars wait on the device, unread
             losses.check()
         return kept
@@ -298,12 +298,17 @@ class Progress:
 
 
 def _keep_with_updates(
-    losses: FiniteLosses, loss: Tensor | None, own: OwnLosses, step: int, examples: float
+    losses: FiniteLosses,
+    loss: Tensor | None,
+    terms: Losses,
+    by_optimizer: Mapping[str, Tensor],
+    step: int,
+    examples: float,
 ) -> Tensor | None:
     """Keep the loss of a batch and the losses of its updates, whose means are kept apart if ``loss`` is their sum."""
-    is_apart = own.is_shown_apart
+    is_apart = terms.is_shown_apart
     kept = None if loss is None or is_apart else losses.keep(loss, step, None, examples)
-    for name, value in own.by_optimizer.items():
+    for name, value in by_optimizer.items():
         if is_apart or value is not loss:
             # With weight 0 a loss is only checked for nan, and is in no mean: `loss` stands for all of them there.
             losses.keep(value, step, name, examples if is_apart else 0)

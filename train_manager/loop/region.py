@@ -65,14 +65,12 @@ class Region:
         collector: collects the terms that the model adds to the loss.
         counts: how much was trained.
         methods: the functions behind the methods that a region stands for.
-        collects: an own ``train_batch``, ``update`` or the like may add losses beside the forward pass, or
-            ``keeps_parts``.
-        keeps_parts: a hook or provider asks for the fixture ``loss_parts``; then the inner stages are open.
+        collects: an own ``train_batch``, ``update`` or the like may add losses beside the forward pass.
     """
 
     __slots__ = (  # no __dict__: several of these attributes are read in each step
         *("_called", "_collector", "_counts", "_loss", "_model", "_model_call", "_optimizer", "_store", "_windows"),
-        *("collects", "is_watched", "keeps_parts", "methods", "reason_to_open", "version"),
+        *("collects", "is_watched", "methods", "reason_to_open", "version"),
     )
 
     def __init__(
@@ -86,12 +84,11 @@ class Region:
         counts: Counts,
         methods: tuple[Any, ...],
         collects: bool = False,
-        keeps_parts: bool = False,
     ) -> None:
         # The store counts a new version as hooks come or go: a region of an older version is replaced by a new one.
         self.version = store.version
         self.reason_to_open = reason_to_open
-        self.collects, self.keeps_parts = collects, keeps_parts
+        self.collects = collects
         # Turns True once a batch has shown that the model and the loss write no fixture and open no stage: until then
         # batches open their inner stages, with a Watch around the model and the loss.
         self.is_watched = False

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from train_manager.core.store import Store
 from train_manager.loop.losses import Losses
-from train_manager.loop.own_losses import OwnLosses
 
 
 class Backward(NamedTuple):
@@ -41,7 +40,6 @@ class Step:
         "is_own",
         "is_own_last",
         "losses",
-        "own",
         "skip_is_decided",
     )
 
@@ -66,8 +64,6 @@ class Step:
         self.forward_loss: Tensor | None = None  # the loss that forward() has computed; None before it
         self.hooked_loss: Any = None  # the same loss as the hooks of train_loss_forward have left it
         self.losses = Losses()  # collects the loss terms by name
-        # The terms that train_batch adds beside forward(), and the losses that it updates with; None without either.
-        self.own: OwnLosses | None = None
         # By optimizer: the backward pass of a window that is still open. If the batch fails, these windows are dropped.
         self.backwards: dict[str, Backward] = {}
         self.asked_to_step: set[str] = set()  # the optimizers that train_batch has called update or step for

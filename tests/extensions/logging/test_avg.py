@@ -37,15 +37,15 @@ def test_it_is_the_mean_over_the_epoch_so_far() -> None:
 
 
 def test_in_an_epoch_of_ones_own_it_is_the_mean_over_its_batches() -> None:
-    losses, means = [], list[float]()
+    losses, means = list[float](), list[float]()
     show = Extension.of(post_train_step_epoch=lambda avg_loss: means.append(avg_loss.item()))
     tm = tiny_manager(Avg("loss"), show)
     with tm.run():
         for _ in range(2):
-            losses += [tm.train_on_batch(batch) for batch in tm.train_data]
+            losses += [float(tm.train_on_batch(batch) or 0) for batch in tm.train_data or ()]
             tm.end_epoch()
 
-    assert means == pytest.approx([torch.stack(losses[start : start + 3]).mean().item() for start in (0, 3)])
+    assert means == pytest.approx([sum(losses[start : start + 3]) / 3 for start in (0, 3)])
 
 
 def test_values_are_weighted() -> None:
