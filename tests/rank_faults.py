@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tests.rank_trainings import data, manager, net, rows
 from train_manager import Extension, SeededDataLoader, SkipBatch, TrainManager
 from train_manager.extensions import Distributed
-from train_manager.loop.outside_stops import stop_on_signals
+from train_manager.signals import stop_on_signals
 
 TIMEOUT = 6.0
 """Of processes of which one sleeps."""

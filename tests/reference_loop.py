@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from train_manager import InputError, SkipBatch, StageError
-from train_manager.loop.results import TrainResult
+from train_manager.reporting.results import TrainResult
 
 NO_BATCH: Any = object()
 

@@ -24,7 +24,7 @@ from tests.reference_loop import ReferenceLoop
 from tests.rotation import share_of
 from train_manager import Extension, SkipBatch, SkipStage, TrainManager
 from train_manager.extensions import Accumulate
-from train_manager.loop.results import TrainResult
+from train_manager.reporting.results import TrainResult
 from train_manager.schedules import every
 
 Log = list[tuple[Any, ...]]

@@ -16,11 +16,12 @@ torch are imported when they are first used. The folders and files; each imports
     metrics       how numbers are measured and kept
     checkpoints   the content of checkpoints, and which of them stay
     reporting     how numbers are shown while a run is open
-    loop          the base classes and the state of TrainManager
+    signals       signals that end a run
+    loop          the loop: the classes that TrainManager is made of, and its state
     distribution  processes that train together
     runs          records of runs, and how runs are compared and repeated
     stages        the map of the loop
-    manager       TrainManager, the loop itself
+    manager       TrainManager: its constructor and its public methods
     diagnosis     checks that find mistakes in a model or its training
     types         names for fixtures, to annotate hooks with
     testing       a toy problem for tests of your own
@@ -72,9 +73,9 @@ if TYPE_CHECKING:
     from train_manager.loop.books import Book
     from train_manager.loop.losses import WeightedLosses, add_loss, report_loss
     from train_manager.loop.objectives import Objective
-    from train_manager.loop.results import TrainResult
     from train_manager.loop.skip import SkipBatch
     from train_manager.manager import TrainManager
+    from train_manager.reporting.results import TrainResult
     from train_manager.runs.comparing.compare_runs import compare_runs
     from train_manager.runs.record.read_run import read_run
     from train_manager.runs.repeating.reproduce import reproduce
@@ -107,7 +108,7 @@ else:
         "WeightedLosses": "train_manager.loop.losses",
         "add_loss": "train_manager.loop.losses",
         "report_loss": "train_manager.loop.losses",
-        "TrainResult": "train_manager.loop.results",
+        "TrainResult": "train_manager.reporting.results",
         "compare_runs": "train_manager.runs.comparing.compare_runs",
         "diagnose": "train_manager.tools.diagnosing",
         "lr_finder": "train_manager.tools.lr_finder",

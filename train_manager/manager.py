@@ -25,8 +25,6 @@ Everything else is an extension.
 
 from __future__ import annotations
 
-import secrets
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
@@ -38,7 +36,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from train_manager.core.extension import Extensions, name_extensions
-from train_manager.files.train_dirs import train_dir_of
 from train_manager.loop.arguments import (
     TrainsItself,
     refuse_a_pair,
@@ -52,8 +49,6 @@ from train_manager.loop.arguments import (
 )
 from train_manager.loop.attributes import Model
 from train_manager.loop.eval_at import EvalAtArgument
-from train_manager.loop.history import History
-from train_manager.loop.losses import Collector
 from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import (
     OptimizerArgument,
@@ -63,15 +58,11 @@ from train_manager.loop.outputs import (
     require_modified_loss,
 )
 from train_manager.loop.own_loop import OwnLoop
-from train_manager.loop.program import Program
 from train_manager.loop.recorded_arguments import record_of_manager
 from train_manager.loop.requests import Requests
-from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.setup import KEPT, Setup
 from train_manager.loop.step_limit import StepLimit
-from train_manager.loop.windows import (
-    Windows,
-)
+from train_manager.reporting.results import EvalResult, TrainResult
 from train_manager.stages import TOO_LATE
 from train_manager.telling.argument_names import named_arguments
 from train_manager.telling.errors import InputError, StageError
@@ -177,18 +168,7 @@ class TrainManager(OwnLoop[Model]):
         self._refuse_unusable_loss()  # before the optimizer is made, whose errors would hide this one
         self._setup.replace({name: value for name, value in given.items() if name not in ("model", "loss")})
         self._refuse_single_examples(self.train_data, self.eval_data)
-        self._program = Program()
-        self._windows, self._collector = Windows(), Collector()
-        self._warned_of: set[str] = set()  # the subjects of warnings that are given once for each manager
-        self.history: History = History()
-        self.seed: int | None = None if seed is None else require_count(seed, "seed", at_least=0)
-        self.run_id: str = secrets.token_hex(8)
-        self.train_dir: Path | None
-        self.train_dir_number: int | None
-        """Which TrainManager of this process with a ``train_dir`` it is, from 1; None without one."""
-        self.train_dir, self.train_dir_number, step_limit = train_dir_of(train_dir)
-        self._has_run = False  # turns True in the first run, which seeds and initialises
-        self._step_seconds: deque[float] = deque(maxlen=1001)  # of clocked steps; the oldest fall out
+        step_limit = self._begin(seed, train_dir)
         added = name_extensions(extensions, self._options.words)
         self._registry.add(added)
         if self.objective is not None:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from train_manager.core.scope import Scope as Scope
     from train_manager.loop.batch_losses import BatchLosses as BatchLosses
     from train_manager.loop.losses import Losses as Losses
-    from train_manager.loop.results import EvalResult as EvalResult
     from train_manager.manager import TrainManager as TrainManager
+    from train_manager.reporting.results import EvalResult as EvalResult
     from train_manager.runs.store.writer import MetricWriter as MetricWriter
 
     Batch: TypeAlias = Any
@@ -71,7 +71,7 @@ ALIASES: Final = {
     "BatchSize": "builtins.int",
     "Device": "torch.device",
     "EpochNum": "builtins.int",
-    "EvalResult": "train_manager.loop.results.EvalResult",
+    "EvalResult": "train_manager.reporting.results.EvalResult",
     "Extensible": "train_manager.core.extensible.Extensible",
     "Fixtures": "train_manager.core.fixtures.Fixtures",
     "Inputs": "torch.Tensor",

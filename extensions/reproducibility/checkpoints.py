@@ -30,11 +30,11 @@ from train_manager.data.shares import ALONE
 from train_manager.distribution.sharded import full_state
 from train_manager.files.background import Background
 from train_manager.files.moves import move_away
-from train_manager.loop.outside_stops import stop_on_signals
 from train_manager.loop.saved_state import not_a_state
 from train_manager.metrics.monitor import Monitor, is_at_start, metric_name, metric_value, mode_of
 from train_manager.rebuilding.recorded import recorded
 from train_manager.schedules import scheduled
+from train_manager.signals import stop_on_signals
 from train_manager.telling.errors import CheckpointError, InputError, StageError, TrainManagerError
 from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count

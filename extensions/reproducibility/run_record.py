@@ -16,10 +16,10 @@ from train_manager.checkpoints.manifest import run_of
 from train_manager.core.decorators import always, priority
 from train_manager.core.extension import Extension
 from train_manager.data.fingerprint import fingerprint
-from train_manager.loop.history import History
 from train_manager.loop.progress import EVALUATIONS
 from train_manager.metrics.history_rows import last_metrics
 from train_manager.rebuilding.recorded import parameters_of, recorded
+from train_manager.reporting.history import History
 from train_manager.runs.record.command import command
 from train_manager.runs.record.environment import environment
 from train_manager.runs.record.made_objects import Made, made_objects, unrecorded_objects

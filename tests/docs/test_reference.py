@@ -11,8 +11,8 @@ import pytest
 import train_manager
 from tests import programs
 from tests.fork_server import ForkServer
+from tests.loop.test_for_authors import FOR_AUTHORS
 from train_manager import TrainManager, extensions
-from train_manager.loop.attributes import FOR_AUTHORS
 from train_manager.types import FIXTURES
 
 ROOT = Path(__file__).parents[2]

@@ -4,6 +4,7 @@ Its files in reading order; each imports only those above it:
 
     randomness    seed and preserve the random states
     batch         the inputs and targets of a batch, its device, and the check that its structure stays the same
+    cures         notes on errors of torch, by the tensors of the batch
     description   data in a few words
     iteration     reading data: which batch is the last, and where an epoch begins
     shares        what one of several processes reads of each batch

@@ -27,8 +27,8 @@ from train_manager.learner.model import FileModel
 from train_manager.learner.objectives import Objectives
 from train_manager.learner.options import INITIALIZERS, Options, Phase, read_options
 from train_manager.learner.tasks import loss_of_task
-from train_manager.loop.results import TrainResult
 from train_manager.manager import TrainManager
+from train_manager.reporting.results import TrainResult
 from train_manager.telling.errors import StageError
 
 

@@ -3,8 +3,6 @@
 A contributor reads ``stages.py`` (the map of the loop), and here ``training`` and ``batch`` first. All files in the
 order of their imports; each imports only those above it:
 
-    outside_stops  signals that end a run
-    results       the results that training and evaluation return
     losses        losses that a model adds, and losses of several heads
     model_calls   how a model is called with its inputs
     objectives    prediction, loss and metrics in one object
@@ -18,7 +16,7 @@ order of their imports; each imports only those above it:
     ranks         the processes that train together
     step          one batch that is trained on
     windows       from the first backward of an optimizer to its step
-    outputs       checks of a batch, a prediction and a loss
+    outputs       checks of a batch, a prediction, a loss and results
     own_shares    the rows of a batch of train_on_batch that one of several processes trains on
     probe         forward passes beside the training
     example_losses  the loss of each example of a batch
@@ -37,14 +35,11 @@ order of their imports; each imports only those above it:
     progress      how far the training has come, or a phase of it
     level         the training itself, or a phase in it: its setup and its progress
     program       the training calls and phases of a program, which makes them again as it resumes
-    cures         notes on errors of torch
     skip          skip a batch or a stage
     modes         set and restore train and eval mode
-    history       the metrics of each epoch and each evaluation
     eval_at       the argument that says when training evaluates
     scheduled_eval  the extension that evaluates within epochs
     step_limit    the extension that ends a training after a number of steps
-    description   a training in a few words
     recorded_arguments  the arguments of a TrainManager, recorded for checkpoints
     rebuilt_arguments  these arguments, rebuilt from a checkpoint
     attributes    what a TrainManager is made of, and how far its training has come

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import secrets
 import warnings
 from collections import deque
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, ExitStack
 from inspect import getattr_static
 from operator import attrgetter
@@ -21,15 +22,14 @@ from train_manager.core.decorators import fixture
 from train_manager.core.extensible import Extensible
 from train_manager.core.state import Options
 from train_manager.data.iteration import example_index_of
+from train_manager.files.train_dirs import train_dir_of
 from train_manager.loop.arguments import (
     TrainsItself,
 )
 from train_manager.loop.books import Lifetime
 from train_manager.loop.call import Call
 from train_manager.loop.counts import Counts
-from train_manager.loop.description import Facts, as_html, as_text, facts
 from train_manager.loop.eval_at import EvalAtArgument, EvalAtPoints, require_eval_at
-from train_manager.loop.history import History
 from train_manager.loop.level import Level
 from train_manager.loop.losses import Collector
 from train_manager.loop.modes import mode
@@ -47,11 +47,14 @@ from train_manager.metrics.deferred import numbers
 from train_manager.metrics.history_rows import PART
 from train_manager.model.optimizers import learning_rates
 from train_manager.model.replacement import replace_in_optimizers
+from train_manager.reporting.description import Facts, as_html, as_text, facts
+from train_manager.reporting.history import History
 from train_manager.schedules.rules import CallProgress
 from train_manager.telling.errors import StageError
 from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import users_level
 from train_manager.telling.words import Words
+from train_manager.validation import require_count
 from train_manager.words.arguments import METHODS
 from train_manager.words.fixtures import EXTENSIONS, FIXTURES, STAGES, SUMMARIES
 from train_manager.words.hooks import HOOKS
@@ -60,10 +63,12 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar  # with a default, so that a plain `TrainManager` is complete
 
     Model = TypeVar("Model", bound=nn.Module | TrainsItself, default=Any)
+    Value = TypeVar("Value")
+    Given = TypeVar("Given", default=Value)
 else:
     from typing import TypeVar
 
-    Model = TypeVar("Model")
+    Model, Value, Given = TypeVar("Model"), TypeVar("Value"), TypeVar("Given")
 
 WORDS: Final = Words(
     fixtures=FIXTURES,
@@ -79,36 +84,39 @@ WORDS: Final = Words(
 
 ASK: Final = "in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)"
 
-HELD: Final = (
-    *("model", "loss", "objective", "optimizer", "lr_schedule", "train_data", "eval_data", "epochs", "steps_per_epoch"),
-    *("device", "epoch_num", "step_num", "update_num", "samples_seen", "optimizer_updates"),
-)
-"""Attributes that an object of the manager holds; a subclass cannot define them."""
-
-FOR_AUTHORS: Final = frozenset(
-    (
-        *("add_finding", "call_by_name", "closure", "decide", "probe", "replace_parameters", "stop_from_outside"),
-        *("batch_num", "data_seconds", "datasource_name", "example_index", "last_batch", "loss_parts"),
-        *("brought_by", "entered_by", "first_step", "losses_by_optimizer", "objective", "paused_extensions"),
-        *("progress", "ranks", "resumed_stages", "step_limit", "train_dir_number"),
-    )
-)
-"""Names that only authors of extensions need: ``dir`` leaves them out; docs/reference/api/for_authors.md has them."""
+STATE: Final = {
+    "_setup": Setup,
+    "_counts": Counts,
+    "_progress": Progress,
+    "_program": Program,
+    "_windows": Windows,
+    "_collector": Collector,
+}
+"""The attributes with the state of a training, and their classes."""
 
 
-def _forward(owner: str, name: str) -> Any:
-    """Make an attribute that an object of the manager holds: ``tm.model`` is ``tm._setup.model``."""
-    return property(attrgetter(f"{owner}.{name}"), lambda manager, value: setattr(getattr(manager, owner), name, value))
+class Held(property, Generic[Value, Given]):
+    """An attribute that an object of the manager holds: ``tm.model`` is ``tm._setup.model``.
 
+    Args:
+        owner: the name of the manager's attribute with that object.
+    """
 
-def _samples_seen(manager: Attributes[Any]) -> int:
-    return numbers([manager._counts.samples_seen])[0]  # type: ignore[no-any-return]
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
 
+    def __set_name__(self, cls: type, name: str) -> None:
+        owner = self._owner
+        # Here, not in __init__: a property in C is several times as fast as a __get__ in Python.
+        super().__init__(
+            attrgetter(f"{owner}.{name}"), lambda manager, value: setattr(getattr(manager, owner), name, value)
+        )
 
-def _set_device(manager: Attributes[Any], value: torch.device | None) -> None:
-    manager._setup.device = value
-    if "device" in manager.fixtures:  # a run is open: its hooks must see the new device
-        manager.fixtures.modify("device", value)
+    if TYPE_CHECKING:
+
+        def __get__(self, manager: Any, cls: type | None = None) -> Value: ...  # type: ignore[override]
+
+        def __set__(self, manager: Any, value: Given) -> None: ...
 
 
 class Attributes(Extensible, Generic[Model]):
@@ -120,8 +128,26 @@ class Attributes(Extensible, Generic[Model]):
     _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True, joined="run", words=WORDS)
 
     _setup: Setup  # the components of the training, or of the phase that is open
-    _counts: Counts  # how much was trained in all
+    model: Held[Model] = Held("_setup")
+    loss: Held[Any] = Held("_setup")
+    objective: Held[Objective | None] = Held("_setup")
+    """The ``Objective`` that was given as ``loss``; None if the loss is a function."""
+    # Read as one Optimizer; several may be assigned, and are then read from `optimizers`.
+    optimizer: Held[Optimizer, Optimizer | Mapping[str, Optimizer] | None] = Held("_setup")
+    lr_schedule: Held[Any] = Held("_setup")
+    train_data: Held[Iterable[Any] | None] = Held("_setup")
+    eval_data: Held[dict[str, Iterable[Any]]] = Held("_setup")
+    epochs: Held[int] = Held("_setup")
+    steps_per_epoch: Held[int | None] = Held("_setup")
+
     _progress: Progress  # how far the training has come, or the phase that is open
+    epoch_num: Held[int] = Held("_progress")
+
+    _counts: Counts  # how much was trained in all
+    step_num: Held[int] = Held("_counts")
+    update_num: Held[int] = Held("_counts")
+    optimizer_updates: Held[dict[str, int]] = Held("_counts")
+
     _held: ExitStack | None = None  # the run that open() has begun, until close()
     _asked_from_outside: str | None = None  # the reason that stop_from_outside left, until the next run begins
     _decides: bool = False  # `decide` is overridden or was replaced, so the loop must call it in each step
@@ -141,51 +167,40 @@ class Attributes(Extensible, Generic[Model]):
     """Which TrainManager of this process with a ``train_dir`` it is, from 1; None without one."""
 
     def __init_subclass__(cls, **options: Any) -> None:
+        for name in _private_names_of_others(cls):
+            raise _taken_error(cls, "defines", name, f"call it otherwise: my{name}")
         super().__init_subclass__(**options)
-        for name in HELD:
+        held = [name for name, one in vars(Attributes).items() if isinstance(one, Held)]
+        for name in (*held, "device", "samples_seen"):
             # A class attribute `epochs = 5` would hide the property, and the loop would count to another number.
             if getattr_static(cls, name) is not vars(Attributes)[name]:
                 cure = "override loss_forward" if name == "loss" else f"give it to the constructor: {name}=..."
-                raise TypeError(f"{cls.__name__} defines {name!r}, which each TrainManager has of its own ({cure})")
+                raise _taken_error(cls, "defines", name, cure)
+
+    if not TYPE_CHECKING:  # a type checker that saw __setattr__ would accept any attribute
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            # `self._progress = tqdm()` in a subclass would replace the state of the training.
+            if name in STATE and not isinstance(value, STATE[name]):
+                raise _taken_error(type(self), "sets", name, f"call it otherwise: my{name}")
+            super().__setattr__(name, value)
 
     def _begin_to_exist(self) -> None:
         # Called by __new__, so that a subclass may set `self.model` before super().__init__(model=self.model).
         self._setup, self._counts = Setup(None, None), Counts()
         self._progress = Progress(RunState(None), Call(0, start_step=0))
 
-    if TYPE_CHECKING:
-        model: Model
-        loss: Any
-        objective: Objective | None
-        """The ``Objective`` that was given as ``loss``; None if the loss is a function."""
-        lr_schedule: Any
-        train_data: Iterable[Any] | None
-        eval_data: dict[str, Iterable[Any]]
-        epochs: int
-        steps_per_epoch: int | None
-        device: torch.device | None
-        epoch_num: int
-        step_num: int
-        update_num: int
-        samples_seen: int
-        optimizer_updates: dict[str, int]
-
-        # Read as one Optimizer; several may be assigned, and are then read from `optimizers`.
-        @property
-        def optimizer(self) -> Optimizer: ...
-        @optimizer.setter
-        def optimizer(self, value: Optimizer | Mapping[str, Optimizer] | None) -> None: ...
-
-    else:
-        model, loss, objective = (_forward("_setup", name) for name in ("model", "loss", "objective"))
-        optimizer, lr_schedule = _forward("_setup", "optimizer"), _forward("_setup", "lr_schedule")
-        train_data, eval_data = _forward("_setup", "train_data"), _forward("_setup", "eval_data")
-        epochs, steps_per_epoch = _forward("_setup", "epochs"), _forward("_setup", "steps_per_epoch")
-        device = property(attrgetter("_setup.device"), _set_device)
-        epoch_num = _forward("_progress", "epoch_num")
-        step_num, update_num = _forward("_counts", "step_num"), _forward("_counts", "update_num")
-        samples_seen = property(_samples_seen, _forward("_counts", "samples_seen").fset)
-        optimizer_updates = _forward("_counts", "optimizer_updates")
+    def _begin(self, seed: int | None, train_dir: Path | str | None) -> int | None:
+        """Make the state of a training that has not begun; return the number of steps after which it is to stop."""
+        self._program, self._windows, self._collector = Program(), Windows(), Collector()
+        self._warned_of = set()
+        self._has_run = False
+        self._step_seconds = deque(maxlen=1001)
+        self.history = History()
+        self.seed = None if seed is None else require_count(seed, "seed", at_least=0)
+        self.run_id = secrets.token_hex(8)
+        self.train_dir, self.train_dir_number, step_limit = train_dir_of(train_dir)
+        return step_limit
 
     if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any attribute
 
@@ -195,10 +210,6 @@ class Attributes(Extensible, Generic[Model]):
                 return super().__getattribute__(name)
             what = f"{type(self).__name__!r} object has no attribute {name!r}; did you mean {METHODS[name]}?"
             raise AttributeError(what, name=name)
-
-    def __dir__(self) -> list[str]:
-        """Return the names that completion offers: all but ``FOR_AUTHORS``."""
-        return [name for name in super().__dir__() if name not in FOR_AUTHORS]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a copy counts, feeds and collects for itself."""
@@ -244,6 +255,17 @@ class Attributes(Extensible, Generic[Model]):
         self._setup.wrapped = None if value is self.model else value
         if "model" in self.fixtures:  # a run is open: its hooks must see the new form
             self.fixtures.modify("model", self.called_model)
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device that the model and the batches are moved to; None leaves both as they are."""
+        return self._setup.device
+
+    @device.setter
+    def device(self, value: torch.device | None) -> None:
+        self._setup.device = value
+        if "device" in self.fixtures:  # a run is open: its hooks must see the new device
+            self.fixtures.modify("device", value)
 
     @property
     def eval_at(self) -> EvalAtPoints:
@@ -328,6 +350,15 @@ class Attributes(Extensible, Generic[Model]):
         return self._registry.paused
 
     # ---- how far the training is -------------------------------------------------------------------------------------
+
+    @property
+    def samples_seen(self) -> int:
+        """The examples in all batches that were trained on; waits for the device if batch sizes are tensors there."""
+        return numbers([self._counts.samples_seen])[0]  # type: ignore[no-any-return]
+
+    @samples_seen.setter
+    def samples_seen(self, value: int) -> None:
+        self._counts.samples_seen = value
 
     @property
     def first_step(self) -> int:
@@ -502,15 +533,26 @@ class Attributes(Extensible, Generic[Model]):
 
     # ---- refused -----------------------------------------------------------------------------------------------------
 
-    def _refuse_inside(self, method: str, *stages: str, cure: str = ASK) -> None:
+    def _refuse_inside(self, method: str, *stages: str, cure: str = ASK, in_hooks: bool = True) -> None:
+        """Refuse a method while one of the stages is alive, and unless ``in_hooks`` is False in any hook."""
         alive = next((stage for stage in stages if stage in self.fixtures.path), None)
         if alive is not None:
-            raise StageError(
-                f"{method}() cannot be called inside stage {alive!r}",
-                name=alive,
-                stages=self.fixtures.path,
-                cure=cure,
-            )
-        if self._store.running is not None:
+            what = f"{method}() cannot be called inside stage {alive!r}"
+            raise StageError(what, name=alive, stages=self.fixtures.path, cure=cure)
+        if in_hooks and self._store.running is not None:
             what = f"{method}() cannot be called in a hook ({self._store.running.label})"
             raise StageError(what, name=method, stages=self.fixtures.path, cure=cure)
+
+
+def _private_names_of_others(cls: type) -> Iterator[str]:
+    """Yield the private names of the library's classes that a new class, or a mixin of it, defines once more."""
+    library = [one for one in cls.__mro__ if one.__module__.startswith("train_manager.")]
+    taken = {name for one in library for name in (*vars(one), *inspect.get_annotations(one))}
+    # Not of a class of managers that was made before: the library itself has set attributes of it since.
+    new = [cls, *(one for one in cls.__mro__ if not issubclass(one, Attributes))]
+    defined = (name for one in new if one not in library for name in vars(one))
+    return (name for name in defined if name in taken and name.startswith("_") and not name.endswith("_"))
+
+
+def _taken_error(cls: type, does: str, name: str, cure: str) -> TypeError:
+    return TypeError(f"{cls.__name__} {does} {name!r}, which each TrainManager has of its own ({cure})")

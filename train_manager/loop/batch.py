@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from train_manager.core.outcome import SkipStage
 from train_manager.data.batch import Unpacked, unpack
+from train_manager.data.cures import add_cure
 from train_manager.data.shares import ALONE
 from train_manager.loop.attributes import Model
 from train_manager.loop.batch_losses import BatchLosses
-from train_manager.loop.cures import add_cure
 from train_manager.loop.inner_stages import InnerStages
 from train_manager.loop.outputs import (
     count_rows,

@@ -8,30 +8,30 @@ from typing import Any, cast
 
 from torch import nn
 
+from train_manager.data.cures import add_cure
 from train_manager.data.randomness import preserve_random_state
 from train_manager.loop.arguments import (
     require_eval_step,
 )
 from train_manager.loop.attributes import Model
 from train_manager.loop.batch import Batch
-from train_manager.loop.cures import add_cure
 from train_manager.loop.feed import eval_batches
-from train_manager.loop.history import refuse_metrics_of_places
 from train_manager.loop.inner_stages import InnerStages
 from train_manager.loop.losses import Losses
 from train_manager.loop.outputs import (
     join_predictions,
+    refuse_metrics_of_places,
     require_prediction,
     require_scalar_loss,
     returned_value_error,
 )
 from train_manager.loop.ranks import eval_shares
-from train_manager.loop.results import EvalResult
 from train_manager.loop.skip import skippable
 from train_manager.loop.windows import (
     preserve_gradients,
 )
 from train_manager.metrics.averages import WeightedMean, mean_of
+from train_manager.reporting.results import EvalResult
 
 
 class Evaluation(Batch[Model]):

@@ -6,14 +6,16 @@ In training these checks run once per batch, so the usual case comes first and n
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
 import torch
 from torch import Tensor
 
+from train_manager.core.hooks import Hook
 from train_manager.data.batch import Unpacked, tensors_in
 from train_manager.loop.losses import sum_of_losses
+from train_manager.metrics.history_rows import refuse_names_of_places
 from train_manager.telling.errors import InputError
 
 _UNPACKED = {"inputs", "targets"}
@@ -255,3 +257,26 @@ def require_modified_loss(value: Any, asked: Mapping[str, Any]) -> None:
     else:
         found, cure = f"a {type(value).__name__}", "give a tensor, such as loss / 2, without .item() or float(...)"
     raise InputError(f"{who} made {name} {found}, but it must be a scalar", name=name, asked_by=who, cure=cure)
+
+
+def refuse_metrics_of_places(fixture: str, names: Iterable[str], hooks: Iterable[Hook]) -> None:
+    """Refuse metrics that hooks have put into a result under the name of a place.
+
+    Args:
+        fixture: the result: "train_result" or "eval_result".
+        names: the names of its metrics.
+        hooks: all hooks; the error names the hooks that modify the result, or else the hooks that read it.
+
+    Raises:
+        InputError: a metric is called "epoch", "step", or as another place.
+    """
+
+    def describe(name: str) -> str:
+        results, known = {fixture, f"{fixture}s"}, list(hooks)
+        whose = [hook for hook in known if results.intersection(hook.written)]
+        # No hook modifies the fixture, so a hook that reads it has changed the dict in place.
+        whose = whose or [hook for hook in known if results.intersection(hook.parameters)]
+        labels = " or ".join(dict.fromkeys(hook.label for hook in whose))
+        return f"{fixture} has a metric called {name!r}{f' (of {labels})' if labels else ''}"
+
+    refuse_names_of_places(names, describe, lambda name: f"call the metric otherwise, such as {'my_' + name!r}")

@@ -23,7 +23,7 @@ from train_manager.loop.outputs import (
     loss_in,
     no_targets,
 )
-from train_manager.loop.outside_stops import note_next_call
+from train_manager.signals import note_next_call
 from train_manager.telling.errors import FixtureNotFound, StageError
 from train_manager.telling.tracebacks import hide_own_frames
 

@@ -12,6 +12,7 @@ from torch import nn
 from train_manager.core.extension import Extensions, free_name, name_extensions
 from train_manager.core.hooks import Hook
 from train_manager.core.stage import Stage
+from train_manager.data.cures import say_that_train_batch_lacks_a_prediction
 from train_manager.data.randomness import seed_all
 from train_manager.data.shares import ALONE
 from train_manager.files.train_dirs import make_train_dir
@@ -25,7 +26,6 @@ from train_manager.loop.arguments import (
 from train_manager.loop.attributes import Model
 from train_manager.loop.batch_losses import BatchLosses
 from train_manager.loop.call import Call
-from train_manager.loop.cures import say_that_train_batch_lacks_a_prediction
 from train_manager.loop.extension_attributes import (
     note_tensors,
 )

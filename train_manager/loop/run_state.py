@@ -9,7 +9,7 @@ from typing import Any, final
 
 from train_manager.data.batch import Structures
 from train_manager.loop.requests import NOTHING, Requests
-from train_manager.loop.results import EvalResult
+from train_manager.reporting.results import EvalResult
 
 
 @final

@@ -43,7 +43,7 @@ from train_manager.loop.saved_state import (
     tell_of_differences,
 )
 from train_manager.rebuilding.recorded import as_written
-from train_manager.telling.errors import StageError, TrainManagerError
+from train_manager.telling.errors import TrainManagerError
 from train_manager.telling.findings import Finding
 from train_manager.validation import require_count
 
@@ -55,6 +55,9 @@ LOADED_AGAIN: Final = ("extensions", "fit", "random")
 
 MALFORMED: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """The errors that the components of a training raise if a state is not of their form."""
+
+WITHIN: Final = ("train_step_batch", "eval", "predict")
+"""The stages in which there is no state to save or to load: a part of a step is done."""
 
 CPU: Final = torch.device("cpu")
 
@@ -152,7 +155,8 @@ class Saving(Asking[Model]):
             StageError: a batch is alive; in a hook, call ``save_soon``.
             NonFiniteLoss: a loss of the open epoch was nan or infinite.
         """
-        self._refuse_while_alive("state_dict", "in a hook, ask for it: train_manager.save_soon()")
+        cure = "in a hook, ask for it: train_manager.save_soon()"
+        self._refuse_inside("state_dict", *WITHIN, cure=cure, in_hooks=False)
         levels, path, held = self._levels(), self.fixtures.path, self._frozen_parameter_ids()
         # One state for the training, and one for each open phase, with the components that only the phase has. The
         # open stages belong to the innermost level.
@@ -202,7 +206,8 @@ class Saving(Asking[Model]):
                 not the form of a state, or an extension cannot load its state: some components may have been restored.
             StageError: a batch is alive, or a training call is under way.
         """
-        self._refuse_while_alive("load_state_dict", "load it in a hook of load_checkpoint, or outside of a run")
+        cure = "load it in a hook of load_checkpoint, or outside of a run"
+        self._refuse_inside("load_state_dict", *WITHIN, cure=cure, in_hooks=False)
         self._load_state(state, strict)
 
     def _load_state(self, state: Mapping[str, Any], strict: bool, *, overridden: Set[str] = frozenset()) -> None:
@@ -504,9 +509,3 @@ class Saving(Asking[Model]):
         phases = [progress.lifetime for progress in levels]
         epochs = [lifetime for progress in levels for lifetime in progress.open_epochs()]
         return {"epoch": epochs, "phase": phases, "manager": phases[:1]}
-
-    def _refuse_while_alive(self, method: str, cure: str) -> None:
-        alive = next((name for name in ("train_step_batch", "eval", "predict") if name in self.fixtures.path), None)
-        if alive is not None:
-            what = f"{method}() cannot be called inside stage {alive!r}"
-            raise StageError(what, name=alive, stages=self.fixtures.path, cure=cure)

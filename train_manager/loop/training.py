@@ -17,19 +17,19 @@ from train_manager.loop.epoch import Epoch, EpochEnd
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.evaluation import Evaluation
 from train_manager.loop.feed import END, epoch_length
-from train_manager.loop.history import refuse_metrics_of_places
 from train_manager.loop.last_batch import check_last_batch
 from train_manager.loop.optimizers import (
     find_rates_below_zero,
     step_schedulers,
 )
-from train_manager.loop.outside_stops import is_at_a_prompt, wait_for_the_signal_of_a_worker
+from train_manager.loop.outputs import refuse_metrics_of_places
 from train_manager.loop.program import tell_at_exit
 from train_manager.loop.requests import DATA_ENDED, NOTHING
-from train_manager.loop.results import TrainResult
 from train_manager.loop.skip import skippable
 from train_manager.loop.step import Step
 from train_manager.metrics.history_rows import metrics_of
+from train_manager.reporting.results import TrainResult
+from train_manager.signals import is_at_a_prompt, wait_for_the_signal_of_a_worker
 from train_manager.telling.errors import StageError
 from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import users_level

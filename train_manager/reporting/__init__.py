@@ -20,9 +20,12 @@ Its files in reading order; each imports only those above it:
     loss_svg           the picture of loss curves as such a file
     history_figure     the figure of a history
     tables             tables of numbers as text
+    results            the results that training and evaluation return
+    history            the metrics of each epoch and each evaluation
     epoch_table        a table with a line for each epoch
     pace               how often something is drawn that nobody looks at
     above_bars         what a program prints while bars are drawn
     lines              lines of text in a terminal, a file or a notebook
     epoch_lines        lines that tell what epochs have come to
+    description        a training in a few words
 """

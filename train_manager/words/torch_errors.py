@@ -1,6 +1,6 @@
 """Messages of torch about a mistake, and the line of code that cures it.
 
-A cure may have groups of its pattern (``\\1``). A cure such as ``{devices}`` is a name, for which ``loop/cures.py``
+A cure may have groups of its pattern (``\\1``). A cure such as ``{devices}`` is a name, for which ``data/cures.py``
 writes a text from the values that torch has refused.
 """
 

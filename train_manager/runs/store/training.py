@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from train_manager.loop.attributes import Attributes
-    from train_manager.loop.history import History
+    from train_manager.reporting.history import History
 
 
 @final

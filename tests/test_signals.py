@@ -24,7 +24,7 @@ from tests.fork_server import ForkServer
 from tests.rotation import share_of
 from tests.training import At
 from train_manager import Extension, TrainManager
-from train_manager.loop.outside_stops import stop_on_signals
+from train_manager.signals import stop_on_signals
 from train_manager.testing import Recorder, tiny_manager
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this platform has no such signals")
@@ -504,7 +504,7 @@ def is_tested(file: str) -> None:
 
 
 TEST = """
-from tests.loop.test_outside_stops import Stops, at_step, send
+from tests.test_signals import Stops, at_step, send
 from train_manager.testing import tiny_manager
 
 def test_that_is_interrupted():
@@ -526,7 +526,7 @@ def test_under_pytest_ctrl_c_interrupts_the_tests(fork_server: ForkServer, tmp_p
 
 
 CELLS = [  # a run that is held open lets Ctrl-C end other cells at once
-    "import signal\nfrom tests.loop.test_outside_stops import Stops, at_step, send, handlers\n"
+    "import signal\nfrom tests.test_signals import Stops, at_step, send, handlers\n"
     "from train_manager.testing import tiny_manager\n"
     "tm = tiny_manager(Stops(), at_step(2, send('SIGINT')))\nbefore = handlers()",
     "tm.train()",

@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.training import At
 from train_manager import InputError, SkipBatch, TrainManager
-from train_manager.loop.cures import add_cure, cure_of, describe
+from train_manager.data.cures import add_cure, cure_of, describe
 from train_manager.testing import tiny_manager
 
 

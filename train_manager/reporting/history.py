@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast, final
 
-from train_manager.loop.results import EvalResult
-from train_manager.metrics.history_rows import PLACE, Row, metrics_of, refuse_names_of_places
+from train_manager.metrics.history_rows import PLACE, Row, metrics_of
 from train_manager.reporting.history_figure import Points, history_figure
+from train_manager.reporting.results import EvalResult
 from train_manager.reporting.tables import html_table
 from train_manager.reporting.values import plural, text_of
 from train_manager.validation import require_one_of
@@ -17,8 +17,6 @@ from train_manager.validation import require_one_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
-
-    from train_manager.core.hooks import Hook
 
 MOST_ROWS = 20  # a notebook shows the last rows, up to this number
 
@@ -175,29 +173,6 @@ class History:
         """Restore what ``state_dict`` returned."""
         self.epochs = copy.deepcopy(list(state["epochs"]))
         self.evaluations = copy.deepcopy(list(state["evaluations"]))
-
-
-def refuse_metrics_of_places(fixture: str, names: Iterable[str], hooks: Iterable[Hook]) -> None:
-    """Refuse metrics that hooks have put into a result under the name of a place.
-
-    Args:
-        fixture: the result: "train_result" or "eval_result".
-        names: the names of its metrics.
-        hooks: all hooks; the error names the hooks that modify the result, or else the hooks that read it.
-
-    Raises:
-        InputError: a metric is called "epoch", "step", or as another place.
-    """
-
-    def describe(name: str) -> str:
-        results, known = {fixture, f"{fixture}s"}, list(hooks)
-        whose = [hook for hook in known if results.intersection(hook.written)]
-        # No hook modifies the fixture, so a hook that reads it has changed the dict in place.
-        whose = whose or [hook for hook in known if results.intersection(hook.parameters)]
-        labels = " or ".join(dict.fromkeys(hook.label for hook in whose))
-        return f"{fixture} has a metric called {name!r}{f' (of {labels})' if labels else ''}"
-
-    refuse_names_of_places(names, describe, lambda name: f"call the metric otherwise, such as {'my_' + name!r}")
 
 
 def _require_pandas() -> Any:

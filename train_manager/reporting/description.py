@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from train_manager.core.extension import Extension
 from train_manager.data.description import batches_text
 from train_manager.telling.showing import cut, safe_repr, short
 
@@ -16,7 +15,7 @@ Facts = dict[str, str | dict[str, str]]
 """The components of a training, and how far it is, in words; a dict for evaluation sets and extensions."""
 
 
-def facts(attributes: Mapping[str, Any], extensions: Mapping[str, Extension]) -> Facts:
+def facts(attributes: Mapping[str, Any], extensions: Mapping[str, object]) -> Facts:
     """Return the facts that a ``repr`` shows.
 
     Args:
