@@ -57,7 +57,7 @@ class GradNorm(Extension):
         weights, shared = self.loss.weights, model.trunk.weight
         # The norm of a part is that of its loss times its weight.
         norms = torch.stack([gradient_norm(loss_parts[name], shared) / weights[name] for name in weights])
-        now = torch.stack([losses[name] for name in weights])
+        now = torch.stack([losses[name].detach() for name in weights])
         self.first = now if self.first is None else self.first
         pace = now / self.first  # small for a task that has learned much
         target = (self.weights.detach() * norms).mean() * (pace / pace.mean()) ** ALPHA

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tests.training import At, loss_of, make_batches, modes, shuffled, weights
 from train_manager import InputError, TrainManager, modifies
+from train_manager.core.fixtures import Fixtures
 from train_manager.testing import tiny_manager
 
 
@@ -291,6 +292,29 @@ def test_a_hook_that_makes_several_numbers_of_the_loss_is_named() -> None:
     assert str(error.value) == (
         "At.post_train_loss_forward made loss a tensor of shape (4,), but it must be a scalar\n  reduce it: loss.mean()"
     )
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"), [("post_train_loss_forward", "loss"), ("pre_train_backward", "backward_loss")]
+)
+def test_a_hook_that_detaches_the_loss_is_named_with_its_line(stage: str, name: str) -> None:
+    def detach(fixtures: Fixtures) -> None:
+        fixtures.modify(name, fixtures[name].detach())
+
+    with pytest.raises(InputError) as error:
+        tiny_manager(At(stage, detach)).train()
+    asked_at = f"tests/test_manager_bad_input.py:{detach.__code__.co_firstlineno}"
+    assert str(error.value) == (
+        f"At.{stage} made {name} a tensor that does not require grad, so nothing would be trained\n"
+        f"  asked at     {asked_at}\n"
+        f"  leave out .detach() and torch.no_grad() where {name} is computed"
+    )
+
+
+def test_a_hook_after_the_step_may_detach_the_loss() -> None:
+    tm = tiny_manager(At("post_train_step_batch", lambda fixtures, loss: fixtures.modify("loss", loss.detach())))
+
+    assert tm.train().steps == 3
 
 
 def test_the_loss_of_a_stage_of_the_program_may_be_a_number() -> None:

@@ -28,7 +28,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Never
 
@@ -60,6 +59,7 @@ from train_manager.loop.outputs import (
 )
 from train_manager.loop.own_loop import OwnLoop
 from train_manager.loop.recorded_arguments import record_of_manager
+from train_manager.loop.requests import Requests
 from train_manager.loop.setup import KEPT, Setup
 from train_manager.loop.step_limit import StepLimit
 from train_manager.reporting.results import EvalResult, TrainResult
@@ -138,7 +138,7 @@ class TrainManager(OwnLoop[Model]):
         OwnLoop._options,
         too_late=TOO_LATE,
         replacing=frozenset({"batch_losses"}),
-        checks={(stage, name): partial(require_modified_loss, name) for stage, name in LOSSES},
+        checks=dict.fromkeys(LOSSES, require_modified_loss),
     )
 
     @named_arguments(ARGUMENTS)
@@ -261,7 +261,8 @@ class TrainManager(OwnLoop[Model]):
         """
         stages, progress = self.fixtures.path, self._progress
         if "train_step_epoch" in stages or "train_step_batch" in stages:
-            progress.epoch_part.end_requested = True
+            epoch = progress.present_epoch
+            epoch.requests = epoch.requests.joined(Requests(end_epoch=True))
         elif progress.own is None or progress.feed.is_unfinished or self._store.running is not None:
             # No own batch was trained on, train_steps has left an epoch open, or a hook outside of epochs has called.
             return

@@ -12,7 +12,6 @@ from torch import nn
 from train_manager.core.decorators import priority as with_priority
 from train_manager.core.extension import Extension
 from train_manager.data.seeds import seed_rank
-from train_manager.distribution.agreement import agree, on_host
 from train_manager.distribution.devices import require_own_gpu, use_own_gpu
 from train_manager.distribution.environment import read_environment
 from train_manager.distribution.gradients import (
@@ -27,6 +26,7 @@ from train_manager.distribution.gradients import (
 from train_manager.distribution.joined import Joined
 from train_manager.distribution.sharded import Sharded, require_shardable, shard
 from train_manager.loop.arguments import modules_in_loss
+from train_manager.metrics.deferred import numbers
 from train_manager.model.per_object import PerObject
 from train_manager.model.sharding import is_sharded
 from train_manager.rebuilding.recorded import recorded
@@ -164,13 +164,15 @@ class Distributed(Extension):
 
     def _decide(self, train_manager: TrainManager, requests: Requests) -> Requests:
         at = "the end of a batch" if requests.examples is None else "the middle of a batch"
-        requests = on_host(requests)
+        # The size of a batch may be a tensor on a device.
+        requests = requests._replace(examples=numbers([requests.examples])[0])
         # At the end of an epoch with the sum of all weights: these differ if a hook has changed those of one process.
         is_epoch_end = requests.data_ended and requests.examples is None and self.strategy != "fsdp"
         sums = sum_of_weights(_modules_of(train_manager)) if is_epoch_end else None
         given = self._joined.group.gather((requests, sums), at)
         require_equal([sums for _, sums in given])
-        found = agree([request for request, _ in given])
+        first, *others = (request for request, _ in given)
+        found = first.joined(*others)
         if requests.examples is not None:
             self._gradients.set_share(requests.examples, found.examples or 0)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from inspect import Parameter
 from typing import Any, Final, final
@@ -45,7 +45,8 @@ class Avg(Extension):
     0.676
 
     A step in which a fixture is not alive is left out of the mean of the fixture, which is nan until there was a step
-    with it. Values that come while ``over`` is not open are in no mean: ``train_on_batch`` opens no epoch.
+    with it. Values that come while ``over`` is not open are in no mean; but those of ``train_on_batch`` are in the mean
+    of the epoch that ``end_epoch`` ends.
 
     Where several processes train together, the mean is over the rows of this process until ``over`` ends, and then over
     those of all. For the mean of one process, a value counts as much as the process has of the examples of the step; in
@@ -85,6 +86,8 @@ class Avg(Extension):
         setattr(
             self, f"post_{at}", when(partial(is_inside, over))(provides(*map("avg_{}".format, names), stage=over)(hook))
         )
+        if over == "train_step_epoch":
+            setattr(self, f"around_{at}", self._count_own_batch)
         # Without a mean from the start of `over`, a hook that asks for it in the first step would find no fixture.
         begin = provides(*map("avg_{}".format, names))(with_parameters([MANAGER], partial(self._begin, over)))
         setattr(self, f"pre_{over}", begin)
@@ -117,6 +120,14 @@ class Avg(Extension):
                 if name in values:
                     totals.append(name, values[name], weight)
         return self._means(totals)
+
+    def _count_own_batch(self, fixtures: Fixtures, train_manager: Any = None) -> Iterator[None]:
+        """Count a batch of ``train_on_batch``: its epoch opens only as it ends, so no mean can be provided here."""
+        yield
+        if "train_step_batch" in fixtures.path and "train_step_epoch" not in fixtures.path:
+            asked = [*self.names, *([] if self.weight is None else [self.weight])]
+            alive = {name: fixtures[name] for name in asked if name in fixtures}
+            self._renew({"train_manager": train_manager, **alive})
 
     def _finish(self, values: Mapping[str, Any]) -> Any:  # the hook at the end of `over`: see __init__
         train_manager = values.get("train_manager")

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import copy
+
+import pytest
 import torch
 
 from tests.adding import mean_of_parts
 from train_manager.data.shares import Place
 from train_manager.distribution.joined import Joined
-from train_manager.loop.epoch import OpenEpoch, OwnEpoch, add_epochs
-from train_manager.metrics.deferred import FiniteLosses
+from train_manager.loop.epoch import Epoch, add_epochs
 
 
-def epoch_of(*batches: tuple[float, int]) -> OpenEpoch:
-    epoch = OpenEpoch()
+def epoch_of(*batches: tuple[float, int]) -> Epoch:
+    epoch = Epoch(1)
     for step, (value, examples) in enumerate(batches, start=1):
-        losses = epoch.losses_of_part(number=1)
-        losses.append(torch.tensor(value), step, weight=examples)
-        epoch.add(*losses.totals(), seconds=1.0)
+        train_a_part(epoch, step, (None, value), weight=examples)
     return epoch
+
+
+def train_a_part(epoch: Epoch, first_step: int, *losses: tuple[str | None, float], weight: int) -> None:
+    epoch.begin_part(number=1)
+    keep(epoch, first_step, *losses, weight=weight)
+    epoch.end_part()
+
+
+def keep(epoch: Epoch, first_step: int, *losses: tuple[str | None, float], weight: int) -> None:
+    for step, (name, value) in enumerate(losses, start=first_step):
+        epoch.losses.append(torch.tensor(value), step, name, weight)
 
 
 def test_totals_of_two_halves_of_an_epoch_give_the_loss_of_the_whole() -> None:
@@ -27,65 +38,92 @@ def test_totals_of_two_halves_of_an_epoch_give_the_loss_of_the_whole() -> None:
 
 
 def test_the_losses_of_several_optimizers_have_means_of_their_own() -> None:
-    epoch, losses = OpenEpoch(), FiniteLosses(1)
-    for step, (name, value) in enumerate([("critic", 1.0), ("generator", 5.0), ("critic", 3.0)], start=1):
-        losses.append(torch.tensor(value), step, name, weight=4)
-    epoch.add(*losses.totals(), 1.0, losses.by_optimizer)
+    epoch = Epoch(1)
+    train_a_part(epoch, 1, ("critic", 1.0), ("generator", 5.0), ("critic", 3.0), weight=4)
 
     assert epoch.metrics() == {"losses/critic": 2.0, "losses/generator": 5.0}
 
 
 def test_a_part_that_a_checkpoint_was_written_in_continues_with_the_losses_of_several_optimizers() -> None:
-    epoch, resumed = OpenEpoch(by_optimizer={"critic": (1.0, 1.0)}), OpenEpoch()
-    state = epoch.state_dict(FiniteLosses(1, by_optimizer={"critic": (3.0, 1.0)}), is_open=True)
+    epoch, resumed = Epoch(1), Epoch(1)
+    train_a_part(epoch, 1, ("critic", 1.0), weight=1)
+    epoch.begin_part(number=1)
+    keep(epoch, 2, ("critic", 3.0), weight=1)
+    state = epoch.state_dict()
     resumed.load_state_dict(state)
-    losses = resumed.losses_of_part(number=1)
-    losses.append(torch.tensor(5.0), 3, "critic", weight=1)
-    resumed.add(*losses.totals(), 1.0, losses.by_optimizer)
+    train_a_part(resumed, 3, ("critic", 5.0), weight=1)
 
     assert state["by_optimizer"] == [{"critic": [1.0, 1.0]}, {"critic": [3.0, 1.0]}]
     assert resumed.metrics() == {"losses/critic": 3.0}
 
 
 def test_the_sum_of_the_states_of_several_ranks_has_the_losses_of_all() -> None:
-    first = OpenEpoch(total=1.0, examples=2.0, seconds=3.0, by_optimizer={"critic": (1.0, 1.0)})
-    second = OpenEpoch(total=4.0, examples=1.0, seconds=9.0)
-    parts = FiniteLosses(1, 2.0, 3.0), FiniteLosses(1, 5.0, 1.0, {"critic": (4.0, 2.0), "generator": (0.5, 1.0)})
+    ended = {"critic": [1.0, 1.0]}
+    first = {"total": 1.0, "examples": 2.0, "seconds": 3.0, "part": [2.0, 3.0], "by_optimizer": [ended, {}]}
+    parts = {"critic": [4.0, 2.0], "generator": [0.5, 1.0]}
+    second = {"total": 4.0, "examples": 1.0, "seconds": 9.0, "part": [5.0, 1.0], "by_optimizer": [{}, parts]}
 
-    found = add_epochs([one.state_dict(part, is_open=True) for one, part in zip((first, second), parts, strict=True)])
-
-    assert found == {
+    assert add_epochs([first, second]) == {
         "total": 5.0,
         "examples": 3.0,
         "seconds": 3.0,  # of the first one: they took them at the same time
         "part": [7.0, 4.0],
-        "by_optimizer": [{"critic": [1.0, 1.0]}, {"critic": [4.0, 2.0], "generator": [0.5, 1.0]}],
+        "by_optimizer": [ended, parts],
     }
-    assert add_epochs([]) == OpenEpoch().state_dict(FiniteLosses(1), is_open=True)
+
+
+def test_the_sum_of_no_states_is_an_epoch_without_losses() -> None:
+    counts = {"skipped": 0, "batches": 0, "batch_num": 0}
+
+    assert add_epochs([]) | counts == Epoch(1).state_dict()
 
 
 def test_a_further_rank_begins_with_no_losses_in_the_batches_of_an_own_epoch() -> None:
-    own, resumed = OwnEpoch("", 1), OwnEpoch("", 1)
-    own.losses.append(torch.tensor(2.0), 1, weight=4)
+    own, resumed = Epoch(1), Epoch(1)
+    own.begin_part(1)
+    keep(own, 1, (None, 2.0), weight=4)
     own.batches = 3
 
-    resumed.load_state_dict(own.state_dict(), 1, Joined(Place(1, 2), timeout=1))
+    resumed.load_state_dict(own.state_dict(), Joined(Place(1, 2), timeout=1))
 
-    assert (resumed.batches, resumed.losses.totals(), resumed.epoch.is_left) == (3, (0.0, 0.0), True)
+    assert (resumed.batches, resumed.losses.totals(), resumed.is_left) == (3, (0.0, 0.0), True)
 
 
 def test_an_epoch_without_examples_has_no_metrics() -> None:
-    assert OpenEpoch().metrics() == {}
+    assert Epoch(1).metrics() == {}
 
 
 def test_a_part_continues_with_the_totals_that_a_checkpoint_has_of_it() -> None:
-    epoch = OpenEpoch()
-    epoch.load_state_dict({"total": 1.0, "examples": 2.0, "seconds": 3.0, "part": [4.0, 8.0]})
+    epoch = Epoch(1)
+    keep(epoch, 1, (None, 0.5), weight=8)
+    resumed = Epoch(1)
+    resumed.load_state_dict(epoch.state_dict())
+    resumed.begin_part(number=1)
 
-    assert epoch.losses_of_part(number=1).totals() == (4.0, 8.0)
+    assert resumed.losses.totals() == (4.0, 8.0)
 
 
-def test_a_checkpoint_has_the_totals_in_the_form_of_before() -> None:
-    state = epoch_of((1.0, 3)).state_dict(FiniteLosses(1, 4.0, 8.0), is_open=True)
+def test_a_checkpoint_has_the_part_apart_from_the_parts_that_have_ended() -> None:
+    epoch = epoch_of((1.0, 3))
+    keep(epoch, 2, (None, 0.5), weight=8)
+    state = epoch.state_dict()
 
-    assert state == {"total": 3.0, "examples": 3.0, "seconds": 1.0, "part": [4.0, 8.0]}
+    assert (state["total"], state["examples"], state["part"]) == (3.0, 3.0, [4.0, 8.0])
+
+
+def test_the_time_of_an_epoch_is_that_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 11.0, 20.0, 24.0, 27.0])
+    monkeypatch.setattr("train_manager.loop.epoch.perf_counter", lambda: next(clock))
+    epoch = epoch_of((1.0, 3))
+    epoch.begin_part(1)
+    so_far = epoch.state_dict()["seconds"]
+    epoch.end_part()
+
+    assert (so_far, epoch.seconds) == (5.0, 8.0)
+
+
+def test_a_copy_counts_its_losses_for_itself() -> None:
+    epoch = Epoch(1)
+    keep(copy.copy(epoch), 1, (None, 2.0), weight=4)
+
+    assert epoch.losses.totals() == (0.0, 0.0)

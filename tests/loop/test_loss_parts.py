@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.optim import SGD
 
 from tests.training import At, Values
-from train_manager import Extension, InputError, TrainManager, WeightedLosses, add_loss
+from train_manager import Extension, TrainManager, WeightedLosses, add_loss
 from train_manager.loop.losses import Losses, report_loss
 
 X, Y = torch.ones(4, 1), torch.zeros(4, 1)
@@ -132,13 +132,24 @@ def test_the_parts_have_their_graphs() -> None:
     assert parts.gradients == {"penalty": 4.0, "near": 2.0, "far": 10.0}
 
 
-def test_the_losses_by_name_keep_their_values_without_weight_and_graph() -> None:
+def test_the_losses_by_name_keep_their_values_without_weight() -> None:
     losses = Values("post_train_step_batch", "losses")
 
     trained(Parts(), losses)
 
     assert values(losses.seen[0]) == {"penalty": 4.0, "near": 4.0, "far": 2.0}
-    assert not losses.seen[0]["far"].requires_grad
+
+
+def test_a_loss_by_name_has_its_graph_until_the_batch_ends() -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def note(losses: Losses) -> None:
+        assert all(term.requires_grad for term in losses.values())
+        alive.extend(weakref.ref(term) for term in losses.values())
+
+    trained(At("post_train_step_batch", note), steps=2)
+
+    assert [term() for term in alive] == [None] * 6
 
 
 def test_a_weight_that_changes_within_a_training_is_the_weight_of_its_batches() -> None:
@@ -190,32 +201,6 @@ def test_no_part_outlives_its_batch() -> None:
     assert [part() for part in parts.alive] == [None] * 9
 
 
-def test_parts_that_nothing_names_are_an_error() -> None:
-    with pytest.raises(InputError) as caught:
-        trained(At("post_train_step_batch", lambda fixtures: fixtures["loss_parts"]))
-
-    assert str(caught.value) == (
-        "loss_parts was not kept: no hook or provider of a training batch names it\n"
-        "  name it as a parameter: def pre_train_backward(self, loss_parts): ..."
-    )
-
-
-def test_an_own_train_batch_keeps_no_parts_by_itself() -> None:
-    class Own(TrainManager):
-        def train_batch(self) -> None:
-            self.update(self.forward())
-
-    with pytest.raises(InputError, match="loss_parts was not kept"):
-        trained(At("post_train_step_batch", lambda fixtures: fixtures["loss_parts"]), kind=Own)
-
-
-def test_a_hook_that_pauses_keeps_no_parts() -> None:
-    tm = trained(Parts(), At("post_train_step_batch", lambda fixtures: fixtures["loss_parts"]))
-
-    with pytest.raises(InputError, match="loss_parts was not kept"), tm.phase("later", without=["parts"]):
-        tm.train_epochs(1)
-
-
 def test_only_the_parts_of_the_last_of_two_forward_passes_count() -> None:
     class Twice(TrainManager):
         def train_batch(self) -> None:
@@ -225,6 +210,19 @@ def test_only_the_parts_of_the_last_of_two_forward_passes_count() -> None:
     trained(parts := Parts(), kind=Twice)
 
     assert parts.values == [{"penalty": 4.0, "near": 2.0, "far": 20.0}]
+
+
+def test_each_of_two_updates_in_a_batch_has_the_parts_of_its_own_forward_pass() -> None:
+    class Twice(TrainManager):
+        def train_batch(self) -> None:
+            self.update(self.forward())
+            self.update(self.forward())
+
+    trained(parts := Parts(), kind=Twice)
+
+    first, second = parts.values
+    assert first == {"penalty": 4.0, "near": 2.0, "far": 20.0}
+    assert second["far"] == pytest.approx(10 * 1.84)  # the weight is 2 - 0.01 * 16
 
 
 def test_what_an_own_train_batch_adds_is_a_part() -> None:
@@ -240,10 +238,8 @@ def test_what_an_own_train_batch_adds_is_a_part() -> None:
 
 
 def test_several_terms_of_one_name_are_one_part() -> None:
-    losses = Losses()
-    losses.parts = {}
-    with losses:
+    with Losses() as losses:
         add_loss(torch.tensor(1.0, requires_grad=True), "balance")
         add_loss(torch.tensor(2.0, requires_grad=True), "balance")
 
-    assert values(losses.parts) == {"balance": 3.0}
+    assert values(losses.parts()) == {"balance": 3.0}

@@ -290,7 +290,8 @@ def test_a_loss_that_needs_no_gradient_is_refused_in_training_only() -> None:
 
 
 def test_a_loss_that_a_hook_modified_into_a_number_is_refused() -> None:
-    assert refusal(lambda: require_modified_loss("backward_loss", 0.5, "Half.pre_train_backward")) == (
+    asked = {"name": "backward_loss", "asked_by": "Half.pre_train_backward"}
+    assert refusal(lambda: require_modified_loss(0.5, asked)) == (
         "Half.pre_train_backward made backward_loss a float, but it must be a scalar\n"
         "  give a tensor, such as loss / 2, without .item() or float(...)"
     )

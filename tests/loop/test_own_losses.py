@@ -14,8 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.training import At, Values
 from train_manager import NonFiniteLoss, TrainManager, add_loss
-from train_manager.loop.losses import Losses, report_loss
-from train_manager.loop.own_losses import OwnLosses, StepMeans
+from train_manager.loop.losses import Losses, StepMeans, report_loss
 from train_manager.loop.skip import SkipBatch
 from train_manager.testing import tiny_manager
 
@@ -383,13 +382,13 @@ def test_a_step_without_a_loss_of_its_own_does_not_count() -> None:
 
 
 def test_the_step_of_one_optimizer_does_not_end_that_of_another() -> None:
-    own = OwnLosses(Losses())
+    own = Losses()
     own.add_update("generator", torch.tensor(1.0))
     own.add_update("critic", torch.tensor(5.0))
     own.end_step("critic")
     own.add_update("generator", torch.tensor(2.0))
 
-    assert own.sum_of_updates().item() == 8.0
+    assert own.sum_of_updates() == torch.tensor(8.0)
 
 
 def test_losses_in_16_bits_are_added_up_in_32_over_steps() -> None:

@@ -467,3 +467,57 @@ def test_a_schedule_with_the_last_step_asks_no_data_before_the_epoch_begins() ->
     tiny_manager(Ends(), epochs=2).train()
 
     assert seen == []
+
+
+# ---- requests that are joined ----------------------------------------------------------------------------------------
+
+NAMES = [name for name in Requests._fields if name not in ("stopped", "examples")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rank", range(3))
+def test_a_request_of_one_process_is_one_of_all(name: str, rank: int) -> None:
+    asks = NOTHING._replace(**{name: True})  # type: ignore[arg-type]
+    first, *others = [asks if here == rank else NOTHING for here in range(3)]
+
+    assert first.joined(*others) == asks
+
+
+def test_without_a_request_there_is_none() -> None:
+    assert Requests().joined(NOTHING) is NOTHING  # the loop compares with `is`
+
+
+def test_the_reason_of_the_lowest_rank_that_stops_counts() -> None:
+    first, second = ("plateau", "a hook", True), ("time", None, False)
+
+    assert NOTHING.joined(Requests(stop=True, stopped=first), Requests(stop=True, stopped=second)).stopped == first
+
+
+def test_a_stop_of_the_whole_run_is_one_whoever_stops_first() -> None:
+    of_phase, whole = ("plateau", "a hook", False), ("time", None, True)
+
+    found = Requests(stop=True, stopped=of_phase).joined(Requests(stop=True, stopped=whole))
+
+    assert found.stopped == ("plateau", "a hook", True)
+
+
+def test_a_stop_in_this_step_goes_before_one_in_this_epoch() -> None:
+    assert Requests(stop_after_epoch=True).joined(Requests(stop=True)) == Requests(stop=True)
+
+
+def test_examples_are_added() -> None:
+    assert Requests(examples=6).joined(Requests(examples=0), Requests(examples=5)).examples == 11
+
+
+@pytest.mark.parametrize("requests", [SKIP_BATCH, DATA_ENDED])
+def test_a_process_without_a_batch_adds_no_example(requests: Requests) -> None:
+    found = Requests(examples=6).joined(requests)
+
+    assert found.examples == 6
+    assert found.skip_batch == requests.skip_batch
+    assert found.data_ended == requests.data_ended
+
+
+def test_what_is_left_of_requests_that_were_followed_is_nothing() -> None:
+    assert Requests(save=True).without("save") is NOTHING
+    assert Requests(save=True, evaluate=True).without("save") == Requests(evaluate=True)

@@ -8,7 +8,6 @@ the core and the standard library only. Its files in reading order; each imports
     tree           the stages of a class, and the fixtures that may be alive at each
     known          the outlines and trees of a class, kept until the class changes
     reader         makes the outline of a method from its source
-    effects        whether a method leaves stages and fixtures alone
     hook_writes    the fixtures that a hook writes beside those it declares
     walk           follows the outlines through all method calls and fills the tree
     too_late       points at which a fixture is modified too late

@@ -29,7 +29,7 @@ def where(definer: Definer) -> str:
     return line_of(definer) if isinstance(definer, tuple) else str(definer.call.defined_at)
 
 
-def _error_data(state: State, name: str, definer: Definer) -> dict[str, Any]:
+def error_data(state: State, name: str, definer: Definer) -> dict[str, Any]:
     """Return the arguments that all errors about a fixture have in common."""
     return {"name": name, "asked_by": who(definer), "asked_at": where(definer), "stages": state.path}
 
@@ -87,7 +87,7 @@ def shorter_lived_error(state: State, name: str, owner: Scope, scope: Scope, cal
         requests=state.requests[:-1],
         alive=state.names(),
         cure=f'provide it in the shorter-lived stage: @fixture("{owner.name}")',
-        **_error_data(state, name, caller),
+        **error_data(state, name, caller),
     )
 
 
@@ -100,28 +100,28 @@ def exists_error(state: State, name: str, definer: Definer) -> FixtureExists:
         f"{who(definer)} defines {name!r}, which stage {there.stage!r} has defined already",
         defined_at=where(there.definer or there.owner.opened_at),  # no definer: the line that opened the stage
         cure=f"to change it: fixtures.modify({name!r}, value); for a value of your own: another name",
-        **_error_data(state, name, definer),
+        **error_data(state, name, definer),
     )
 
 
 def reserved_error(state: State, name: str, definer: Definer) -> FixtureExists:
     """Make the error for a write of a name that is always there."""
     what = f"{who(definer)} writes {name!r}, which is always there and cannot be written"
-    return FixtureExists(what, cure="take another name", **_error_data(state, name, definer))
+    return FixtureExists(what, cure="take another name", **error_data(state, name, definer))
 
 
 def no_stage_error(state: State, name: str, definer: Definer) -> NoStageOpen:
     """Make the error for a write with no stage open."""
     what = f"{who(definer)} writes {name!r} while no stage is open"
     cure = "a fixture lives as long as its stage: write it inside `with self.staged(...):`"
-    return NoStageOpen(what, cure=cure, **_error_data(state, name, definer))
+    return NoStageOpen(what, cure=cure, **error_data(state, name, definer))
 
 
 def not_open_error(state: State, stage: str, definer: Definer) -> StageError:
     """Make the error for a definition in a stage that is not open."""
     nearest = state.options.words.stages_meant(stage, state.path)
     what = f"{who(definer)} defines a fixture in stage {stage!r}, which is not open"
-    return StageError(what, nearest=nearest, cure=did_you_mean(nearest), **_error_data(state, stage, definer))
+    return StageError(what, nearest=nearest, cure=did_you_mean(nearest), **error_data(state, stage, definer))
 
 
 def undeclared_error(state: State, name: str, caller: Caller, site: Definer) -> HookError:
@@ -130,7 +130,7 @@ def undeclared_error(state: State, name: str, caller: Caller, site: Definer) -> 
     return HookError(
         f"{caller.label} writes {name!r} without declaring it, which `strict` refuses",
         cure=f'declare it and return the value: @{decorator}("{name}")',
-        **{**_error_data(state, name, site), "asked_by": caller.label},
+        **{**error_data(state, name, site), "asked_by": caller.label},
     )
 
 

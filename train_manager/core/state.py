@@ -36,9 +36,9 @@ class Options:
     words: Words = NO_WORDS  # the names that its fixtures, stages and hooks have in other tools
     too_late: tuple[Any, ...] = ()  # points at which hooks may not modify a fixture any more; for the checker
     replacing: frozenset[str] = frozenset()  # fixtures of its loop for which `@replaced_by` leaves hooks out
-    # By stage and name of a fixture: called with a value that the fixture is modified to, and with the name of the hook
-    # or function that modifies it; raises to refuse the value.
-    checks: Mapping[tuple[str | None, str], Callable[[Any, str], object]] = field(default_factory=dict)
+    # By stage and name of a fixture: called with a value that the fixture is modified to, and with `error_data` of the
+    # hook or function that modifies it; raises to refuse the value.
+    checks: Mapping[tuple[str | None, str], Callable[[Any, Mapping[str, Any]], object]] = field(default_factory=dict)
 
 
 def _nothing() -> None: ...

@@ -115,7 +115,7 @@ class Store(State):
             raise messages.reserved_error(self, name, definer)
         check = self.options.checks.get((cell.stage, name))
         if check is not None:
-            check(value, messages.who(self.running or definer))
+            check(value, messages.error_data(self, name, self.running or definer))
         if cell.compute is not None:  # a lazy fixture that was not computed: its provider is not called any more
             cell.compute = None
             cell.definer = definer

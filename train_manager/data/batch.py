@@ -135,26 +135,23 @@ class SameStructure:
       now    {'inputs': tensor}
       this batch is not a pair: give each as (inputs, targets)
 
-    The check looks at types, never at values, and into nested parts only if there are any.
-
     Args:
         name: the name of the data in error texts.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._first: str | None = None  # the description of the first batch, for the error
-        self._flat: tuple[Any, ...] | None = None  # keys and types of a batch that has passed and is not nested
+        self._first: str | None = None  # the structure of the first batch
+        self._flat: tuple[Any, ...] | None = None  # keys and types of a batch that has passed and has tensors only
 
-    def check(self, batch: Any, step: int) -> None:
+    def check(self, batch: Unpacked, step: int) -> None:
         """Compare a batch with the first one.
 
         Raises:
             InputError: the structure is a different one.
         """
-        types = (*batch, *map(type, batch.values())) if type(batch) is dict else types_of_entries(batch)
-        # Nearly every batch of a training returns here: describing
-        # a batch takes longer, so a flat one is described once.
+        types = (*batch, *map(type, batch.values()))
+        # Nearly every batch of a training returns here: describing a batch takes longer.
         if types == self._flat:
             return
         structure = structure_of(batch)
@@ -170,8 +167,7 @@ class SameStructure:
                 if has_lost_targets
                 else "the parts and keys of batches must stay the same in a run; shapes may differ",
             )
-        # Only tensors are certain to have nothing inside that may change while their types stay.
-        if all(issubclass(entry, Tensor) for entry in types if isinstance(entry, type)):
+        if all(isinstance(entry, Tensor) for entry in batch.values()):
             self._flat = types
 
 
@@ -179,7 +175,7 @@ class SameStructure:
 class Structures(dict[str, SameStructure]):
     """The check of each set of data, by its name; made on first use.
 
-    >>> Structures()["train_data"].check((1, 2), step=1)
+    >>> Structures()["train_data"].check({"inputs": 1, "targets": 2}, step=1)
     """
 
     def __missing__(self, name: str) -> SameStructure:
@@ -187,59 +183,30 @@ class Structures(dict[str, SameStructure]):
         return check
 
 
-def types_of_entries(batch: Any) -> tuple[Any, ...]:
-    """Return the keys and the types of a batch, one level deep."""
-    if isinstance(batch, dict):
-        return (*batch, *map(type, batch.values()))
-    if isinstance(batch, (list, tuple)):  # not `list | tuple`, which would build a new type object in each step
-        return tuple(map(type, batch))
-    return (type(batch),)
-
-
-def structure_of(value: Any) -> str:
-    """Describe the types and keys of a value, as error texts show them.
+def structure_of(batch: Unpacked) -> str:
+    """Describe what inputs and targets are made of: a tensor, so many tensors, the keys of a dict, a list.
 
     >>> x = torch.zeros(2)
-    >>> structure_of(([x, x], {"y": x, "text": ["a", "b"]})), structure_of(None)
-    ("((tensor, tensor), {'text': [...], 'y': tensor})", 'None')
+    >>> structure_of({"inputs": [x, x], "targets": {"y": x, "text": ["a", "b"]}})
+    "{'inputs': (tensor, tensor), 'targets': {'text', 'y'}}"
 
-    The length of a list of examples is left out, because it varies. Lists of examples are a list of equal entries that
-    are not tensors, and lists of equal length with nothing else beside them.
+    The length of a list of examples is left out, because it varies: of a list of anything but tensors, and where inputs
+    and targets are lists alike.
 
-    >>> structure_of([(x, x), (x, x)]), structure_of({"pictures": [x, x], "boxes": [x, x]})
-    ('[[tensor, ...], ...]', "{'boxes': [tensor, ...], 'pictures': [tensor, ...]}")
+    >>> structure_of({"inputs": [x, x], "targets": [{"boxes": x}, {"boxes": x}]})
+    "{'inputs': [tensor, ...], 'targets': [...]}"
     """
-    if isinstance(value, Tensor):
+    lists_examples = all(isinstance(entry, list | tuple) for entry in batch.values())
+    return "{" + ", ".join(f"{name!r}: {_entry(batch[name], lists_examples)}" for name in sorted(batch)) + "}"  # type: ignore[literal-required]
+
+
+def _entry(entry: Any, lists_examples: bool) -> str:
+    if isinstance(entry, Tensor):
         return "tensor"
-    if isinstance(value, Mapping):
-        as_columns = are_columns(value.values())
-        entries = {str(key): f"{key!r}: {describe_entry(value[key], as_columns)}" for key in value}
-        return "{" + ", ".join(entries[key] for key in sorted(entries)) + "}"
-    if isinstance(value, list | tuple):
-        return sequence_of(value)
-    return "None" if value is None else "..."
-
-
-def sequence_of(value: list[Any] | tuple[Any, ...]) -> str:
-    """Describe a list or a tuple. Both look the same, because a loader may turn one into the other."""
-    as_columns = are_columns(value)
-    entries = [describe_entry(entry, as_columns) for entry in value]
-    if len(set(entries)) == 1 and not isinstance(value[0], Tensor):
-        return list_of(entries[0])
-    return f"({', '.join(entries)})"
-
-
-def describe_entry(value: Any, is_column: bool) -> str:
-    """Describe an entry of a batch; a column of equal examples without its length."""
-    examples = {structure_of(example) for example in value} if is_column else set()
-    return list_of(examples.pop()) if len(examples) == 1 else structure_of(value)
-
-
-def list_of(example: str) -> str:
-    """Describe a list of examples, without its length."""
-    return "[...]" if example == "..." else f"[{example}, ...]"
-
-
-def are_columns(entries: Any) -> bool:
-    """Return whether all entries are lists of one length: one item for each example."""
-    return all(isinstance(entry, list | tuple) for entry in entries) and len({len(entry) for entry in entries}) == 1
+    if isinstance(entry, Mapping):
+        return "{" + ", ".join(sorted(map(repr, entry))) + "}"
+    if not isinstance(entry, list | tuple):
+        return "None" if entry is None else "..."
+    if not (entry and isinstance(entry[0], Tensor)):
+        return "[...]"
+    return "[tensor, ...]" if lists_examples else f"({', '.join(['tensor'] * len(entry))})"

@@ -8,7 +8,6 @@ Its files in reading order; each imports only those above it:
     failures      which process has failed, ended, or not come
     process_group  messages between the processes
     joined        the processes, as a TrainManager sees them
-    agreement     the requests of all processes, made one
     gradients     gradients that are made one
     sharded       parameters of which each process has a shard
 """

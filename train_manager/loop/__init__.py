@@ -4,7 +4,6 @@ A contributor reads ``stages.py`` (the map of the loop), and here ``training`` a
 order of their imports; each imports only those above it:
 
     losses        losses that a model adds, and losses of several heads
-    own_losses    the losses that an own train_batch adds, and those that it updates with
     model_calls   how a model is called with its inputs
     objectives    prediction, loss and metrics in one object
     arguments     checks of the arguments, and checks before a run
@@ -21,7 +20,6 @@ order of their imports; each imports only those above it:
     own_shares    the rows of a batch of train_on_batch that one of several processes trains on
     probe         forward passes beside the training
     example_losses  the loss of each example of a batch
-    region        a batch without the stages inside its own
     setup         the components of a training: model, loss, optimizers, data, ...
     feed          the batches that a run trains and evaluates on
     requests      requests of hooks and of the data to the loop
@@ -48,7 +46,6 @@ order of their imports; each imports only those above it:
     asking        what hooks ask for: a stop, an evaluation, a checkpoint, a closure
     saving        the table of what a checkpoint holds; saving and loading
     run           a run and the phases in it; what is checked before, loaded and saved
-    closed_stages  which stages of a batch stay closed
     inner_stages  the stages inside a batch
     batch         a batch that is trained on
     evaluation    evaluation and prediction

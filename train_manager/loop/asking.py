@@ -19,7 +19,7 @@ from train_manager.loop.outputs import (
 from train_manager.loop.overridable import Overridable
 from train_manager.loop.parameter_check import Idle, check_first_window
 from train_manager.loop.probe import probe_batch
-from train_manager.loop.requests import NOTHING, Requests
+from train_manager.loop.requests import NOTHING, OF_A_PLACE, Requests
 from train_manager.loop.step import NO_BACKWARD
 from train_manager.loop.windows import (
     free_gradients,
@@ -83,7 +83,8 @@ class Asking(Overridable[Model]):
         if "run" not in self.fixtures.path:
             cure = "outside of a run, evaluate at once: tm.eval()"
             raise StageError("eval_soon() was called, but no run is open", stages=self.fixtures.path, cure=cure)
-        self._progress.run.eval_requested = True
+        run = self._progress.run
+        run.requests = run.requests.joined(Requests(evaluate=True))
 
     def save_soon(self, at: str = "step") -> None:
         """Ask for a checkpoint between this step and the next; or with ``at="end"``, as the training call ends.
@@ -116,10 +117,11 @@ class Asking(Overridable[Model]):
         if "run" not in self.fixtures.path:
             what = "save_soon() was called, but no run is open"
             raise StageError(what, stages=self.fixtures.path, cure="call it in a hook, or in `with tm.run():`")
+        run = self._progress.run
         if at == "end":
-            self._progress.run.saves_at_end = True
+            run.saves_at_end = True
         else:
-            self._progress.run.save_requested = True
+            run.requests = run.requests.joined(Requests(save=True))
 
     def decide(self, requests: Requests) -> Requests:
         """Return the requests that the loop follows: all of them. The loop looks at requests nowhere else.
@@ -137,17 +139,18 @@ class Asking(Overridable[Model]):
             data_ended: the epoch's data has ended.
             call_ends: the training call ends here, so that a checkpoint may be asked for that is saved at its end.
         """
-        progress = self._progress
+        progress, run = self._progress, self._progress.run
         if self._asked_from_outside is not None:
-            progress.run.stop(self._asked_from_outside, "step", None, whole_run=True)
-        requests = progress.requests(data_ended)
-        if call_ends and progress.run.saves_at_end and progress.saved_at != self._place_of_checkpoint():
+            run.stop(self._asked_from_outside, "step", None, whole_run=True)
+        requests = run.requests.joined(progress.present_epoch.requests, Requests(data_ended=data_ended))
+        if call_ends and run.saves_at_end and progress.saved_at != self._place_of_checkpoint():
             # In this decision alone: run.saves_at_end stays, as a further training call in this run ends later.
             requests = requests._replace(save_at_end=True)
         if self._decides:
             requests = self.decide(requests)
         if requests is not NOTHING:
-            progress.run.take_over(requests)  # a request of another process counts in this one too
+            # A request of another process counts in this one too; the others are of the place, and not of the run.
+            run.requests = requests.without(*OF_A_PLACE).joined(run.requests)
         return requests
 
     # ---- losses computed anew ----------------------------------------------------------------------------------------

@@ -402,9 +402,9 @@ class Attributes(Extensible, Generic[Model]):
         So it is where ``train_batch`` makes no loss by ``forward()``. Tables and curves show these in place of the
         sum, by the same names: "losses/generator".
         """
-        own = self._progress.step.own
-        is_apart = own is not None and own.is_shown_apart
-        return {f"{PART}{name}": loss for name, loss in own.by_optimizer.items()} if own and is_apart else {}
+        losses = self._progress.step.losses
+        by_optimizer = losses.by_optimizer if losses.is_shown_apart else None
+        return {f"{PART}{name}": loss for name, loss in (by_optimizer or {}).items()}
 
     @property
     def stop_reason(self) -> str | None:
@@ -449,11 +449,11 @@ class Attributes(Extensible, Generic[Model]):
 
     def _is_last_step(self) -> bool:
         """Return whether the training call ends with the present step, as far as that is known."""
-        progress, epoch_part = self._progress, self._progress.epoch_part
-        if progress.run.stop_at == "step" or self._steps_begun() == progress.call.end_step:
+        requests, call, epoch = self._progress.run.requests, self._progress.call, self._progress.present_epoch
+        if requests.stop or self._steps_begun() == call.end_step:
             return True
-        ends_with_epoch = epoch_part.is_last or progress.run.stop_at == "epoch"
-        return ends_with_epoch and (epoch_part.end_requested or self._is_last_batch())
+        ends_with_epoch = epoch.is_last or requests.stop_after_epoch
+        return ends_with_epoch and (epoch.requests.end_epoch or self._is_last_batch())
 
     def _steps_begun(self) -> int:
         """Return ``step_num``, with a batch that is not counted yet."""
@@ -494,7 +494,7 @@ class Attributes(Extensible, Generic[Model]):
     def _lifetime(self, per: str) -> Lifetime:
         """Return the lifetime of the present epoch, of the present phase, or of all."""
         if per == "epoch":
-            return self._progress.lifetime_of_epoch()
+            return self._progress.present_epoch.lifetime
         return self._progress.lifetime if per == "phase" else self._levels()[0].progress.lifetime
 
     def _place_of_checkpoint(self) -> tuple[int, ...]:

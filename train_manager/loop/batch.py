@@ -42,7 +42,7 @@ class Batch(InnerStages[Model]):
             if isinstance(error, SkipStage):
                 raise_if_of_another(error, *self.fixtures.path, "train_step_batch")
                 self.decide(SKIP_BATCH)
-                progress.count_skipped()
+                progress.present_epoch.skipped += 1
                 return None
             is_skipped = isinstance(error, SkipBatch)
             # A pre hook has skipped the batch before `_agree_on_batch`, which the other processes wait for. After an
@@ -58,7 +58,7 @@ class Batch(InnerStages[Model]):
             if not is_skipped:
                 raise
             if not step.is_counted:
-                progress.count_skipped()
+                progress.present_epoch.skipped += 1
             return None
         finally:
             progress.step = NO_STEP
@@ -98,7 +98,7 @@ class Batch(InnerStages[Model]):
     def _train_on_unpacked(self, step: Step) -> None:
         """Train in ``train_batch``, which opens the inner stages."""
         # Only an own train_batch can add losses around forward().
-        with self._collecting(step) if self._collects() else nullcontext():
+        with self._collecting(step) if self._chosen.trains_in_own_way else nullcontext():
             returned = self._chosen.train_batch()
         if returned is not None:
             raise returned_value_error(returned, "train_batch")
@@ -108,15 +108,14 @@ class Batch(InnerStages[Model]):
 
         The pre hooks of this process have not skipped the batch, else it would not come here.
         """
-        progress = self._progress
-        here = progress.own.examples_here if step.is_own and progress.own else progress.feed.examples_here
         # A batch without an example of its own has a row that stands in. An own get_true_batch_size may count otherwise
         # than in rows, so the number of rows is not taken from the share.
-        size = 0 if here == 0 else size
+        size = 0 if step.examples_here == 0 else size
         step.skip_is_decided = True
         requests = self.decide(Requests(examples=size))
         if requests.skip_batch or requests.data_ended:
-            self._progress.epoch_part.data_has_ended = requests.data_ended
+            epoch = self._progress.present_epoch
+            epoch.requests = epoch.requests.joined(Requests(data_ended=requests.data_ended))
             step.is_left_out = True
             raise SkipBatch
         self.fixtures.modify("true_batch_size", size)
@@ -160,7 +159,7 @@ class Batch(InnerStages[Model]):
         # From the cells, as hooks have left them.
         examples, is_whole, seen = cells["true_batch_size"].value, seen is size, cells["global_batch_size"].value
         loss = self._loss_without_forward(step) if loss is None else cells["loss"].value
-        kept = self._progress.count_losses(loss, step.own, counts.step_num + 1, examples)
+        kept = self._progress.count_losses(loss, step.losses, counts.step_num + 1, examples)
         step.is_counted = True
         self._windows.ended = self._store.cells["update_ends"].value
         counts.step_num += 1
@@ -178,8 +177,9 @@ class Batch(InnerStages[Model]):
         loss: Tensor | None = self.fixtures.get("loss")
         if loss is not None:
             return require_scalar_loss(loss)
-        if step.own is not None and step.own.by_optimizer:
-            loss = self.fixtures["loss"] = step.own.sum_of_updates()
+        loss = step.losses.sum_of_updates()
+        if loss is not None:
+            self.fixtures["loss"] = loss
             # The sum over a generator and a critic says nothing: tables and curves show the loss of each in its place.
-            step.own.is_shown_apart = len(self.optimizers) > 1
+            step.losses.is_shown_apart = len(self.optimizers) > 1
         return loss

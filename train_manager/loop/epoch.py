@@ -1,102 +1,100 @@
-"""An epoch that is open, the part of the epoch that the present training call trains, and how this part ends."""
+"""An epoch: the sums of its losses, and its present part, which one training call trains; and how such a part ends."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from time import perf_counter
 from typing import Any, final
 
 from train_manager.loop.books import Lifetime
 from train_manager.loop.ranks import ONE_PROCESS, Ranks, state_for_rank, state_of_ranks, sum_totals
+from train_manager.loop.requests import NOTHING
 from train_manager.metrics.averages import mean_of
-from train_manager.metrics.deferred import NO_TOTALS, FiniteLosses, Totals, add_totals
+from train_manager.metrics.deferred import FiniteLosses, Totals, add_totals
 from train_manager.metrics.history_rows import PART
 
 
 @final
-@dataclass
-class EpochPart:
-    """One opening of the epoch's stage; or, outside of epochs, all calls of ``train_on_batch`` in a run."""
+class Epoch:
+    """The losses of an epoch: of its parts that have ended, and of the present one.
 
-    is_last: bool = False  # no epoch of the training call comes after this one
-    end_requested: bool = False  # end_epoch() was called
-    data_has_ended: bool = False  # the point of decision has ended the epoch's data during a batch
+    One training call trains one part; an epoch that a call leaves unfinished continues in the next call. The batches
+    of ``train_on_batch`` are an epoch of the program's own, in one part.
 
-
-@final
-@dataclass
-class OpenEpoch:
-    """The sums of an epoch so far, which continues in the next training call if this one leaves it unfinished.
-
-    One training call trains one part of the epoch. The losses of the present part are in ``progress.losses``; as the
-    part ends, they are added here.
+    Args:
+        number: the number of the epoch, from 1, for errors.
+        key: the name of the epoch in checkpoints.
     """
 
-    # Values of a Book that extensions measure over this epoch belong to this object.
-    lifetime: Lifetime = field(default_factory=Lifetime)
-    # Of the parts that have ended: the sum of the losses, each times its examples; the examples; the time.
-    total: float = 0.0
-    examples: float = 0.0
-    seconds: float = 0.0
-    # Sum and examples of the part in which a checkpoint was written: losses_of_part continues with them.
-    begun: tuple[float, float] = 0.0, 0.0
-    is_left: bool = False  # a part of the epoch was begun before the present one
-    skipped: int = 0  # batches that hooks have skipped
-    # If there are several optimizers, and no loss that is common to them: sum and weight for each, as above.
-    by_optimizer: dict[str, Totals] = field(default_factory=dict)
-    begun_by_optimizer: dict[str, Totals] = field(default_factory=dict)
+    def __init__(self, number: int, key: str = "") -> None:
+        self.lifetime = Lifetime(key)  # values of a Book that extensions measure over this epoch belong to this object
+        # Of the parts that have ended: the sum of the losses, each times its examples; the examples; the time.
+        self.total = self.examples = self.seconds = 0.0
+        # If there are several optimizers, and no loss that is common to them: sum and weight for each, as above.
+        self.by_optimizer: dict[str, Totals] = {}
+        # Of the present part. They stay on the device until many are looked at together: a look at each would wait for
+        # a GPU. A part in which a checkpoint was written continues with the losses that it had there.
+        self.losses = FiniteLosses(number)
+        self.is_left = False  # a part of the epoch was begun before the present one
+        self.skipped = 0  # batches that hooks have skipped
+        self.batches = 0  # how many batches train_on_batch was given; 0 in an epoch of the loop
+        self.batch_num = 0  # of the last of them; 0 after a batch that was said to be the last
+        self._began: float | None = None  # when the present part began; None between two parts
+        self.meet_part()
 
-    def add(
-        self, total: float, examples: float, seconds: float, by_optimizer: Mapping[str, Totals] = NO_TOTALS
-    ) -> None:
-        """Add the totals of a part of the epoch, and how long it took."""
-        # In a new dict: a copy of this object (of a copied manager) shares the one from before.
-        self.by_optimizer = dict(self.by_optimizer)
-        add_totals(self.by_optimizer, by_optimizer)
-        self.total += total
-        self.examples += examples
-        self.seconds += seconds
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied or pickled; a copy counts its losses for itself."""
+        return {**self.__dict__, "losses": copy.deepcopy(self.losses)}
 
-    def losses_of_part(self, number: int) -> FiniteLosses:
-        """Return an object for the losses of a part that begins, or that resumes after a checkpoint.
+    def meet_part(self) -> None:
+        """Make the present part a new one, before its first hook."""
+        self.is_last = False  # no epoch of the training call comes after this one
+        # The end of the epoch that end_epoch() has asked for, and the end of its data that the point of decision has
+        # found during a batch.
+        self.requests = NOTHING
+
+    def begin_part(self, number: int) -> None:
+        """Begin the present part, or continue with the one in which a checkpoint was written.
 
         Args:
             number: the number of the epoch, from 1, for errors.
         """
-        # Each is handed over once: the next part of this epoch begins with nothing.
-        begun, self.begun = self.begun, (0.0, 0.0)
-        by_optimizer, self.begun_by_optimizer = self.begun_by_optimizer, {}
-        return FiniteLosses(number, *begun, by_optimizer)
+        self.is_left, self._began = True, perf_counter()
+        self.losses.epoch = number  # a hook may have set tm.epoch_num since
 
-    def state_dict(self, losses: FiniteLosses, *, is_open: bool) -> dict[str, Any]:
-        """Return the sums of the epoch, and apart from them the sums of its present part.
-
-        Args:
-            losses: the losses since the present part began.
-            is_open: whether the stage of the epoch is open, so that there is a present part.
+    def end_part(self) -> None:
+        """Add the losses and the time of the present part to those of the epoch.
 
         Raises:
             NonFiniteLoss: a loss was nan or infinite.
         """
-        checked = losses.totals()  # also if the stage is closed: a nan must not get into a checkpoint
-        # Apart from self.total: the program that resumes adds the rest of the part to it first, and then both to the
-        # total. In another order the floats would round to another mean than in a training without a stop.
-        part = list(checked if is_open else self.begun)
-        by_optimizer = self.by_optimizer, losses.by_optimizer if is_open else self.begun_by_optimizer
-        several = {"by_optimizer": [lists_of(totals) for totals in by_optimizer]} if any(by_optimizer) else {}
-        sums = {"total": self.total, "examples": self.examples, "seconds": self.seconds, "part": part}
-        return {**sums, **({"skipped": self.skipped} if self.skipped else {}), **several}
+        losses, self.losses = self.losses, FiniteLosses(self.losses.epoch)
+        total, examples = losses.totals()
+        # In a new dict: a copy of this object (of a copied manager) shares the one from before.
+        self.by_optimizer = dict(self.by_optimizer)
+        add_totals(self.by_optimizer, losses.by_optimizer)
+        self.total += total
+        self.examples += examples
+        self.seconds, self._began = self._seconds_so_far(), None
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from what ``state_dict`` returned; an empty state begins the epoch anew."""
-        self.total, self.examples = state.get("total", 0.0), state.get("examples", 0.0)
-        self.seconds = state.get("seconds", 0.0)
-        self.begun = tuple(state.get("part", (0.0, 0.0)))
-        self.skipped = state.get("skipped", 0)
-        self.is_left = bool(state)  # the program that wrote the state has trained a part of the epoch
-        self.by_optimizer, self.begun_by_optimizer = map(totals_of, state.get("by_optimizer", ({}, {})))
+    def forget_part(self) -> None:
+        """Forget the losses of a part that has failed."""
+        self.losses, self._began = FiniteLosses(self.losses.epoch), None
+
+    def count_own_batch(self, *, is_last: bool) -> int:
+        """Count a batch of ``train_on_batch``, and return its number; after the last one, numbers begin anew."""
+        self.requests = NOTHING
+        self.batches += 1
+        number = self.batch_num + 1
+        self.batch_num = 0 if is_last else number
+        return number
+
+    def _seconds_so_far(self) -> float:
+        return self.seconds if self._began is None else self.seconds + perf_counter() - self._began
+
+    # ---- metrics and saved state ---------------------------------------------------------------------------------
 
     def totals(self) -> tuple[float, float]:
         """Return the sum of the losses, each times its examples, and the number of examples, without the open part."""
@@ -108,9 +106,38 @@ class OpenEpoch:
         found = sum_totals(ranks, {"loss": self.totals(), **parts})
         return {name: mean_of(*totals) for name, totals in found.items() if name != "loss" or totals[1]}
 
+    def state_dict(self, ranks: Ranks = ONE_PROCESS) -> dict[str, Any]:
+        """Return the sums of the epoch, and apart from them the sums of its present part.
+
+        Args:
+            ranks: the processes that train together, whose sums are added.
+
+        Raises:
+            NonFiniteLoss: a loss was nan or infinite.
+        """
+        # Apart from self.total: the program that resumes adds the rest of the part to it first, and then both to the
+        # total. In another order the floats would round to another mean than in a training without a stop.
+        part = list(self.losses.totals())
+        by_optimizer = self.by_optimizer, self.losses.by_optimizer
+        several = {"by_optimizer": [lists_of(totals) for totals in by_optimizer]} if any(by_optimizer) else {}
+        sums = {"total": self.total, "examples": self.examples, "seconds": self._seconds_so_far(), "part": part}
+        # All processes skip the same batches, and are given as many.
+        counts = {"skipped": self.skipped, "batches": self.batches, "batch_num": self.batch_num}
+        return {**state_of_ranks(ranks, {**sums, **several}, add_epochs), **counts}
+
+    def load_state_dict(self, state: Mapping[str, Any], ranks: Ranks = ONE_PROCESS) -> None:
+        """Resume from what ``state_dict`` returned, in the part in which it was called."""
+        of_rank = state_for_rank(ranks, state, add_epochs)
+        self.total, self.examples, self.seconds = of_rank["total"], of_rank["examples"], of_rank["seconds"]
+        self.by_optimizer, of_part = map(totals_of, of_rank.get("by_optimizer", ({}, {})))
+        total, examples = of_rank["part"]
+        self.losses = FiniteLosses(self.losses.epoch, total, examples, of_part)
+        self.skipped, self.batches, self.batch_num = state["skipped"], state["batches"], state["batch_num"]
+        self.is_left = True  # the program that wrote the state has trained a part of the epoch
+
 
 def add_epochs(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sum of what ``OpenEpoch.state_dict`` has returned in several processes, in the time of the first one.
+    """Return the sum of what ``Epoch.state_dict`` has returned in several processes, in the time of the first one.
 
     >>> state = {"total": 1.0, "examples": 2.0, "seconds": 0.5, "part": [1.5, 3.0]}
     >>> add_epochs([state, state])
@@ -126,7 +153,6 @@ def add_epochs(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "seconds": states[0]["seconds"] if states else 0.0,
         "part": [sum((state["part"][place] for state in states), start=0.0) for place in (0, 1)],
         **({"by_optimizer": [lists_of(totals) for totals in by_optimizer]} if any(by_optimizer) else {}),
-        **({"skipped": states[0]["skipped"]} if states and "skipped" in states[0] else {}),  # all skip the same batches
     }
 
 
@@ -138,57 +164,6 @@ def lists_of(totals: Mapping[str, Totals]) -> dict[str, list[float]]:
 def totals_of(lists: Mapping[str, Sequence[float]]) -> dict[str, Totals]:
     """Return the totals of a checkpoint."""
     return {name: (total, weight) for name, (total, weight) in lists.items()}
-
-
-@final
-class OwnEpoch:
-    """The epoch of a loop of the program's own: the batches that ``train_on_batch`` got since an epoch ended last."""
-
-    def __init__(self, key: str, number: int) -> None:
-        self.epoch = OpenEpoch(Lifetime(key))
-        # The losses stay on the device until many are looked at together: a look at each would wait for a GPU.
-        self.losses = FiniteLosses(number)
-        self.batches = 0  # how many batches train_on_batch was given
-        self._number = 0  # of the last of them; 0 after a batch that was said to be the last
-        self.examples_here: int | None = None  # of the present batch; None if this process trains alone
-        self._began = perf_counter()
-
-    def begin_batch(self, examples: int | None, *, is_last: bool) -> int:
-        """Count a batch, and return its number; after a batch that is the last, numbers begin anew.
-
-        Args:
-            examples: how many of them this process has; None if it trains alone.
-            is_last: whether an epoch of the program's own ends with this batch.
-        """
-        self.batches, self.examples_here = self.batches + 1, examples
-        number = self._number + 1
-        self._number = 0 if is_last else number
-        return number
-
-    def end(self) -> OpenEpoch:
-        """Return the epoch with the sums of all its batches.
-
-        Raises:
-            NonFiniteLoss: a loss was nan or infinite.
-        """
-        self.epoch.add(*self.losses.totals(), perf_counter() - self._began, self.losses.by_optimizer)
-        return self.epoch
-
-    def state_dict(self, ranks: Ranks = ONE_PROCESS) -> dict[str, Any]:
-        """Return the sums, the time and the number of the batches so far.
-
-        Raises:
-            NonFiniteLoss: a loss was nan or infinite.
-        """
-        seconds = self.epoch.seconds + perf_counter() - self._began
-        sums = {**self.epoch.state_dict(self.losses, is_open=True), "seconds": seconds}
-        return {**state_of_ranks(ranks, sums, add_epochs), "batches": self.batches, "number": self._number}
-
-    def load_state_dict(self, state: Mapping[str, Any], number: int, ranks: Ranks = ONE_PROCESS) -> None:
-        """Resume from what ``state_dict`` returned, in the epoch of this number."""
-        self.epoch.load_state_dict(state_for_rank(ranks, state, add_epochs))
-        self.losses = self.epoch.losses_of_part(number)
-        self.batches, self._number = state["batches"], state["number"]
 
 
 @final

@@ -25,7 +25,6 @@ from train_manager.loop.outputs import (
     require_scalar_loss,
     returned_value_error,
 )
-from train_manager.loop.own_losses import OwnLosses
 from train_manager.loop.ranks import eval_shares
 from train_manager.loop.skip import skippable
 from train_manager.loop.windows import (
@@ -51,7 +50,8 @@ class Evaluation(Batch[Model]):
     def _evaluate(self) -> None:
         """Evaluate for the loop, which does it at most once per step."""
         run = self._progress.run
-        run.eval_requested = False  # before the hooks, as one of them may request the next evaluation
+        # Before the hooks, as one of them may request the next evaluation.
+        run.requests = run.requests.without("evaluate")
         if run.evaluated_at != self.step_num:
             self._record_evaluation(self._eval(self.eval_data))
             run.evaluated_at = self.step_num  # after it: an evaluation that has failed may be repeated
@@ -101,14 +101,14 @@ class Evaluation(Batch[Model]):
             if isinstance(self.model, nn.Module):
                 # Terms that an own eval_batch adds beside forward() are kept by name, but are in no loss: the loss that
                 # it sets in the fixtures is complete.
-                self._collector.losses = OwnLosses(self.fixtures["losses"]) if is_own else None
+                self._collector.beside = self.fixtures["losses"] if is_own else None
                 try:
                     returned = self._chosen.eval_batch()
                 except Exception as error:
                     add_cure(error, self._store.computed)
                     raise
                 finally:
-                    self._collector.losses = None
+                    self._collector.beside = None
                 if returned is not None:
                     raise returned_value_error(returned, "eval_batch")
             else:

@@ -21,7 +21,6 @@ from train_manager.loop.outputs import (
     require_scalar_loss,
     require_training_loss,
 )
-from train_manager.loop.own_losses import OwnLosses
 from train_manager.loop.run import Run
 from train_manager.loop.skip import raise_if_of_another, skippable, skipped_too_late_error
 from train_manager.loop.step import NO_BACKWARD, Backward, Step
@@ -110,16 +109,10 @@ class InnerStages(Run[Model]):
     def _collecting(self, step: Step) -> Iterator[None]:
         """Collect the terms that an own ``train_batch`` adds to its loss, outside of the stages inside a batch."""
         # While one of the inner stages runs, their hooks run, or a backward pass that runs submodules again (activation
-        # checkpoints). Terms that these add must not count a second time, so `own` rests.
-        own = step.own = OwnLosses(self._losses, is_resting=lambda: not INNER.isdisjoint(self._store.path))
-        self._collector.losses = own
-        if self._asks_in_batches("loss_parts"):
-            self._losses.parts = {}
-        try:
+        # checkpoints). Terms that these add must not count a second time, so the collector rests.
+        with self._collector.collecting_beside(step.losses, lambda: not INNER.isdisjoint(self._store.path)):
             yield
-        finally:
-            self._collector.losses = None
-        own.warn_of_waiting(self._warned_of)
+        step.losses.warn_of_waiting(self._warned_of)
 
     @property
     def _losses(self) -> Losses:
@@ -133,10 +126,6 @@ class InnerStages(Run[Model]):
             for stage, lookers in looking.items()
         }
 
-    def _collects(self) -> bool:
-        """Return whether an own method may add losses beside ``forward()``, or a hook asks for ``loss_parts``."""
-        return self._chosen.trains_in_own_way or self._asks_in_batches("loss_parts")
-
     def _asks_in_batches(self, fixture: str) -> bool:
         """Return whether a hook or a provider of a batch asks for a fixture, however seldom it runs."""
         plans = [self._registry.plans[stage] for stage in ("train_step_batch", *INNER)]
@@ -146,14 +135,13 @@ class InnerStages(Run[Model]):
 
     @fixture("train_step_batch")
     def loss_parts(self) -> dict[str, Tensor]:
-        """The loss terms by name, weighted and with their graphs; kept only where a hook or provider names it."""
-        return self._losses.required_parts()
+        """The loss terms by name, weighted and with their graphs."""
+        return self._losses.parts()
 
     def _train_model_forward(self) -> None:
         step = self._progress.step
         try:
             with self.staged("train_model_forward"):
-                around = self._collector.losses
                 losses = self._collector.losses = self._losses
                 if step.forward_loss is not None:
                     # train_batch calls forward() a second time: the terms that the model added in the first pass must
@@ -164,7 +152,7 @@ class InnerStages(Run[Model]):
                         self._chosen.train_model_forward(), self.model, type(self), "train_model_forward"
                     )
                 finally:
-                    self._collector.losses = around  # collects the terms that train_batch adds beside forward()
+                    self._collector.losses = None
                 if step.forward_loss is None:
                     self.fixtures.define("prediction", prediction, stage="train_step_batch")
                 else:
@@ -176,12 +164,11 @@ class InnerStages(Run[Model]):
         step = self._progress.step
         try:
             with self.staged("train_loss_forward"):
-                around = self._collector.losses
                 losses = self._collector.losses = self._losses
                 try:
                     returned = self._chosen.train_loss_forward()
                 finally:
-                    self._collector.losses = around
+                    self._collector.losses = None
                 loss = require_training_loss(losses.total(returned))
                 if step.forward_loss is None:
                     self.fixtures.define("loss", loss, stage="train_step_batch")
@@ -197,39 +184,34 @@ class InnerStages(Run[Model]):
         if name in step.asked_to_step and not (fixtures["update_begins"] and fixtures["update_ends"]):
             raise updated_twice_error(name)
         self._progress.call.has_updated = True
-        # Nothing was added beside forward(), and `given` is the loss that forward() has returned: the usual case.
-        if step.own is None:
-            if given is step.hooked_loss and given is not None:
-                return Backward(given, self._forward_again)
-            step.own = OwnLosses(self._losses)
-        own = step.own
         if callable(given):
-            loss, again = self._compute_loss(given, own), partial(self._compute_loss, given)
+            loss, again = self._compute_loss(given, step.losses), partial(self._compute_loss, given)
         else:
             # A tensor takes the terms that were added since the last update; nothing can compute this sum anew.
-            loss, again = own.take(require_loss_to_update(given)), None
-        if loss is step.hooked_loss:  # nothing had been added: it is the loss of forward() after all
+            loss, again = step.losses.take(require_loss_to_update(given)), None
+        if loss is step.hooked_loss:  # nothing was added: it is the loss that forward() has returned
             return Backward(loss, self._forward_again)
-        own.add_update(name, require_training_loss(loss))
+        step.losses.add_update(name, require_training_loss(loss))
         return Backward(loss, again)
 
-    def _compute_loss(self, function: Callable[[], Tensor], own: OwnLosses | None = None) -> Tensor:
+    def _compute_loss(self, function: Callable[[], Tensor], losses: Losses | None = None) -> Tensor:
         """Return the loss that a function computes, with the terms that are added while it runs."""
-        collector, own = self._collector, own or OwnLosses(Losses())
-        around, collector.losses = collector.losses, own
-        waiting, own.waiting = own.waiting, {}  # these terms belong to the next loss that is given as a tensor
+        # Computed anew, the function runs while the stage of the step is open, where the terms of a batch would rest.
+        resting = () if losses is None else (self._collector.is_resting,)
+        losses = Losses() if losses is None else losses
+        waiting, losses.waiting = losses.waiting, {}  # these terms belong to the next loss that is given as a tensor
         try:
-            return own.take(require_loss_to_update(function()))
+            with self._collector.collecting_beside(losses, *resting):
+                return losses.take(require_loss_to_update(function()))
         finally:
-            collector.losses, own.waiting = around, waiting
+            losses.waiting = waiting
 
     def _step_if_window_ends(self, name: str) -> None:
         step, window = self._progress.step, self._windows.get(name)
         step.asked_to_step.add(name)
         if not self._store.cells["update_ends"].value:
             return
-        if step.own is not None:
-            step.own.end_step(name)
+        step.losses.end_step(name)
         if window is not None:
             warn_without_gradients(window.optimizer, name)
             if name not in self._setup.looked_at:
@@ -283,11 +265,11 @@ class InnerStages(Run[Model]):
             losses, is_first = self.fixtures["losses"], "prediction" not in self.fixtures
             if not is_first:  # an own eval_batch calls forward() a second time
                 losses.forget_added()
-            around, self._collector.losses = self._collector.losses, losses
+            self._collector.losses = losses
             try:
                 prediction = self._chosen.eval_model_forward()
             finally:
-                self._collector.losses = around
+                self._collector.losses = None
             require_prediction(prediction, self.model, type(self), "eval_model_forward")
             if is_first:
                 self.fixtures.define("prediction", prediction, stage="eval_step_batch")
@@ -297,12 +279,11 @@ class InnerStages(Run[Model]):
     @skippable("eval_loss_forward")
     def _eval_loss_forward(self) -> None:
         with self.staged("eval_loss_forward"):
-            around = self._collector.losses
             losses = self._collector.losses = self.fixtures["losses"]
             try:
                 loss = self._chosen.eval_loss_forward()
             finally:
-                self._collector.losses = around
+                self._collector.losses = None
             if loss is None and losses.added is None and self._may_lack_a_loss():
                 return
             total = require_scalar_loss(losses.total(loss))

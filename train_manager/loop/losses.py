@@ -1,4 +1,4 @@
-"""Losses that a model adds in its forward, and losses of several heads.
+"""Losses that a model or an own ``train_batch`` adds, losses of several heads, and losses that updates are made with.
 
 >>> import torch
 >>> losses = Losses()
@@ -12,14 +12,52 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from typing import Any, Protocol, final
+from types import MappingProxyType
+from typing import Any, final
 
 from torch import Tensor, nn
 
+from train_manager.metrics.averages import in_32_bits
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
+from train_manager.telling.source_locations import users_level
+
+
+@final
+class StepMeans(dict[str, Tensor]):
+    """Losses by name: values that are added within one step are summed up, and the mean is taken over steps.
+
+    >>> import torch
+    >>> means = StepMeans()
+    >>> _ = means.add("policy", torch.tensor(1.)), means.add("policy", torch.tensor(3.))  # two parts of a step
+    >>> means.end_step()
+    >>> means.add("policy", torch.tensor(8.))
+    tensor(6.)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sums: dict[str, Tensor] = {}  # over all steps
+        self._steps: dict[str, int] = {}  # how many steps each name was added in
+        self._open: set[str] = set()  # the names that were added in the present step
+
+    def add(self, name: str, value: Tensor) -> Tensor:
+        """Add a value, without its graph, to the present step; return the mean so far."""
+        value = value.detach()
+        self._sums[name] = in_32_bits(self._sums[name]) + value if name in self._sums else value
+        self._steps[name] = self._steps.get(name, 0) + (name not in self._open)
+        self._open.add(name)
+        # No division by 1: nearly every batch has one step, and on a GPU the division would be a kernel.
+        self[name] = self._sums[name] / self._steps[name] if self._steps[name] > 1 else self._sums[name]
+        return self[name]
+
+    def end_step(self, name: str | None = None) -> None:
+        """End the present step of a name, or of all names."""
+        self._open.difference_update(list(self._open) if name is None else [name])
 
 
 @final
@@ -38,16 +76,38 @@ class Losses(dict[str, Tensor]):
     >>> losses.total(torch.tensor(10.))
     tensor(12.5000)
 
+    What an own ``train_batch`` adds beside ``forward`` waits, and a loss that is given as a tensor takes it, once:
+
+        add_loss(penalty)       the penalty waits
+        update(loss)            differentiates loss + penalty, and nothing waits any more
+        update(loss)            differentiates this loss alone
+
+    >>> losses.add_beside("penalty", torch.tensor(.5, requires_grad=True))
+    >>> losses.take(torch.tensor(1.)).item(), losses.take(torch.tensor(2.)).item()
+    (1.5, 2.0)
+
+    A term that the forward pass has added has its graph until the batch ends; whoever keeps it longer detaches it.
+
     Attributes:
-        added: the sum of the terms that ``add_loss`` has added; None if there is none.
+        added: the sum of the terms that ``add_loss`` has added in a forward pass; None if there is none.
         of_forward: the names of the terms that were collected in a forward pass.
-        parts: the terms as they are in the loss: multiplied by their weights, and with their graphs. None if nothing
-            asks for the fixture ``loss_parts``, so that no graph is kept.
+        terms: name, value and weight of each term that has a graph.
+        waiting: by name: what was added beside the forward pass with a graph, and taken by no update yet.
+        by_optimizer: the losses that each optimizer was updated with; None if they are that of ``forward()``.
+        is_shown_apart: the loss is only the sum over several optimizers: tables show the loss of each.
     """
 
+    # Of the class, as a Losses is made for each batch, and few have more than the first two; they are replaced, and
+    # never changed in place.
     added: Tensor | None = None
-    parts: dict[str, Tensor] | None = None
-    of_forward: frozenset[str] = frozenset()  # frozen: a default of the class must not change for all objects
+    of_forward: frozenset[str] = frozenset()
+    terms: tuple[tuple[str, Tensor, float | Tensor | None], ...] = ()
+    waiting: Mapping[str, Tensor] = MappingProxyType({})
+    by_optimizer: StepMeans | None = None
+    is_shown_apart = False
+    _parts: dict[str, Tensor] | None = None  # made as a hook asks for them
+    _taken: tuple[Tensor, Tensor] | None = None  # the last loss that took something, and the total it became
+    _beside: StepMeans | None = None  # what was added beside the forward pass, for the curves
     _collector: Collector | None = None  # while a `with` block is open
 
     def __enter__(self) -> Losses:
@@ -59,45 +119,28 @@ class Losses(dict[str, Tensor]):
         self._collector.__exit__(*error)
         self._collector = None
 
+    # ---- in the forward pass -----------------------------------------------------------------------------------------
+
     def forget_added(self) -> None:
         """Forget the terms of the last forward pass, as another forward pass of the same batch begins."""
         for name in self.of_forward:
             self.pop(name, None)
-            if self.parts is not None:
-                self.parts.pop(name, None)
+            if self._parts is not None:
+                self._parts.pop(name, None)
+        self.terms = tuple(term for term in self.terms if term[0] not in self.of_forward)
         self.added, self.of_forward = None, frozenset()
 
     def add(self, name: str, value: Tensor) -> None:
         """Add a scalar to the loss, and keep it under a name."""
         self.added = value if self.added is None else self.added + value
         self.collect(name, value)
-        self.keep_part(name, value)
 
-    def collect(self, name: str, value: Tensor) -> None:
+    def collect(self, name: str, value: Tensor, weight: float | Tensor | None = None) -> None:
         """Keep a scalar under a name; if a term of the forward pass has this name, add the scalar to it."""
-        # A term that train_batch has added itself (OwnLosses) may have the name too: it is replaced.
+        # A term that train_batch has added itself may have the name too: it is replaced.
         self[name] = self[name] + value if name in self.of_forward else value
         self.of_forward |= {name}
-
-    def keep_part(self, name: str, value: Tensor, weight: float | Tensor | None = None) -> None:
-        """Keep a scalar with its graph, times its weight in the loss, if the parts are asked for and it has a graph."""
-        if self.parts is not None and value.requires_grad:
-            part = value if weight is None else weight * value
-            self.parts[name] = self.parts[name] + part if name in self.parts else part
-
-    def required_parts(self) -> dict[str, Tensor]:
-        """Return the parts.
-
-        Raises:
-            InputError: nothing has asked for them before the forward pass, so they were not kept.
-        """
-        if self.parts is None:
-            raise InputError(
-                "loss_parts was not kept: no hook or provider of a training batch names it",
-                name="loss_parts",
-                cure="name it as a parameter: def pre_train_backward(self, loss_parts): ...",
-            )
-        return self.parts
+        self._note(name, value, weight)
 
     def total(self, loss: Tensor | None) -> Tensor:
         """Return the loss to train on: the loss of the loss function, plus all that was added.
@@ -120,13 +163,82 @@ class Losses(dict[str, Tensor]):
             "override eval_batch too, or give eval_data=None; an evaluation with Metrics needs no loss",
         )
 
+    # ---- beside the forward pass, in an own train_batch --------------------------------------------------------------
 
-class Collecting(Protocol):
-    """An object that collects losses."""
+    def add_beside(self, name: str, value: Tensor) -> None:
+        """Keep a scalar for the next update, and give it a curve; without a graph (``no_grad``) it has a curve only."""
+        if value.requires_grad:
+            self.waiting = {**self.waiting, name: self.waiting[name] + value if name in self.waiting else value}
+        self.collect_beside(name, value)
 
-    def add(self, name: str, value: Tensor) -> None: ...
-    def collect(self, name: str, value: Tensor) -> None: ...
-    def keep_part(self, name: str, value: Tensor, weight: float | Tensor | None = None) -> None: ...
+    def collect_beside(self, name: str, value: Tensor, weight: float | Tensor | None = None) -> None:
+        """Give a scalar a curve; a term that ``forward`` has added keeps its name."""
+        self._beside = self._beside or StepMeans()
+        if name not in self.of_forward:
+            self[name] = self._beside.add(name, value)
+        self._note(name, value, weight)
+
+    def take(self, loss: Tensor) -> Tensor:
+        """Return the sum of a loss and of all that waits."""
+        # Two optimizers that are updated with the same loss object get the same total: by now nothing waits any more.
+        total = self._taken[1] if self._taken is not None and self._taken[0] is loss else loss
+        if self.waiting:
+            total = functools.reduce(operator.add, self.waiting.values(), total)
+            self.waiting, self._taken = {}, (loss, total)
+        return total
+
+    def add_update(self, name: str, loss: Tensor) -> None:
+        """Note the loss that an optimizer is updated with."""
+        self.by_optimizer = self.by_optimizer or StepMeans()
+        self[name] = self.by_optimizer.add(name, loss)
+
+    def sum_of_updates(self) -> Tensor | None:
+        """Return the sum of the losses of the optimizers; None if none was updated with a loss of its own."""
+        return functools.reduce(operator.add, self.by_optimizer.values()) if self.by_optimizer else None
+
+    def end_step(self, name: str) -> None:
+        """Note that an optimizer has done a step."""
+        if self.by_optimizer is not None:
+            self.by_optimizer.end_step(name)
+        if self._beside is not None:
+            self._beside.end_step()
+
+    def warn_of_waiting(self, warned_of: set[str]) -> None:
+        """Warn of terms that no update has taken, once for each name: ``warned_of`` keeps the names."""
+        names = [name for name in self.waiting if name not in warned_of]
+        warned_of.update(names)
+        if names:
+            what = f"no update or backward came after train_batch added {' and '.join(map(repr, names))} by add_loss"
+            cure = "call the model, or add_loss, before self.update(loss), or else under torch.no_grad()"
+            warnings.warn(f"{what}, so it is not trained on ({cure})", stacklevel=users_level())
+
+    # ---- the parts of the loss ---------------------------------------------------------------------------------------
+
+    def parts(self) -> dict[str, Tensor]:
+        """Return the terms by name as they are in the loss: multiplied by their weights, and with their graphs.
+
+        The dict has the terms of the batch that are added later, too.
+        """
+        if self._parts is None:
+            self._parts = {}
+            for term in self.terms:
+                self._add_part(*term)
+        return self._parts
+
+    def _note(self, name: str, value: Tensor, weight: float | Tensor | None) -> None:
+        if value.requires_grad:
+            self.terms = (*self.terms, (name, value, weight))
+            if self._parts is not None:
+                self._add_part(name, value, weight)
+
+    def _add_part(self, name: str, value: Tensor, weight: float | Tensor | None) -> None:
+        assert self._parts is not None, "the callers look"
+        part = value if weight is None else weight * value
+        self._parts[name] = self._parts[name] + part if name in self._parts else part
+
+
+def _never() -> bool:
+    return False
 
 
 @final
@@ -136,9 +248,13 @@ class Collector:
     # A context variable keeps threads and nested runs apart, but is too slow to be set twice in each step: it is set to
     # the collector as a training call begins, and each step sets an attribute of the collector only.
 
-    def __init__(self, losses: Collecting | None = None) -> None:
-        # Collects the terms; None outside of forward passes and of an own train_batch, where add_loss does nothing.
+    def __init__(self, losses: Losses | None = None) -> None:
+        # Collects the terms of the forward pass that runs; None outside of forward passes.
         self.losses = losses
+        # Collects the terms of an own train_batch or eval_batch outside of its forward passes; without either, add_loss
+        # does nothing there.
+        self.beside: Losses | None = None
+        self.is_resting: Callable[[], bool] = _never  # whether nothing is collected beside a forward pass
         # A list, as the block may be entered inside itself: an evaluation inside a training call.
         self._tokens: list[Token[Collector | None]] = []
 
@@ -147,16 +263,45 @@ class Collector:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.losses = None  # an error may have ended a forward pass half-way
+        self.losses = self.beside = None  # an error may have ended a forward pass half-way
         _collecting.reset(self._tokens.pop())
+
+    @property
+    def is_collecting(self) -> bool:
+        """Whether a batch collects the terms that its forward pass or its method adds."""
+        return self.losses is not None or self.beside is not None
+
+    def add(self, name: str, value: Tensor) -> None:
+        """Collect a scalar that is added to the loss."""
+        if self.losses is not None:
+            self.losses.add(name, value)
+        elif self.beside is not None and not self.is_resting():
+            self.beside.add_beside(name, value)
+
+    def collect(self, name: str, value: Tensor, weight: float | Tensor | None) -> None:
+        """Collect a scalar that the loss has in its sum already."""
+        if self.losses is not None:
+            self.losses.collect(name, value, weight)
+        elif self.beside is not None and not self.is_resting():
+            self.beside.collect_beside(name, value, weight)
+
+    @contextmanager
+    def collecting_beside(self, losses: Losses, is_resting: Callable[[], bool] = _never) -> Iterator[None]:
+        """Let ``losses`` collect outside of forward passes in a ``with`` block.
+
+        Args:
+            losses: the losses of the batch, or of a function that computes a loss.
+            is_resting: returns whether nothing is collected: hooks run, or a backward pass that runs submodules again.
+        """
+        before = self.losses, self.beside, self.is_resting
+        self.losses, self.beside, self.is_resting = None, losses, is_resting
+        try:
+            yield
+        finally:
+            self.losses, self.beside, self.is_resting = before
 
 
 _collecting: ContextVar[Collector | None] = ContextVar("train_manager_losses", default=None)
-
-
-def _current_losses() -> Collecting | None:
-    collector = _collecting.get()
-    return None if collector is None else collector.losses
 
 
 def add_loss(value: Tensor, name: str | None = None) -> None:
@@ -186,10 +331,9 @@ def add_loss(value: Tensor, name: str | None = None) -> None:
     Raises:
         InputError: ``value`` is not a tensor of floating point numbers.
     """
-    losses = _current_losses()
-    if losses is None:
-        return
-    losses.add("added" if name is None else name, _mean(value, "add_loss"))
+    collector = _collecting.get()
+    if collector is not None and collector.is_collecting:
+        collector.add("added" if name is None else name, _mean(value, "add_loss"))
 
 
 def report_loss(value: Tensor, name: str, weight: float | Tensor | None = None) -> None:
@@ -203,11 +347,9 @@ def report_loss(value: Tensor, name: str, weight: float | Tensor | None = None) 
     Raises:
         InputError: ``value`` is not a tensor of floating point numbers.
     """
-    losses = _current_losses()
-    if losses is not None:
-        mean = _mean(value, "report_loss")
-        losses.collect(name, mean.detach())
-        losses.keep_part(name, mean, weight)
+    collector = _collecting.get()
+    if collector is not None and collector.is_collecting:
+        collector.collect(name, _mean(value, "report_loss"), weight)
 
 
 def sum_of_losses(losses: Mapping[str, Tensor]) -> Tensor:
@@ -311,3 +453,12 @@ def _mean(value: Tensor, asked_by: str) -> Tensor:
         what = f"{asked_by}'s value must be a tensor of floating point numbers, but is {found}"
         raise InputError(what, name="loss", asked_by=asked_by, cure="convert it: torch.as_tensor(value).float()")
     return value.mean() if value.dim() else value
+
+
+def display_values(values: Mapping[str, Any], by_optimizer: Mapping[str, Tensor]) -> Mapping[str, Any]:
+    """Return fixtures as lines and bars show them: with the loss of each optimizer in place of a sum over several.
+
+    >>> display_values({"loss": 3.0, "lr": 0.5}, {"losses/critic": 1.0, "losses/generator": 2.0})
+    {'loss': {'losses/critic': 1.0, 'losses/generator': 2.0}, 'lr': 0.5}
+    """
+    return {**values, "loss": by_optimizer} if by_optimizer and "loss" in values else values

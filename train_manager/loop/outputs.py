@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from train_manager.metrics.history_rows import refuse_names_of_places
 from train_manager.telling.errors import InputError
 
 _UNPACKED = {"inputs", "targets"}
+
+TRAINED_AT: Final[Mapping[str, str]] = {"loss": "train_loss_forward", "backward_loss": "train_backward"}
+"""The stages whose hooks leave the loss that is trained on."""
 
 
 def require_unpacked(value: tuple[Any, ...] | Mapping[str, Any]) -> Unpacked:
@@ -233,15 +236,21 @@ def require_training_loss(value: Tensor) -> Tensor:
     return value
 
 
-def require_modified_loss(name: str, value: Any, who: str) -> None:
-    """Refuse a loss that a hook has modified to something else than a scalar tensor.
+def require_modified_loss(value: Any, asked: Mapping[str, Any]) -> None:
+    """Refuse a loss that a hook has modified to something else than a scalar tensor, or has cut off from the model.
 
     Args:
-        name: the name of the fixture.
         value: the new value.
-        who: the hook, which the error names.
+        asked: the fixture, the hook with its line, and the open stages, as errors have them.
     """
+    name, who = asked["name"], asked["asked_by"]
     if isinstance(value, Tensor) and not value.dim():
+        # Else torch raises in the backward pass, which knows nothing of the hook. A hook that comes after this pass
+        # may detach the loss.
+        if not value.requires_grad and asked["stages"][-1] == TRAINED_AT.get(name):
+            what = f"{who} made {name} a tensor that does not require grad, so nothing would be trained"
+            cure = f"leave out .detach() and torch.no_grad() where {name} is computed"
+            raise InputError(what, name=name, asked_by=who, asked_at=asked["asked_at"], cure=cure)
         return
     if isinstance(value, Tensor):
         found, cure = f"a tensor of shape {tuple(value.shape)}", "reduce it: loss.mean()"

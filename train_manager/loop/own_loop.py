@@ -9,7 +9,6 @@ from torch import Tensor
 
 from train_manager.data.shares import Share
 from train_manager.loop.attributes import Model
-from train_manager.loop.epoch import EpochPart
 from train_manager.loop.own_shares import share_of_batch
 from train_manager.loop.skip import skippable
 from train_manager.loop.step import Step
@@ -31,8 +30,9 @@ class OwnLoop(Training[Model]):
             examples = None
             if self._decides or batch.__class__ is Share:
                 batch, examples = share_of_batch(batch, self.ranks.place, self.train_data, self._spreads)
-            number = self._progress.begin_own_batch(examples, is_last=last_batch)
-            loss = self._train_or_drop(self._setup.on_device(batch), Step(number, is_own=True, is_own_last=last_batch))
+            number = self._progress.begin_own_batch(is_last=last_batch)
+            step = Step(number, examples, is_own=True, is_own_last=last_batch)
+            loss = self._train_or_drop(self._setup.on_device(batch), step)
             requests = self._decide()
             if requests.end_epoch and not self._progress.feed.is_unfinished:
                 self._end_own_epoch()
@@ -51,15 +51,6 @@ class OwnLoop(Training[Model]):
     @skippable("train_step_epoch")
     def _end_own_epoch(self) -> None:
         """End the epoch of a loop of the program's own, in which nothing is left to train."""
-        progress = self._progress
-        assert progress.own is not None, "end_epoch() has checked that own batches were trained on"
-        progress.epoch_part = EpochPart()
-        with self.staged("train_step_epoch", {"batches_done": progress.own.batches}) as stage:
-            self._tell_of_skipped_batches(progress.own.epoch, progress.own.batches)
-            progress.end_own_epoch()
-            metrics = progress.epoch.metrics(self.ranks)
-            self._complete_epoch()
-            self.fixtures["train_result"] = metrics
-            row = self._record_epoch(metrics, is_complete=True)
-            stage.keep("train_result")
+        with self.staged("train_step_epoch", {"batches_done": self._progress.present_epoch.batches}) as stage:
+            row = self._close_epoch(stage, is_complete=True)
         self._add_result(row, stage.kept["train_result"])

@@ -16,7 +16,6 @@ from train_manager.data.batch import unpack
 from train_manager.data.shares import ALONE
 from train_manager.loop.losses import Losses
 from train_manager.loop.outputs import count_rows, require_batch_size, require_scalar_loss, require_unpacked
-from train_manager.loop.own_losses import OwnLosses
 
 ANEW: Final = (
     *("inputs", "targets", "true_batch_size", "global_batch_size", "prediction", "loss"),
@@ -37,15 +36,15 @@ def beside_the_batch(store: Store, stage: str, given: Mapping[str, Any], anew: C
     """
     train_manager = store.value("train_manager")
     progress, collector = train_manager._progress, train_manager._collector
-    before = progress.step, collector.losses
+    before = progress.step
     # Terms that the model adds in the probe go to a Step that is dropped after the block.
     progress.step = step = progress.step.for_probe()
-    step.own = collector.losses = OwnLosses(step.losses)
     try:
-        with beside_the_hooks(store, stage, {"losses": step.losses, **given}, anew):
-            yield
+        with collector.collecting_beside(step.losses):
+            with beside_the_hooks(store, stage, {"losses": step.losses, **given}, anew):
+                yield
     finally:
-        progress.step, collector.losses = before
+        progress.step = before
 
 
 @contextmanager

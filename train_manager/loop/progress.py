@@ -10,11 +10,11 @@ from torch import Tensor
 
 from train_manager.loop.books import Lifetime
 from train_manager.loop.call import Call, InterruptedCall
-from train_manager.loop.epoch import EpochPart, OpenEpoch, OwnEpoch, add_epochs
+from train_manager.loop.epoch import Epoch
 from train_manager.loop.feed import Feed
-from train_manager.loop.own_losses import OwnLosses
-from train_manager.loop.ranks import ONE_PROCESS, Ranks, state_for_rank, state_of_ranks
-from train_manager.loop.requests import NOTHING, Requests
+from train_manager.loop.losses import Losses
+from train_manager.loop.ranks import ONE_PROCESS, Ranks
+from train_manager.loop.requests import Requests
 from train_manager.loop.run_state import RunState
 from train_manager.loop.step import NO_STEP
 from train_manager.metrics.deferred import DeferredScalars, FiniteLosses
@@ -37,13 +37,10 @@ class Progress:
         self.epoch_num = epoch_num  # epochs completed
         self.first_step = call.start_step  # step_num as the training (0) or the phase began
         self.feed = Feed()  # gives the batches
-        self.epoch = OpenEpoch(Lifetime(key))  # the epoch that is open, or was open last
+        self.epoch = Epoch(epoch_num + 1, key)  # the epoch that is open, or was open last
         self.partial: int | None = None  # where history.epochs has the row of an epoch that was left unfinished
         # The epoch of a loop of the program's own, from its first train_on_batch until end_epoch.
-        self.own: OwnEpoch | None = None
-        self.epoch_part = EpochPart()  # the part of the epoch that the present training call trains
-        # The losses of the batches since this part began, or since the last part ended; looked at together.
-        self.losses = FiniteLosses(epoch_num + 1)
+        self.own: Epoch | None = None
         self.step = NO_STEP  # the batch that is trained on
         self.run = run  # the present or last run
         self.call = call  # the present or last training call
@@ -58,7 +55,7 @@ class Progress:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a copy feeds and counts for itself."""
-        own = {name: copy.copy(getattr(self, name)) for name in ("feed", "epoch", "run", "call")}
+        own = {name: copy.copy(getattr(self, name)) for name in ("feed", "epoch", "own", "run", "call")}
         return {**self.__dict__, **own, "step": NO_STEP, "findings": [*self.findings]}
 
     # ---- a run, a call, an epoch ---------------------------------------------------------------------------------
@@ -66,7 +63,9 @@ class Progress:
     def begin_run(self, entry: str | None, step_num: int) -> None:
         """Begin a run. The interrupted call of a checkpoint stays until a training call begins."""
         self.run = RunState(entry, None if self.interrupted is None else self.interrupted.evaluated_at)
-        self.losses, self.epoch_part = FiniteLosses(self.epoch_num + 1), EpochPart()
+        self.epoch.meet_part()
+        if not self.feed.is_unfinished:
+            self.epoch.forget_part()
         if self.interrupted is None:
             self.reopens = set()
         # Schedules begin anew as the number of the call changes, which they must not do at a tm.eval() in between.
@@ -83,19 +82,28 @@ class Progress:
         if interrupted is not None and interrupted.entry == entry:
             # The number that the call had in the program before: saved schedules know their place in this call.
             number, start_step = reserve_call_number(interrupted.number), interrupted.start_step
-            self.run.eval_requested = self.run.eval_requested or interrupted.eval_requested
+            self.run.requests = self.run.requests.joined(Requests(evaluate=interrupted.eval_requested))
             if interrupted.stop is not None:
                 self.run.stop(*interrupted.stop)
         else:
             number, start_step, self.reopens = new_call(), step_num, set()
-        self.call, self.epoch_part = Call(number, start_step, entry, evaluates, limit), EpochPart()
+        self.call = Call(number, start_step, entry, evaluates, limit)
+        self.epoch.meet_part()
         return () if interrupted is None or interrupted.entry != entry else interrupted.resting
 
     def meet_epoch(self, data: Iterable[Any] | None) -> None:
-        """Make a new epoch of these data, unless an epoch of them was left unfinished; an own epoch is dropped."""
-        self.own, self.epoch_part = None, EpochPart()
-        if not self.feed.goes_on_with(data):
-            self.epoch = OpenEpoch(Lifetime(self.lifetime.key))
+        """Make a new epoch of these data, unless an epoch of them was left unfinished; an own epoch is dropped.
+
+        Raises:
+            NonFiniteLoss: a loss of the own epoch was nan or infinite.
+        """
+        dropped, self.own = self.own, None
+        if dropped is not None:
+            dropped.losses.check()
+        if self.feed.goes_on_with(data):
+            self.epoch.meet_part()
+        else:
+            self.epoch = Epoch(self.epoch_num + 1, self.lifetime.key)
 
     def begin_epoch(self, data: Iterable[Any] | None, *, is_last: bool) -> None:
         """Begin the epoch that ``meet_epoch`` has made, or the next part of the epoch that was left unfinished.
@@ -103,57 +111,46 @@ class Progress:
         Args:
             data: the training data.
             is_last: no epoch of the training call comes after this one.
-
-        Raises:
-            NonFiniteLoss: a loss of a batch before the epoch was nan or infinite.
         """
-        self.losses.check()
         # A pre hook of the epoch has replaced the data since meet_epoch: the unfinished epoch of the former data ends.
         if self.epoch.is_left and not self.feed.goes_on_with(data):
-            self.epoch = OpenEpoch(Lifetime(self.lifetime.key))
-        self.epoch.is_left = True
+            requests, self.epoch = self.epoch.requests, Epoch(self.epoch_num + 1, self.lifetime.key)
+            self.epoch.requests = requests
         # Only now: at the start of the stage, a schedule would have asked the former epoch's feed whether it ends.
-        self.epoch_part.is_last = is_last
-        self.losses = self.epoch.losses_of_part(self.epoch_num + 1)
+        self.epoch.is_last = is_last
+        self.epoch.begin_part(self.epoch_num + 1)
 
-    def begin_own_batch(self, examples: int | None, *, is_last: bool) -> int:
+    def begin_own_batch(self, *, is_last: bool) -> int:
         """Count a batch of ``train_on_batch`` to the own epoch, which its first batch begins; return its number.
 
         Args:
-            examples: how many of them this process has; None if it trains alone.
             is_last: whether an epoch of the program's own ends with this batch.
         """
-        self.own = self.own or self._new_own_epoch()
-        self.epoch_part.end_requested = False
-        self.losses = self.own.losses
-        return self.own.begin_batch(examples, is_last=is_last)
+        self.own = self.own or self._begin_own_epoch()
+        return self.own.count_own_batch(is_last=is_last)
 
-    def end_own_epoch(self) -> None:
-        """End the own epoch: it becomes the epoch that was open last.
+    def end_epoch_part(self) -> Epoch:
+        """Add the losses of the present part to its epoch; an own epoch becomes the epoch that was open last.
 
         Raises:
-            NonFiniteLoss: a loss of one of its batches was nan or infinite.
+            NonFiniteLoss: a loss was nan or infinite.
         """
-        own, self.own = self.own, None  # before end(), whose NonFiniteLoss must leave no own epoch behind
-        assert own is not None, "end_epoch() has checked that own batches were trained on"
-        self.losses = FiniteLosses(self.epoch_num + 1)
-        self.epoch = own.end()
+        # Before end_part(), whose NonFiniteLoss must leave no own epoch behind.
+        self.epoch, self.own = self.present_epoch, None
+        self.epoch.end_part()
+        return self.epoch
 
-    def end_epoch_part(self, seconds: float) -> None:
-        """Add the losses of the present part to its epoch.
+    @property
+    def present_epoch(self) -> Epoch:
+        """The own epoch if there is one; else the epoch of the loop that is open, or was open last."""
+        return self.epoch if self.own is None else self.own
 
-        Raises:
-            NonFiniteLoss: one was nan or infinite.
-        """
-        self.epoch.add(*self.losses.totals(), seconds, self.losses.by_optimizer)
-        self.losses = FiniteLosses(self.epoch_num + 1)
-
-    def count_losses(self, loss: Tensor | None, own: OwnLosses | None, step: int, examples: float) -> Tensor | None:
+    def count_losses(self, loss: Tensor | None, terms: Losses, step: int, examples: float) -> Tensor | None:
         """Keep the losses of a batch that was trained on.
 
         Args:
             loss: the loss of the batch, if it has one.
-            own: the losses of its updates, which are kept for means of their own if ``loss`` is only their sum.
+            terms: with the losses of its updates, which are kept for means of their own if ``loss`` is only their sum.
             step: the number of the batch.
             examples: the number of its examples.
 
@@ -163,18 +160,14 @@ class Progress:
         Raises:
             NonFiniteLoss: the losses kept so far were looked at, and one was nan or infinite.
         """
-        losses = self.losses
-        if own is None:
+        losses = self.present_epoch.losses
+        if terms.by_optimizer is None:
             kept = None if loss is None else losses.keep(loss, step, None, examples)
         else:
-            kept = _keep_with_updates(losses, loss, own, step, examples)
+            kept = _keep_with_updates(losses, loss, terms, terms.by_optimizer, step, examples)
         if len(losses.origins) >= DeferredScalars.limit:  # so many scalars wait on the device, unread
             losses.check()
         return kept
-
-    def count_skipped(self) -> None:
-        """Count a batch that a hook has skipped to its epoch."""
-        (self.epoch if self.own is None else self.own.epoch).skipped += 1
 
     # ---- findings ------------------------------------------------------------------------------------------------
 
@@ -196,10 +189,6 @@ class Progress:
 
     # ---- lifetimes -----------------------------------------------------------------------------------------------
 
-    def lifetime_of_epoch(self) -> Lifetime:
-        """Return the lifetime of the epoch that is open, or was open last."""
-        return (self.epoch if self.own is None else self.own.epoch).lifetime
-
     @property
     def is_within_epoch(self) -> bool:
         """Whether an epoch has begun and not ended: it was left before its end, or is an own epoch."""
@@ -208,26 +197,9 @@ class Progress:
     def open_epochs(self) -> list[Lifetime]:
         """Return the lifetimes of the epochs that continue in the next training call."""
         epochs = [self.epoch] if self.feed.is_unfinished else []
-        return [epoch.lifetime for epoch in [*epochs, *([] if self.own is None else [self.own.epoch])]]
+        return [epoch.lifetime for epoch in [*epochs, *([] if self.own is None else [self.own])]]
 
-    # ---- requests ------------------------------------------------------------------------------------------------
-
-    def requests(self, data_ended: bool) -> Requests:
-        """Return the requests between two batches."""
-        run, epoch_part = self.run, self.epoch_part
-        data_ended = data_ended or epoch_part.data_has_ended
-        # The usual step, without making a tuple; the loop compares by `is NOTHING`.
-        if not (run.stop_at or data_ended or epoch_part.end_requested or run.eval_requested or run.save_requested):
-            return NOTHING
-        return Requests(
-            stop=run.stop_at == "step",
-            end_epoch=epoch_part.end_requested,
-            data_ended=data_ended,
-            evaluate=run.eval_requested,
-            stop_after_epoch=run.stop_at == "epoch",
-            save=run.save_requested,
-            stopped=(run.stop_reason or "", run.stopped_by, run.stops_run) if run.stop_at else None,
-        )
+    # ---- what a resume brings to a call ---------------------------------------------------------------------------
 
     def forget_results(self, entry: str) -> None:
         """Forget the results of the last training call."""
@@ -261,10 +233,9 @@ class Progress:
             NonFiniteLoss: a loss of the open epoch was nan or infinite.
         """
         is_open = "train_step_epoch" in open_stages
-        epoch = self.epoch.state_dict(self.losses, is_open=is_open and self.feed.is_unfinished)
         return {
             "data": self.feed.state_dict(data),
-            "epoch": state_of_ranks(ranks, epoch, add_epochs),
+            "epoch": self.epoch.state_dict(ranks),
             "own": None if self.own is None else self.own.state_dict(ranks),
             "run": {
                 "call": self._call_to_go_on(open_stages, resting, is_open=is_open)._asdict(),
@@ -285,7 +256,7 @@ class Progress:
         stop = run.stop_to_come() if is_open else None  # a stop that has ended its call is done
         # Where a call ends within an epoch, the checkpoint is written before an evaluation that its last step asks for.
         place = call.entry, call.number, call.start_step, run.evaluated_at
-        return InterruptedCall(*place, [*open_stages], stop, [*resting], run.eval_requested)
+        return InterruptedCall(*place, [*open_stages], stop, [*resting], run.requests.evaluate)
 
     def load_state_dict(
         self, state: Mapping[str, Any], data: Iterable[Any] | None, *, is_cut: bool, ranks: Ranks = ONE_PROCESS
@@ -301,8 +272,11 @@ class Progress:
         run = state["run"]
         # First, as the data decide whether the open epoch of the state can continue.
         goes_on = self.feed.load_state_dict(state["data"], data, is_cut=is_cut)
-        self.epoch.load_state_dict(state_for_rank(ranks, state["epoch"], add_epochs) if goes_on else {})
         self.epoch_num, self.first_step = int(state["epoch_num"]), run["first_step"]
+        if goes_on:
+            self.epoch.load_state_dict(state["epoch"], ranks)
+        else:
+            self.epoch = Epoch(self.epoch_num + 1, self.lifetime.key)
         self.partial = run["partial"]
         self._load_own_epoch(state["own"], ranks)
         self.run.keep_results(run["results"], run["results_at"])
@@ -314,20 +288,27 @@ class Progress:
     def _load_own_epoch(self, state: Mapping[str, Any] | None, ranks: Ranks) -> None:
         self.own = None
         if state is not None:
-            self.own = self._new_own_epoch()
-            self.own.load_state_dict(state, self.epoch_num + 1, ranks)
+            self.own = self._begin_own_epoch()
+            self.own.load_state_dict(state, ranks)
 
-    def _new_own_epoch(self) -> OwnEpoch:
-        return OwnEpoch(f"{self.lifetime.key} own".lstrip(), self.epoch_num + 1)
+    def _begin_own_epoch(self) -> Epoch:
+        own = Epoch(self.epoch_num + 1, f"{self.lifetime.key} own".lstrip())
+        own.begin_part(self.epoch_num + 1)
+        return own
 
 
 def _keep_with_updates(
-    losses: FiniteLosses, loss: Tensor | None, own: OwnLosses, step: int, examples: float
+    losses: FiniteLosses,
+    loss: Tensor | None,
+    terms: Losses,
+    by_optimizer: Mapping[str, Tensor],
+    step: int,
+    examples: float,
 ) -> Tensor | None:
     """Keep the loss of a batch and the losses of its updates, whose means are kept apart if ``loss`` is their sum."""
-    is_apart = own.is_shown_apart
+    is_apart = terms.is_shown_apart
     kept = None if loss is None or is_apart else losses.keep(loss, step, None, examples)
-    for name, value in own.by_optimizer.items():
+    for name, value in by_optimizer.items():
         if is_apart or value is not loss:
             # With weight 0 a loss is only checked for nan, and is in no mean: `loss` stands for all of them there.
             losses.keep(value, step, name, examples if is_apart else 0)

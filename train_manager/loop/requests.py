@@ -42,7 +42,43 @@ class Requests(NamedTuple):
         """Whether no epoch follows the present one."""
         return self.stop or self.stop_after_epoch
 
+    @property
+    def stop_alone(self) -> Requests:
+        """The request to end the training, without the others."""
+        return NOTHING._replace(stop=self.stop, stop_after_epoch=self.stop_after_epoch, stopped=self.stopped)
+
+    def joined(self, *others: Requests) -> Requests:
+        """Return what any of these requests, and the examples of all.
+
+        >>> found = SKIP_BATCH.joined(Requests(examples=6), Requests(examples=5))
+        >>> found.skip_batch, found.examples
+        (True, 11)
+
+        If several stop, the reason of the first one counts.
+        """
+        every = self, *others
+        if every.count(self) == len(every):  # as in nearly every step
+            if self == NOTHING:
+                return NOTHING
+            return self if self.examples is None else self._replace(examples=len(every) * self.examples)
+        asked = {name: any(getattr(one, name) for one in every) for name in Requests._fields[:-2]}
+        stopped = [one.stopped for one in every if one.stopped is not None]
+        sizes = [one.examples for one in every]
+        return Requests(
+            **{**asked, "stop_after_epoch": asked["stop_after_epoch"] and not asked["stop"]},
+            # A stop of the whole run is one also if the first reason was meant for the present phase.
+            stopped=(*stopped[0][:2], any(whole_run for _, _, whole_run in stopped)) if stopped else None,
+            examples=None if None in sizes else sum(sizes),
+        )
+
+    def without(self, *names: str) -> Requests:
+        """Return these requests without those of some names."""
+        left = self._replace(**dict.fromkeys(names, False))  # type: ignore[arg-type]
+        return NOTHING if left == NOTHING else left
+
 
 NOTHING: Final = Requests()  # the loop compares with `is`, so that a step without requests costs little
+OF_A_PLACE: Final = ("end_epoch", "data_ended", "skip_batch", "save_at_end")
+"""The requests of the present point of decision, which the next one does not know."""
 SKIP_BATCH: Final = Requests(skip_batch=True, examples=0)
 DATA_ENDED: Final = Requests(data_ended=True, examples=0)

@@ -47,7 +47,7 @@ class Run(Saving[Model]):
 
     def _require_ready(self, entry: str, epochs: int | None) -> None:
         self._refuse_inside(entry, "train", "eval", "predict", "train_step_batch")
-        if self._progress.run.stop_at is not None and "run" in self.fixtures.path:
+        if self._progress.run.requests.stops and "run" in self.fixtures.path:
             warnings.warn(
                 f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=users_level()
             )
@@ -179,7 +179,7 @@ class Run(Saving[Model]):
                 raise
             finally:
                 self._progress.run.is_ending = True
-            self._progress.losses.check()  # the last losses of train_on_batch: no epoch looks at them
+            self._progress.present_epoch.losses.check()  # the last losses of train_on_batch: no epoch looks at them
             self._warn_of_epochs_without_end()
             if self.step_num > step_num:  # in a run that only evaluates, no hook of the training has made anything
                 self._tell_of_awaited_attributes()
@@ -243,9 +243,10 @@ class Run(Saving[Model]):
 
     def _save_checkpoint(self) -> None:
         """Save a checkpoint, at the loop's point of decision; nothing happens if none of the extensions does so."""
-        self._progress.run.save_requested = False  # before the hooks, of which one may ask for the next checkpoint
+        run = self._progress.run
+        run.requests = run.requests.without("save")  # before the hooks, of which one may ask for the next checkpoint
         if self._open_save_checkpoint():
-            self._progress.run.saved_at = self.step_num
+            run.saved_at = self.step_num
         # Also if a hook has skipped the stage: else the loop would try to save the same step again and again.
         self._progress.saved_at = self._place_of_checkpoint()
 
@@ -284,14 +285,15 @@ class Run(Saving[Model]):
                         self._progress.reopens.discard("phase")
                         yield
                         # The losses of train_on_batch in the phase: no epoch looks at them.
-                        self._progress.losses.check()
+                        self._progress.present_epoch.losses.check()
                         self._drop_windows(f"phase {name!r} ended")
 
     @contextmanager
     def _level_of_phase(self, name: str, given: Mapping[str, Any]) -> Iterator[None]:
         """Put the setup and the progress of a phase in place for a ``with`` block; then those around it come back."""
         program, outer = self._program, self._level
-        outer.progress.losses.check()  # a nan from before the phase must not be reported as one of the phase
+        # A nan from before the phase must not be reported as one of the phase.
+        outer.progress.present_epoch.losses.check()
         # The rows so far were measured outside of the phase: their readers must look before phase_name changes.
         self.fixtures["batch_losses"].look()
         setup = outer.setup.of_phase(given, f"phase {program.phase_number + 1}")
@@ -317,7 +319,7 @@ class Run(Saving[Model]):
             self._warn_of_epochs_without_end()
             modules = None if phase.is_done else self._copy_of_own_modules(outer.setup)
             # A stop of the whole run leaves the phase unfinished: a program that resumes continues in it.
-            failed = run.stop_at is not None and run.stops_run
+            failed = run.stops_run
         finally:
             self._progress.feed.close()  # a generator of batches cleans up now, not when it is garbage-collected
             self._program.leave(self.epoch_num, failed=failed, modules=modules)

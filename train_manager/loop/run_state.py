@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, final
 
 from train_manager.data.batch import Structures
-from train_manager.loop.requests import Requests
+from train_manager.loop.requests import NOTHING, Requests
 from train_manager.reporting.results import EvalResult
 
 
@@ -18,13 +18,9 @@ class RunState:
 
     def __init__(self, entry: str | None, evaluated_at: int | None = None) -> None:
         self.entry = entry  # the method that has opened the run; None if the program holds it open
-        # Set by `stop`: its reason, the hook that called it and where, and "step" or "epoch".
-        self.stop_reason: str | None = None
-        self.stopped_by: str | None = None
-        self.stop_at: str | None = None
-        self.stops_run = False  # the stop ends the whole run, not only the present phase
-        # Requests of hooks: an evaluation and a checkpoint before the next batch, a checkpoint as the call ends.
-        self.eval_requested = self.save_requested = self.saves_at_end = False
+        # Of hooks, until the loop has followed them; a stop stays, also as the reason that the run was stopped.
+        self.requests = NOTHING
+        self.saves_at_end = False  # a checkpoint is asked for as the training call ends
         self.is_ending = False  # the body of the run is over: only its post hooks are left
         self.has_ended_epoch = False  # an epoch was completed in this run
         self.structures = Structures()  # for each set of data: what its batches are made of
@@ -36,24 +32,29 @@ class RunState:
 
     def stop(self, reason: str, at: str, asked_by: str | None, whole_run: bool) -> None:
         """Request the end after this step or this epoch; after a request for this step the epoch is not waited for."""
-        self.stop_reason, self.stopped_by = reason, asked_by
-        self.stops_run = self.stops_run or whole_run
-        self.stop_at = "step" if self.stop_at == "step" else at
+        asked = Requests(stop=at == "step", stop_after_epoch=at == "epoch", stopped=(reason, asked_by, whole_run))
+        self.requests = asked.joined(self.requests)  # in this order: the last reason counts
+
+    @property
+    def stop_reason(self) -> str | None:
+        """The reason that ``stop`` was given; None if nothing has stopped the run."""
+        stopped = self.requests.stopped
+        return stopped[0] if stopped else "another process has stopped" if self.requests.stops else None
+
+    @property
+    def stopped_by(self) -> str | None:
+        """The hook that has called ``stop``, and where."""
+        return None if self.requests.stopped is None else self.requests.stopped[1]
+
+    @property
+    def stops_run(self) -> bool:
+        """Whether the whole run was stopped, not only the present phase."""
+        return self.requests.stopped is not None and self.requests.stopped[2]
 
     def go_on_after(self, other: RunState) -> None:
         """Take over a stop of the whole run from ``other``, as a phase begins or ends."""
         if other.stops_run:
-            self.stop_reason, self.stopped_by, self.stop_at = other.stop_reason, other.stopped_by, other.stop_at
-            self.stops_run = True
-
-    def take_over(self, requests: Requests) -> None:
-        """Take over the requests of a decision, which may come from another process."""
-        if requests.stops:
-            own = self.stop_reason or "another process has stopped", self.stopped_by, self.stops_run
-            reason, asked_by, whole_run = requests.stopped or own
-            self.stop(reason, "step" if requests.stop else "epoch", asked_by, whole_run)
-        self.eval_requested = self.eval_requested or requests.evaluate
-        self.save_requested = self.save_requested or requests.save
+            self.requests = other.requests.stop_alone.joined(self.requests)
 
     def keep_results(self, results: dict[str, EvalResult], step_num: int | None) -> None:
         """Keep the results of an evaluation, and of which step they are."""
@@ -61,5 +62,6 @@ class RunState:
 
     def stop_to_come(self) -> list[Any] | None:
         """Return the arguments of a ``stop(at="epoch")`` whose epoch has not ended yet; None if there is none."""
-        is_to_come = self.stop_at == "epoch"
-        return [self.stop_reason, self.stop_at, self.stopped_by, self.stops_run] if is_to_come else None
+        if not self.requests.stop_after_epoch:
+            return None
+        return [self.stop_reason, "epoch", self.stopped_by, self.stops_run]

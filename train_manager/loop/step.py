@@ -10,7 +10,6 @@ from torch import Tensor
 
 from train_manager.core.store import Store
 from train_manager.loop.losses import Losses
-from train_manager.loop.own_losses import OwnLosses
 
 
 class Backward(NamedTuple):
@@ -33,6 +32,7 @@ class Step:
         "asked_to_step",
         "backwards",
         "batch_num",
+        "examples_here",
         "forward_loss",
         "hooked_loss",
         "is_counted",
@@ -40,15 +40,21 @@ class Step:
         "is_own",
         "is_own_last",
         "losses",
-        "own",
         "skip_is_decided",
     )
 
     def __init__(
-        self, batch_num: int, *, is_own: bool = False, is_own_last: bool = False, is_counted: bool = False
+        self,
+        batch_num: int,
+        examples_here: int | None = None,
+        *,
+        is_own: bool = False,
+        is_own_last: bool = False,
+        is_counted: bool = False,
     ) -> None:
         # From 1, in the epoch or among the batches that train_on_batch was given; 0 if there is no batch.
         self.batch_num = batch_num
+        self.examples_here = examples_here  # how many examples this process has; None if it trains alone
         # Whether train_on_batch was given the batch, outside of an epoch; and its argument last_batch.
         self.is_own, self.is_own_last = is_own, is_own_last
         # is_counted turns True as step_num counts the batch: after that its post hooks run.
@@ -58,8 +64,6 @@ class Step:
         self.forward_loss: Tensor | None = None  # the loss that forward() has computed; None before it
         self.hooked_loss: Any = None  # the same loss as the hooks of train_loss_forward have left it
         self.losses = Losses()  # collects the loss terms by name
-        # The terms that train_batch adds beside forward(), and the losses that it updates with; None without either.
-        self.own: OwnLosses | None = None
         # By optimizer: the backward pass of a window that is still open. If the batch fails, these windows are dropped.
         self.backwards: dict[str, Backward] = {}
         self.asked_to_step: set[str] = set()  # the optimizers that train_batch has called update or step for

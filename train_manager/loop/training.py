@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from time import perf_counter
 from typing import Any, Final
 
+from train_manager.core.stage import Stage
 from train_manager.data.iteration import no_batch
 from train_manager.loop.attributes import Model
-from train_manager.loop.epoch import EpochEnd, OpenEpoch
+from train_manager.loop.epoch import Epoch, EpochEnd
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, Feed
 from train_manager.loop.optimizers import (
@@ -119,7 +120,7 @@ class Training(TrainingCall[Model]):
             yield None
             progress.reopens.discard("train_step_epoch")  # also if a hook has skipped the epoch: else it loops forever
             without_step = without_step + 1 if self.step_num == before else 0
-            if without_step == EPOCHS_WITHOUT_STEP and progress.run.stop_at is None:
+            if without_step == EPOCHS_WITHOUT_STEP and not progress.run.requests.stops:
                 what = f"{without_step} epochs went by without a step, so the steps asked for would never be done"
                 raise StageError(what, name="train_steps", cure="does a hook skip every batch, or every epoch?")
 
@@ -143,20 +144,13 @@ class Training(TrainingCall[Model]):
         progress.meet_epoch(self.train_data)  # before the pre hooks, which may end the epoch
         done = progress.feed.batches_done(self.train_data, self.steps_per_epoch)
         with self.staged("train_step_epoch", {"batches_done": done}) as stage:
-            began, first_step = perf_counter(), None if progress.feed.is_unfinished else self.step_num
+            first_step = None if progress.feed.is_unfinished else self.step_num
             self._begin_epoch(is_new=first_step is not None, is_last=epochs_after == 0)
             is_complete = self._train_all_batches()
-            # Before the epoch counts as completed: this raises NonFiniteLoss if a loss was nan.
-            progress.end_epoch_part(perf_counter() - began)
-            metrics = progress.epoch.metrics(self.ranks)
-            if is_complete:
-                self._tell_of_skipped_batches(progress.epoch, progress.feed.batch_num)
-                self._complete_epoch()
-                if epochs_after is not None:
-                    self._expect_end(epochs_after, first_step)
-            self.fixtures["train_result"] = metrics
-            row = self._record_epoch(metrics, is_complete)  # before the post hooks of the epoch
-            stage.keep("train_result")
+            progress.epoch.batches = progress.feed.batch_num
+            row = self._close_epoch(stage, is_complete)
+            if is_complete and epochs_after is not None:
+                self._expect_end(epochs_after, first_step)
         self._add_result(row, stage.kept["train_result"])
 
     def _begin_epoch(self, *, is_new: bool, is_last: bool) -> None:
@@ -168,10 +162,23 @@ class Training(TrainingCall[Model]):
             self.add_finding(*below)
         self._progress.begin_epoch(self.train_data, is_last=is_last)
 
-    def _tell_of_skipped_batches(self, epoch: OpenEpoch, batches: int) -> None:
-        if 2 * epoch.skipped > batches:
+    def _close_epoch(self, stage: Stage, is_complete: bool) -> dict[str, Any]:
+        """Count the epoch if it is complete, and add it to the history, before its post hooks; return its row."""
+        # Before the epoch counts as completed: this raises NonFiniteLoss if a loss was nan.
+        epoch = self._progress.end_epoch_part()
+        metrics = epoch.metrics(self.ranks)
+        if is_complete:
+            self._tell_of_skipped_batches(epoch)
+            self._complete_epoch()
+        self.fixtures["train_result"] = metrics
+        row = self._record_epoch(metrics, is_complete)
+        stage.keep("train_result")
+        return row
+
+    def _tell_of_skipped_batches(self, epoch: Epoch) -> None:
+        if 2 * epoch.skipped > epoch.batches:
             what = "hooks have skipped more than half of the batches of an epoch (SkipBatch)"
-            numbers = {"epoch": self.epoch_num + 1, "skipped": epoch.skipped, "batches": batches}
+            numbers = {"epoch": self.epoch_num + 1, "skipped": epoch.skipped, "batches": epoch.batches}
             self.add_finding(Finding("skipped batches", "note", what, numbers=numbers))
 
     def _complete_epoch(self) -> None:
@@ -215,7 +222,7 @@ class Training(TrainingCall[Model]):
                     # Other processes have a batch, and decide now whether to skip it. Each process must take part.
                     self.decide(DATA_ENDED)
                 else:
-                    self._train_or_drop(self._setup.on_device(batch), Step(feed.batch_num))
+                    self._train_or_drop(self._setup.on_device(batch), Step(feed.batch_num, feed.examples_here))
             if end is EpochEnd.COMPLETE:
                 feed.end()  # resets data that a hook has ended half-way, else the next epoch would begin there
         finally:
@@ -243,7 +250,8 @@ class Training(TrainingCall[Model]):
         call_ends = self._counts.step_num == progress.call.step_limit
         is_asked = call_ends or self._decides or self._asked_from_outside is not None
         # The usual step: nothing was requested, and no other process has to be asked.
-        if not is_asked and progress.requests(progress.feed.has_ended) is NOTHING:
+        requests, of_epoch = progress.run.requests, progress.epoch.requests
+        if not is_asked and requests is NOTHING and of_epoch is NOTHING and not progress.feed.has_ended:
             return None
         # Each turn does one thing and decides anew, until nothing is left: hooks of an evaluation may request a
         # checkpoint, and a signal may come while one is saved.

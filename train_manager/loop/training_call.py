@@ -94,7 +94,7 @@ class TrainingCall(Evaluation[Model]):
         length = epoch_length(self.train_data, self.steps_per_epoch)
         if length is not None:
             self._set_end(self.step_num + epochs_after * length)
-        elif first_step is not None and not self._progress.epoch_part.end_requested:
+        elif first_step is not None and not self._progress.epoch.requests.end_epoch:
             # The length is unknown: the coming epochs are taken to be as long as this one, which had all its batches.
             expected = self.step_num + epochs_after * (self.step_num - first_step)
             self._progress.call.expected_end = expected

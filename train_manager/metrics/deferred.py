@@ -137,7 +137,8 @@ class FiniteLosses:
     def __init__(
         self, epoch: int, total: float = 0.0, examples: float = 0.0, by_optimizer: Mapping[str, Totals] = NO_TOTALS
     ) -> None:
-        self._epoch, self._total, self._examples = epoch, total, examples  # totals are not 0 if an epoch resumes
+        self.epoch = epoch
+        self._total, self._examples = total, examples  # not 0 if an epoch resumes
         self.by_optimizer = dict(by_optimizer)  # the totals of losses with an optimizer and a weight, at the last check
         self._scalars = DeferredScalars()
         self.origins: list[tuple[int, str | None, float]] = []  # since the last check: step, optimizer, weight
@@ -178,9 +179,9 @@ class FiniteLosses:
             step, name, _ = origins[broken[0]]
             whose = "" if name is None else f" of {name!r}"
             raise NonFiniteLoss(
-                f"the loss{whose} was {losses[broken[0]]} in step {step}, epoch {self._epoch}, "
+                f"the loss{whose} was {losses[broken[0]]} in step {step}, epoch {self.epoch}, "
                 f"and not finite in {len(broken)} of {len(losses)} losses checked together",
-                epoch=self._epoch,
+                epoch=self.epoch,
                 step=step,
                 cure="try a smaller learning rate or clipped gradients, or look at that step's batch; "
                 "NonFiniteFinder() names the module",

@@ -17,7 +17,6 @@ from train_manager.data.batch import FromSource
 from train_manager.data.iteration import no_batch
 from train_manager.data.one_pass import one_pass
 from train_manager.manager import TrainManager
-from train_manager.metrics.deferred import FiniteLosses
 from train_manager.model.optimizers import learning_rates, set_learning_rates
 from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_LOOK, for_notebook
 from train_manager.telling.errors import InputError
@@ -96,9 +95,8 @@ def lr_finder(
         for rate, batch in zip(rates, batches, strict=False):
             set_learning_rates(tried, [rate * ratio for ratio in ratios])
             loss = train_manager.train_on_batch(batch)
-            progress = train_manager._progress
             # The loss is forgotten here: one that is not finite must end the test, and not raise in the run.
-            progress.own, progress.losses = None, FiniteLosses(1)
+            train_manager._progress.own = None
             losses.append(_require_loss(loss))
             if smooth.diverges(losses[-1]):
                 break

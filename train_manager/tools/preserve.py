@@ -18,8 +18,7 @@ from train_manager.core.schedule import SCHEDULES
 from train_manager.data.iteration import is_read_once, objects_in
 from train_manager.data.one_pass import left_as_found
 from train_manager.data.randomness import preserve_random_state
-from train_manager.loop.books import Lifetime
-from train_manager.loop.epoch import OpenEpoch
+from train_manager.loop.epoch import Epoch
 from train_manager.loop.feed import Feed
 from train_manager.loop.program import Program
 from train_manager.loop.progress import Progress
@@ -137,7 +136,7 @@ def require_data(data: Iterable[Any] | None, name: str, purpose: str) -> Iterabl
 def _state_of_its_own(train_manager: TrainManager) -> dict[str, Any]:
     """Return attributes for a manager that has come as far, but is not in the middle of an epoch or training call."""
     progress: Progress = copy.copy(train_manager._progress)
-    progress.feed, progress.epoch, progress.own = Feed(), OpenEpoch(Lifetime(progress.lifetime.key)), None
+    progress.feed, progress.epoch, progress.own = Feed(), Epoch(progress.epoch_num + 1, progress.lifetime.key), None
     progress.partial = progress.interrupted = progress.saved_at = None
     progress.reopens = set()
     new: dict[str, Any] = {"_progress": progress, "_program": Program(), "_windows": Windows()}

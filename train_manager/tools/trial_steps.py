@@ -22,7 +22,6 @@ from train_manager.diagnosis.batch_leaves import copied
 from train_manager.diagnosis.inputs import inputs_of_first_layer
 from train_manager.diagnosis.loss_calls import LossCall, LossCalls
 from train_manager.manager import TrainManager
-from train_manager.metrics.deferred import FiniteLosses
 from train_manager.telling.errors import TrainManagerError
 from train_manager.tools.preserve import preserve_training
 
@@ -153,8 +152,7 @@ class TrialSteps:
         tm = self.tm
         # A copy, because train_batch may change a batch in place.
         loss = tm.train_on_batch(copied(batch))
-        progress = tm._progress
-        progress.own, progress.losses = None, FiniteLosses(1)  # a loss that is not finite must not raise: it is judged
+        tm._progress.own = None  # a loss that is not finite must not raise: it is judged
         if loss is None:
             raise CouldNotLook("train_batch has no loss: set fixtures['loss'] in it, or call self.update(loss)")
         return loss.item()

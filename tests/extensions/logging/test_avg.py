@@ -36,6 +36,18 @@ def test_it_is_the_mean_over_the_epoch_so_far() -> None:
             assert notes.averages[end - 1] == pytest.approx(mean)
 
 
+def test_in_an_epoch_of_ones_own_it_is_the_mean_over_its_batches() -> None:
+    losses, means = list[float](), list[float]()
+    show = Extension.of(post_train_step_epoch=lambda avg_loss: means.append(avg_loss.item()))
+    tm = tiny_manager(Avg("loss"), show)
+    with tm.run():
+        for _ in range(2):
+            losses += [float(tm.train_on_batch(batch) or 0) for batch in tm.train_data or ()]
+            tm.end_epoch()
+
+    assert means == pytest.approx([sum(losses[start : start + 3]) / 3 for start in (0, 3)])
+
+
 def test_values_are_weighted() -> None:
     notes = Notes()
     tiny_manager(notes, Avg("loss", weight="true_batch_size")).train()
