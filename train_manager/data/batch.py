@@ -1,15 +1,16 @@
-"""The inputs and targets of a batch, whatever its type; the check that batches keep their structure during a run."""
+"""The inputs and targets of a batch, whatever its type; whether batches keep their structure; data in a few words."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sized
 from typing import Any, NamedTuple, TypedDict, final
 
 import torch
 from torch import Tensor
 
 from train_manager.telling.errors import InputError
+from train_manager.telling.showing import cut
 
 FIXTURES_OF_A_BATCH = frozenset(
     {
@@ -243,3 +244,34 @@ def list_of(example: str) -> str:
 def are_columns(entries: Any) -> bool:
     """Return whether all entries are lists of one length: one item for each example."""
     return all(isinstance(entry, list | tuple) for entry in entries) and len({len(entry) for entry in entries}) == 1
+
+
+def batches_text(data: Iterable[Any]) -> str:
+    """Return the class of the data, and how many batches it has; of data of this library its own ``repr``.
+
+    >>> batches_text([1, 2, 3]), batches_text(iter([1]))
+    ('list(3 batches)', 'list_iterator')
+    """
+    kind = type(data)
+    # InMemory, Interleaved and the like describe themselves, with the sets in them.
+    if kind.__module__.startswith("train_manager."):
+        return cut(repr(data))
+    try:
+        length = len(data) if isinstance(data, Sized) else None
+    except Exception:  # a DataLoader of an IterableDataset has a len() that raises
+        length = None
+    if length is None:
+        return kind.__name__
+    size = getattr(data, "batch_size", None)
+    return f"{kind.__name__}({count_text(length, size if isinstance(size, int) else None)})"
+
+
+def count_text(batches: int, size: int | None) -> str:
+    """Return ``23 batches of 64``."""
+    of = "" if size is None else f" of {size:,}"
+    return f"{batches:,} batch{'' if batches == 1 else 'es'}{of}"
+
+
+def sets_text(sets: Mapping[str, Iterable[Any]]) -> str:
+    """Return ``{'valid': list(3 batches)}``."""
+    return cut(f"{{{', '.join(f'{name!r}: {batches_text(data)}' for name, data in sets.items())}}}")

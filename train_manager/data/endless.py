@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, final
 
-from train_manager.data.description import batches_text
-from train_manager.data.iteration import is_endless, is_read_once, reset
+from train_manager.data.batch import batches_text
 from train_manager.data.one_pass import left_as_found
+from train_manager.data.readable import is_endless, is_read_once, reset
 from train_manager.data.reader import Reader
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count

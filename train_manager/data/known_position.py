@@ -15,9 +15,9 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from train_manager.data.iteration import objects_in
 from train_manager.data.orders import draws
 from train_manager.data.read_again import stateful
+from train_manager.data.readable import objects_in
 from train_manager.model.modules import has_state
 
 DRAW_AS_THEY_BEGIN: Final = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler, BatchSampler)

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from torch import Generator
 from torch.utils.data import DataLoader
 
-from train_manager.data.iteration import objects_in
+from train_manager.data.readable import objects_in
 
 
 @contextmanager

@@ -11,8 +11,8 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import DataLoader
 
-from train_manager.data.iteration import length_of, objects_in
 from train_manager.data.read_again import generators_of, loaders_in, stateful
+from train_manager.data.readable import length_of, objects_in
 from train_manager.data.seeded_dataset import SeededDataset, draws_nothing
 from train_manager.telling.source_locations import users_level
 

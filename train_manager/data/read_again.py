@@ -14,8 +14,8 @@ from typing import Any
 from torch import Generator
 from torch.utils.data import DataLoader, IterableDataset
 
-from train_manager.data.iteration import objects_in
-from train_manager.data.randomness import preserve_random_state, random_state, set_random_state
+from train_manager.data.random_state import preserve_random_state, random_state, set_random_state
+from train_manager.data.readable import objects_in
 from train_manager.model.modules import has_state
 from train_manager.telling.errors import CheckpointError, TrainManagerError
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
 from train_manager.data.read_again import (
     beginning_of,
     generators_of,
@@ -19,6 +18,7 @@ from train_manager.data.read_again import (
     read_past,
     stateful,
 )
+from train_manager.data.readable import begin_epoch, is_endless, length_of, no_batch, reset
 
 END: Final[Any] = object()  # compared with `is`, because a batch may be anything, also None
 

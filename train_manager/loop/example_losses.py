@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.core.store import Store
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
 from train_manager.loop.losses import Losses
 from train_manager.loop.probe import beside_the_batch
 from train_manager.model.buffers import preserve_buffers

@@ -16,11 +16,10 @@ from time import perf_counter
 from typing import Any, Final, final
 
 from train_manager.data.batch import FromSource
-from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
 from train_manager.data.known_position import cure_of_order, repeats_its_order
 from train_manager.data.one_pass import one_pass
 from train_manager.data.orders import order_of, other_order, warn_of_other_draws
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
 from train_manager.data.read_again import (
     beginning_of,
     generators_of,
@@ -31,6 +30,7 @@ from train_manager.data.read_again import (
     tells_its_ends,
     translate_position_errors,
 )
+from train_manager.data.readable import begin_epoch, is_endless, length_of, no_batch, reset
 from train_manager.data.shares import ALONE, Place
 from train_manager.loop.ranks import SharesGiven
 from train_manager.telling.source_locations import users_level

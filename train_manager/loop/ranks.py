@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from train_manager.data.batch import FromSource
-from train_manager.data.randomness import random_state, set_random_state
+from train_manager.data.random_state import random_state, seed_rank, set_random_state
 from train_manager.data.reader import END
-from train_manager.data.seeds import seed_rank
 from train_manager.data.shares import ALONE, Place, Share, reading_share
 from train_manager.metrics.deferred import add_totals, on_host
 from train_manager.telling.errors import InputError

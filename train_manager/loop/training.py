@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from torch import nn
 
-from train_manager.data.iteration import no_batch
+from train_manager.data.readable import no_batch
 from train_manager.loop.attributes import Model
 from train_manager.loop.epoch import EpochEnd, OpenEpoch
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
