@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final, final
 
 from train_manager.data.batch import batches_text
-from train_manager.data.one_pass import left_as_found
+from train_manager.data.loader_position import left_as_found
 from train_manager.data.readable import is_endless, is_read_once, reset
 from train_manager.data.reader import Reader
 from train_manager.telling.errors import InputError

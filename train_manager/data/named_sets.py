@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from train_manager.data.one_pass import left_as_found
+from train_manager.data.loader_position import left_as_found
 from train_manager.data.readable import is_endless, length_of, reset
 from train_manager.data.reader import Reader
 from train_manager.telling.errors import InputError

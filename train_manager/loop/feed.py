@@ -16,21 +16,24 @@ from time import perf_counter
 from typing import Any, Final, final
 
 from train_manager.data.batch import FromSource
-from train_manager.data.known_position import cure_of_order, repeats_its_order
-from train_manager.data.one_pass import one_pass
-from train_manager.data.orders import order_of, other_order, warn_of_other_draws
-from train_manager.data.random_state import preserve_random_state
-from train_manager.data.read_again import (
+from train_manager.data.loader_position import (
     beginning_of,
+    cure_of_order,
     generators_of,
     loader_state,
+    order_of,
+    other_order,
     put_back,
     read_past,
+    repeats_its_order,
     stateful,
     tells_its_ends,
     translate_position_errors,
+    warn_of_other_draws,
 )
+from train_manager.data.random_state import preserve_random_state
 from train_manager.data.readable import begin_epoch, is_endless, length_of, no_batch, reset
+from train_manager.data.reader import one_pass
 from train_manager.data.shares import ALONE, Place
 from train_manager.loop.ranks import SharesGiven
 from train_manager.telling.source_locations import users_level
@@ -313,7 +316,7 @@ class Feed:
         self._to_skip, self._beginning, self._kept = None, again.get("beginning"), again.get("kept")
         self._loaded = state["data"] if stateful(data) is not None else None
         if again and data is not None:
-            warn_of_other_draws(data, again["order"], again["kept"], is_within=self._loaded is not None)
+            warn_of_other_draws(data, again["order"], is_within=self._loaded is not None)
         if given and misfits_of_position(data, state):
             self._is_within, self.batch_num, self._given_of_pass, self._loaded = False, 0, 0, None
             warn_of_epoch_begun_anew(data, given)

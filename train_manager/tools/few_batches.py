@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from train_manager.data.one_pass import left_as_found
+from train_manager.data.loader_position import left_as_found
 from train_manager.data.passes import Passes
 from train_manager.data.readable import is_endless, length_of
 

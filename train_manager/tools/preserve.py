@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import SCHEDULES
-from train_manager.data.one_pass import left_as_found
+from train_manager.data.loader_position import left_as_found
 from train_manager.data.random_state import preserve_random_state
 from train_manager.data.readable import is_read_once, objects_in
 from train_manager.loop.books import Lifetime
