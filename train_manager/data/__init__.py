@@ -6,7 +6,7 @@ Its files in reading order; each imports only those above it:
     batch         the inputs and targets of a batch, its device and structure; data in a few words
     cures         notes on errors of torch, by the tensors of the batch
     readable      reading data: which batch is the last, and where an epoch begins
-    shares        what one of several processes reads of each batch
+    shares        what one of several processes reads of each batch; which data they can share
     passes        passes over numbered examples, whose position is a few numbers; batches of row numbers
     in_memory     batches of arrays
     rows          batches of datasets, data frames and columns
@@ -18,7 +18,6 @@ Its files in reading order; each imports only those above it:
     named_sets    the base of Interleaved and Together: sets by name, each read pass after pass
     interleaved   several sets of data in turns
     together      several sets of data at once
-    shared_data   which data several processes can share
     fingerprint   what data is made of, in a few numbers
     mixing        examples that are blended with one another
 """

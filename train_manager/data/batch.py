@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sized
 from typing import Any, NamedTuple, TypedDict, final
 
 import torch
@@ -98,27 +98,43 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(inner)
 
 
+def map_batch(batch: Any, of_leaf: Callable[[Any], Any], is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Return a batch with a function applied to everything in it that is not a dict, a list or a tuple.
+
+    >>> map_batch({"x": [1, 2], "y": (3,)}, lambda number: 10 * number)
+    {'x': [10, 20], 'y': (30,)}
+
+    Args:
+        batch: the batch; containers in it become new ones of the same type.
+        of_leaf: returns the new value.
+        is_leaf: returns whether a list or a tuple is given to ``of_leaf`` as a whole.
+    """
+    if isinstance(batch, MutableMapping):
+        mapped = copy.copy(batch)  # not type(batch)(...): a subclass of dict may take other arguments
+        mapped.update({key: map_batch(value, of_leaf, is_leaf) for key, value in batch.items()})
+        return mapped
+    if isinstance(batch, Mapping):
+        return {key: map_batch(value, of_leaf, is_leaf) for key, value in batch.items()}
+    # A PackedSequence is a tuple, but one thing: it has a method `to`, as a graph of PyTorch Geometric.
+    if not isinstance(batch, list | tuple) or hasattr(batch, "to") or (is_leaf is not None and is_leaf(batch)):
+        return of_leaf(batch)
+    entries = [map_batch(value, of_leaf, is_leaf) for value in batch]
+    return type(batch)(*entries) if hasattr(batch, "_fields") else type(batch)(entries)
+
+
 def to_device(batch: Any, device: torch.device) -> Any:
     """Return the batch with all its tensors on ``device``, without waiting for the copies.
 
     A copy to a GPU overlaps with computation only if the batch is in pinned memory: ``DataLoader(...,
     pin_memory=True)``. ``InMemory(..., device="cuda")`` needs no copies at all.
     """
-    if isinstance(batch, Tensor):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, MutableMapping):
-        moved = copy.copy(batch)  # not type(batch)(...): a subclass of dict may take other arguments
-        moved.update({key: to_device(value, device) for key, value in batch.items()})
-        return moved
-    if isinstance(batch, Mapping):
-        return {key: to_device(value, device) for key, value in batch.items()}
-    if callable(getattr(batch, "to", None)):  # a graph of PyTorch Geometric, an encoding, a PackedSequence
-        return batch.to(device)
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(to_device(value, device) for value in batch))
-    if isinstance(batch, list | tuple):
-        return type(batch)(to_device(value, device) for value in batch)
-    return batch
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.to(device, non_blocking=True)
+        return value.to(device) if callable(getattr(value, "to", None)) else value
+
+    return map_batch(batch, moved)
 
 
 @final

@@ -10,6 +10,7 @@ from train_manager.data.batch import batches_text
 from train_manager.data.loader_position import left_as_found
 from train_manager.data.readable import is_endless, is_read_once, reset
 from train_manager.data.reader import Reader
+from train_manager.data.shares import MadeOfSets
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
@@ -17,7 +18,7 @@ NEXT_EPOCH = 1 << 20  # numbers of passes that each epoch has for itself: pass 3
 
 
 @final
-class Endless:
+class Endless(MadeOfSets):
     """The batches of some data, pass after pass without an end; for training calls by steps.
 
     >>> from itertools import islice
@@ -68,6 +69,11 @@ class Endless:
     def example_index(self) -> Any:
         """The numbers of the examples in the batch given last, if the data number them."""
         return self.data.example_index  # type: ignore[attr-defined]  # the AttributeError of data without it is right here too
+
+    @property
+    def sets(self) -> Mapping[str | None, object]:
+        """The data that are read."""
+        return {None: self.data}
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that begins next; the data's passes in it have numbers of their own.

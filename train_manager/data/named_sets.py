@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ from typing import Any
 from train_manager.data.loader_position import left_as_found
 from train_manager.data.readable import is_endless, length_of, reset
 from train_manager.data.reader import Reader
+from train_manager.data.shares import MadeOfSets
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
@@ -43,7 +44,7 @@ class Progress:
         return {name: reader.state() for name, reader in self.readers.items()} or dict(self.loaded)
 
 
-class NamedSets(ABC):
+class NamedSets(MadeOfSets):
     """Sets of data by name. ``iter(data)`` begins an epoch: the one that was set, or else the next one."""
 
     def __init__(self, data: Mapping[str, Iterable[Any]]) -> None:
@@ -60,6 +61,11 @@ class NamedSets(ABC):
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes of a copy; a pass over data cannot be copied."""
         return {**self.__dict__, "_last": None}
+
+    @property
+    def sets(self) -> Mapping[str | None, object]:
+        """The sets, by name."""
+        return {**self.data}
 
     @property
     def endless(self) -> bool:

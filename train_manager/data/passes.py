@@ -6,7 +6,7 @@ order, and reads the batches.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -17,7 +17,16 @@ import torch
 from torch import Tensor
 
 from train_manager.data.batch import count_text
-from train_manager.data.shares import ALONE, Place, Share, count_of_rank, present_place, rows_of_rank, size_of
+from train_manager.data.shares import (
+    ALONE,
+    Place,
+    Share,
+    Shareable,
+    count_of_rank,
+    present_place,
+    rows_of_rank,
+    size_of,
+)
 from train_manager.telling.errors import InputError
 from train_manager.telling.showing import short
 from train_manager.validation import require_count
@@ -32,7 +41,7 @@ class Position:
     is_over: bool = False  # ended, or abandoned
 
 
-class Passes(ABC):
+class Passes(Shareable):
     """Batches of a fixed number of examples, pass after pass.
 
     ``iter(data)`` begins a pass: the epoch that ``set_epoch`` has set, or else the next one. A TrainManager calls
