@@ -65,7 +65,7 @@ class NamedSets(MadeOfSets):
     @property
     def sets(self) -> Mapping[str | None, object]:
         """The sets, by name."""
-        return {**self.data}
+        return {name: data for name, data in self.data.items()}  # not dict(): a key may also be None
 
     @property
     def endless(self) -> bool:

@@ -224,38 +224,6 @@ def set_random_state_of_rank(ranks: Ranks, saved: Mapping[str, Any]) -> None:
         seed_rank(place.rank)
 
 
-@final
-class SharesGiven:
-    """How many examples the present batch has here; of the batch after it too, if the feed has looked ahead."""
-
-    def __init__(self) -> None:
-        self._examples: dict[int, int | None] = {}  # by the number of the batch; at most two
-
-    def of_batch(self, number: int) -> int | None:
-        """Return the examples of a batch that count here; None if the batch does not say."""
-        return self._examples.get(number)
-
-    def read(self, batches: Iterator[Any], place: Place, number: Callable[[], int]) -> Iterator[Any]:
-        """Yield the batches of a process, without the numbers that come with them.
-
-        Args:
-            batches: the batches to be read.
-            place: the place of the process.
-            number: returns the number of the next batch.
-        """
-        while True:
-            with reading_share(place):
-                found = [next(batches, END)]
-            if found[0] is END:
-                return
-            batch, examples = without_share(found.pop())
-            coming = number()
-            self._examples = {coming - 1: self.of_batch(coming - 1), coming: examples}
-            found.append(batch)
-            del batch  # else two batches would be in memory while the next one is read
-            yield found.pop()
-
-
 def without_share(batch: Any) -> tuple[Any, int | None]:
     """Return a batch without its share, and how many examples count here; None if the batch does not say."""
     if type(batch) is FromSource:
