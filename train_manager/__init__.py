@@ -62,9 +62,9 @@ from train_manager.telling.errors import (
 )
 
 if TYPE_CHECKING:
-    from train_manager.data.endless import Endless
     from train_manager.data.in_memory import InMemory
     from train_manager.data.interleaved import Interleaved
+    from train_manager.data.named_sets import Endless
     from train_manager.data.rows import Rows
     from train_manager.data.seeded_dataset import SeededDataset, SeededSampler
     from train_manager.data.seeded_loader import SeededDataLoader
@@ -90,7 +90,7 @@ else:
     _LAZY = {
         "ArgumentError": "train_manager.telling.errors",
         "CheckpointError": "train_manager.telling.errors",
-        "Endless": "train_manager.data.endless",
+        "Endless": "train_manager.data.named_sets",
         "InMemory": "train_manager.data.in_memory",
         "InputError": "train_manager.telling.errors",
         "Interleaved": "train_manager.data.interleaved",

@@ -153,7 +153,7 @@ class MadeOfSets(ABC):
 
     @property
     @abstractmethod
-    def sets(self) -> Mapping[str | None, object]:
+    def sets(self) -> Mapping[Any, object]:
         """The data that are read, by name; the name None says that there is only one."""
 
 
