@@ -62,13 +62,12 @@ from train_manager.telling.errors import (
 )
 
 if TYPE_CHECKING:
-    from train_manager.data.endless import Endless
     from train_manager.data.in_memory import InMemory
     from train_manager.data.interleaved import Interleaved
+    from train_manager.data.named_sets import Endless
     from train_manager.data.rows import Rows
-    from train_manager.data.seeded_dataset import SeededDataset
+    from train_manager.data.seeded_dataset import SeededDataset, SeededSampler
     from train_manager.data.seeded_loader import SeededDataLoader
-    from train_manager.data.seeded_sampler import SeededSampler
     from train_manager.data.together import Together
     from train_manager.loop.books import Book
     from train_manager.loop.losses import WeightedLosses, add_loss, report_loss
@@ -91,7 +90,7 @@ else:
     _LAZY = {
         "ArgumentError": "train_manager.telling.errors",
         "CheckpointError": "train_manager.telling.errors",
-        "Endless": "train_manager.data.endless",
+        "Endless": "train_manager.data.named_sets",
         "InMemory": "train_manager.data.in_memory",
         "InputError": "train_manager.telling.errors",
         "Interleaved": "train_manager.data.interleaved",
@@ -99,7 +98,7 @@ else:
         "Rows": "train_manager.data.rows",
         "SeededDataLoader": "train_manager.data.seeded_loader",
         "SeededDataset": "train_manager.data.seeded_dataset",
-        "SeededSampler": "train_manager.data.seeded_sampler",
+        "SeededSampler": "train_manager.data.seeded_dataset",
         "Together": "train_manager.data.together",
         "SkipBatch": "train_manager.loop.skip",
         "TrainManager": "train_manager.manager",

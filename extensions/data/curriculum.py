@@ -13,7 +13,7 @@ from train_manager.core.decorators import modifies, priority
 from train_manager.core.extension import Extension
 from train_manager.data.interleaved import Interleaved
 from train_manager.data.named_sets import join_names
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
 from train_manager.loop.books import Book
 from train_manager.loop.probe import probe_loss
 from train_manager.rebuilding.recorded import recorded

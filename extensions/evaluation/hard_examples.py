@@ -11,10 +11,10 @@ from torch import Tensor
 
 from train_manager.core.decorators import priority
 from train_manager.data.batch import unpack
-from train_manager.data.endless import Endless
 from train_manager.data.interleaved import Interleaved
-from train_manager.data.randomness import preserve_random_state
-from train_manager.data.row_batches import RowBatches
+from train_manager.data.named_sets import Endless
+from train_manager.data.passes import RowBatches
+from train_manager.data.random_state import preserve_random_state
 from train_manager.data.seeded_loader import SeededDataLoader
 from train_manager.data.shares import is_stand_in
 from train_manager.data.together import Together

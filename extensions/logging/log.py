@@ -12,7 +12,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
 from train_manager.core.signature import sometimes, with_parameters
-from train_manager.data.iteration import length_of
+from train_manager.data.readable import length_of
 from train_manager.loop.losses import display_values
 from train_manager.manager import TrainManager
 from train_manager.metrics.monitor import (

@@ -15,7 +15,7 @@ from tqdm.utils import disp_len
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
 from train_manager.core.signature import sometimes, with_parameters
-from train_manager.data.iteration import length_of
+from train_manager.data.readable import length_of
 from train_manager.loop.losses import display_values
 from train_manager.manager import TrainManager
 from train_manager.rebuilding.recorded import recorded

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from train_manager.core.decorators import modifies
 from train_manager.core.extension import Extension
 from train_manager.data.batch import unpack
-from train_manager.data.one_pass import one_pass
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
+from train_manager.data.reader import one_pass
 from train_manager.loop.arguments import bind_loss
 from train_manager.loop.example_losses import row
 from train_manager.loop.losses import Losses, require_hooks_of_loss

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,6 +16,7 @@ from torch.optim import Optimizer
 from train_manager.core.decorators import fixture, modifies
 from train_manager.core.extension import Extension
 from train_manager.core.outcome import SkipStage
+from train_manager.data.batch import map_batch
 from train_manager.model.modules import require_module, warn_of_left_out
 from train_manager.model.optimizers import optimizer_of, parameters_with_gradients
 from train_manager.rebuilding.recorded import recorded
@@ -232,15 +232,11 @@ def _only_in(module: nn.Module, autocast: Callable[[], AbstractContextManager[An
 
 def _in_32_bits(value: Any) -> Any:
     """Return the value with tensors of 16 bits in 32, also inside dicts, lists and tuples."""
-    if isinstance(value, Tensor):
-        return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
-    if isinstance(value, dict):
-        converted = copy.copy(value)  # the constructor of a subclass may take other arguments than dict
-        converted.update({key: _in_32_bits(inner) for key, inner in value.items()})
-        return converted
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(_in_32_bits, value))
-    return type(value)(map(_in_32_bits, value)) if isinstance(value, list | tuple) else value
+
+    def widened(leaf: Any) -> Any:
+        return leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in (torch.bfloat16, torch.float16) else leaf
+
+    return map_batch(value, widened)
 
 
 def _overflow(optimizer_name: str) -> Finding:

@@ -12,7 +12,7 @@ from train_manager.core.decorators import always, priority, provides
 from train_manager.core.extension import Extension
 from train_manager.core.scope import Scope
 from train_manager.core.signature import with_parameters
-from train_manager.data.iteration import length_of
+from train_manager.data.readable import length_of
 from train_manager.model.optimizers import Rate, StepsOf, learning_rates, optimizer_of, set_learning_rates
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError

@@ -25,7 +25,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.schedule import Schedule
 from train_manager.data.fingerprint import fingerprint, row_digests
-from train_manager.data.known_position import doubts
+from train_manager.data.loader_position import doubts
 from train_manager.data.shares import ALONE
 from train_manager.distribution.sharded import full_state
 from train_manager.files.background import Background

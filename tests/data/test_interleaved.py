@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from train_manager import Endless, Extension, InMemory, InputError, Interleaved
 from train_manager.data.batch import FromSource, to_device
-from train_manager.data.iteration import is_endless, length_of
+from train_manager.data.readable import is_endless, length_of
 from train_manager.testing import tiny_manager
 
 A, B = ["a1", "a2", "a3", "a4", "a5", "a6"], ["b1", "b2"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from train_manager import Endless, InMemory, InputError, Interleaved, Together
 from train_manager.data.batch import FromSource
-from train_manager.data.one_pass import one_pass
+from train_manager.data.reader import one_pass
 
 Sets = Interleaved | Together
 

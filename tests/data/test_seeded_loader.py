@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tests.rotation import share_of
 from train_manager import InMemory, InputError, SeededDataLoader, SeededDataset, SeededSampler
-from train_manager.data.iteration import begin_epoch
-from train_manager.data.one_pass import one_pass
+from train_manager.data.readable import begin_epoch
+from train_manager.data.reader import one_pass
 from train_manager.testing import tiny_manager
 
 

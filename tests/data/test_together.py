@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from train_manager import Endless, InMemory, InputError, Interleaved, Together
-from train_manager.data.iteration import is_endless, length_of
+from train_manager.data.readable import is_endless, length_of
 from train_manager.testing import tiny_manager
 
 SETS = st.lists(st.tuples(st.integers(1, 7), st.booleans()), min_size=1, max_size=4)

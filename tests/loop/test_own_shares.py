@@ -13,7 +13,7 @@ import torch
 from train_manager import InputError
 from train_manager.data.shares import ALONE, Place, Share
 from train_manager.loop.model_calls import ModelCall
-from train_manager.loop.own_shares import share_of_batch
+from train_manager.loop.outputs import share_of_batch
 
 Pair = namedtuple("Pair", "x y")
 X = torch.arange(5)

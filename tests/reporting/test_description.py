@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from train_manager import Endless, Extension, InMemory, Interleaved, Together, TrainManager
-from train_manager.data.description import batches_text
+from train_manager.data.batch import batches_text
 from train_manager.extensions import EMA
 from train_manager.reporting.description import model_text, optimizer_text
 from train_manager.testing import tiny_manager

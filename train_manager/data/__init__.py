@@ -2,30 +2,21 @@
 
 Its files in reading order; each imports only those above it:
 
-    randomness    seed and preserve the random states
-    batch         the inputs and targets of a batch, its device, and the check that its structure stays the same
+    random_state  seed, keep and put back the random states; the seeds of examples
+    batch         the inputs and targets of a batch, its device and structure; data in a few words
     cures         notes on errors of torch, by the tensors of the batch
-    description   data in a few words
-    iteration     reading data: which batch is the last, and where an epoch begins
-    shares        what one of several processes reads of each batch
-    one_pass      a pass that moves nothing, for evaluations
-    passes        passes over numbered examples, whose position is a few numbers
-    row_batches   the base of InMemory and Rows: row numbers, in an order by seed and epoch
+    readable      reading data: which batch is the last, and where an epoch begins
+    shares        what one of several processes reads of each batch; which data they can share
+    passes        passes over numbered examples, whose position is a few numbers; batches of row numbers
     in_memory     batches of arrays
     rows          batches of datasets, data frames and columns
-    seeded_sampler  the same order for a DataLoader
-    seeds         seeds by seed, epoch and example, and random states that are set to them
-    seeded_dataset  random numbers by seed, epoch and example
+    seeded_dataset  order and random numbers by seed, epoch and example
     seeded_loader   a DataLoader with both, which knows its position
-    read_again    the random states that a pass began with, for data without a position of their own
-    orders        the settings that decide which batches a pass gives
-    reader        one set of data, read pass after pass
-    endless       data without an end
-    named_sets    the base of Interleaved and Together: sets by name, each read pass after pass
+    loader_position  where a DataLoader is in its pass, and whether that is known
+    reader       one set of data, read pass after pass; a pass that moves nothing, for evaluations
+    named_sets    data without an end; the base of Interleaved and Together: sets by name, each read pass after pass
     interleaved   several sets of data in turns
     together      several sets of data at once
-    known_position  whether a training can resume where it was in its data
-    shared_data   which data several processes can share
     fingerprint   what data is made of, in a few numbers
     mixing        examples that are blended with one another
 """

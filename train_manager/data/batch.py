@@ -1,15 +1,16 @@
-"""The inputs and targets of a batch, whatever its type; the check that batches keep their structure during a run."""
+"""The inputs and targets of a batch, whatever its type; whether batches keep their structure; data in a few words."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sized
 from typing import Any, NamedTuple, TypedDict, final
 
 import torch
 from torch import Tensor
 
 from train_manager.telling.errors import InputError
+from train_manager.telling.showing import cut
 
 FIXTURES_OF_A_BATCH = frozenset(
     {
@@ -97,27 +98,43 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(inner)
 
 
+def map_batch(batch: Any, of_leaf: Callable[[Any], Any], is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Return a batch with a function applied to everything in it that is not a dict, a list or a tuple.
+
+    >>> map_batch({"x": [1, 2], "y": (3,)}, lambda number: 10 * number)
+    {'x': [10, 20], 'y': (30,)}
+
+    Args:
+        batch: the batch; containers in it become new ones of the same type.
+        of_leaf: returns the new value.
+        is_leaf: returns whether a list or a tuple is given to ``of_leaf`` as a whole.
+    """
+    if isinstance(batch, MutableMapping):
+        mapped = copy.copy(batch)  # not type(batch)(...): a subclass of dict may take other arguments
+        mapped.update({key: map_batch(value, of_leaf, is_leaf) for key, value in batch.items()})
+        return mapped
+    if isinstance(batch, Mapping):
+        return {key: map_batch(value, of_leaf, is_leaf) for key, value in batch.items()}
+    # A PackedSequence is a tuple, but one thing: it has a method `to`, as a graph of PyTorch Geometric.
+    if not isinstance(batch, list | tuple) or hasattr(batch, "to") or (is_leaf is not None and is_leaf(batch)):
+        return of_leaf(batch)
+    entries = [map_batch(value, of_leaf, is_leaf) for value in batch]
+    return type(batch)(*entries) if hasattr(batch, "_fields") else type(batch)(entries)
+
+
 def to_device(batch: Any, device: torch.device) -> Any:
     """Return the batch with all its tensors on ``device``, without waiting for the copies.
 
     A copy to a GPU overlaps with computation only if the batch is in pinned memory: ``DataLoader(...,
     pin_memory=True)``. ``InMemory(..., device="cuda")`` needs no copies at all.
     """
-    if isinstance(batch, Tensor):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, MutableMapping):
-        moved = copy.copy(batch)  # not type(batch)(...): a subclass of dict may take other arguments
-        moved.update({key: to_device(value, device) for key, value in batch.items()})
-        return moved
-    if isinstance(batch, Mapping):
-        return {key: to_device(value, device) for key, value in batch.items()}
-    if callable(getattr(batch, "to", None)):  # a graph of PyTorch Geometric, an encoding, a PackedSequence
-        return batch.to(device)
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(to_device(value, device) for value in batch))
-    if isinstance(batch, list | tuple):
-        return type(batch)(to_device(value, device) for value in batch)
-    return batch
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.to(device, non_blocking=True)
+        return value.to(device) if callable(getattr(value, "to", None)) else value
+
+    return map_batch(batch, moved)
 
 
 @final
@@ -210,3 +227,34 @@ def _entry(entry: Any, lists_examples: bool) -> str:
     if not (entry and isinstance(entry[0], Tensor)):
         return "[...]"
     return "[tensor, ...]" if lists_examples else f"({', '.join(['tensor'] * len(entry))})"
+
+
+def batches_text(data: Iterable[Any]) -> str:
+    """Return the class of the data, and how many batches it has; of data of this library its own ``repr``.
+
+    >>> batches_text([1, 2, 3]), batches_text(iter([1]))
+    ('list(3 batches)', 'list_iterator')
+    """
+    kind = type(data)
+    # InMemory, Interleaved and the like describe themselves, with the sets in them.
+    if kind.__module__.startswith("train_manager."):
+        return cut(repr(data))
+    try:
+        length = len(data) if isinstance(data, Sized) else None
+    except Exception:  # a DataLoader of an IterableDataset has a len() that raises
+        length = None
+    if length is None:
+        return kind.__name__
+    size = getattr(data, "batch_size", None)
+    return f"{kind.__name__}({count_text(length, size if isinstance(size, int) else None)})"
+
+
+def count_text(batches: int, size: int | None) -> str:
+    """Return ``23 batches of 64``."""
+    of = "" if size is None else f" of {size:,}"
+    return f"{batches:,} batch{'' if batches == 1 else 'es'}{of}"
+
+
+def sets_text(sets: Mapping[str, Iterable[Any]]) -> str:
+    """Return ``{'valid': list(3 batches)}``."""
+    return cut(f"{{{', '.join(f'{name!r}: {batches_text(data)}' for name, data in sets.items())}}}")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train_manager.data.row_batches import RowBatches
+from train_manager.data.passes import RowBatches
 from train_manager.telling.errors import InputError
 
 

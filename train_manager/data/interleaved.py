@@ -8,8 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from train_manager.data.batch import FromSource, without_source
-from train_manager.data.description import sets_text
+from train_manager.data.batch import FromSource, sets_text, without_source
 from train_manager.data.named_sets import NamedSets, Progress, join_names
 from train_manager.data.reader import END
 from train_manager.telling.errors import InputError

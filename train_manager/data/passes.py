@@ -1,4 +1,4 @@
-"""Passes over a fixed number of examples, whose position is a few numbers: the base of ``RowBatches`` and loaders.
+"""Passes over numbered examples, whose position is a few numbers: the base of loaders, ``InMemory`` and ``Rows``.
 
 The order of an epoch is a function of its number, so that a pass can begin in its middle. A subclass computes the
 order, and reads the batches.
@@ -6,17 +6,27 @@ order, and reads the batches.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from train_manager.data.description import count_text
-from train_manager.data.shares import ALONE, Place, Share, count_of_rank, present_place, rows_of_rank, size_of
+from train_manager.data.batch import count_text
+from train_manager.data.shares import (
+    ALONE,
+    Place,
+    Share,
+    Shareable,
+    count_of_rank,
+    present_place,
+    rows_of_rank,
+    size_of,
+)
 from train_manager.telling.errors import InputError
 from train_manager.telling.showing import short
 from train_manager.validation import require_count
@@ -31,7 +41,7 @@ class Position:
     is_over: bool = False  # ended, or abandoned
 
 
-class Passes(ABC):
+class Passes(Shareable):
     """Batches of a fixed number of examples, pass after pass.
 
     ``iter(data)`` begins a pass: the epoch that ``set_epoch`` has set, or else the next one. A TrainManager calls
@@ -239,3 +249,38 @@ def no_full_batch(name: str, examples: int, batch_size: int) -> InputError:
         name="drop_last",
         cure="give a smaller batch_size, or drop_last=False",
     )
+
+
+def epoch_order(examples: int, seed: int, epoch: int) -> Tensor:
+    """Return the row numbers in the order of one epoch; the same on every machine and device.
+
+    >>> epoch_order(5, seed=0, epoch=0).tolist() == epoch_order(5, seed=0, epoch=0).tolist()
+    True
+    >>> epoch_order(100, seed=0, epoch=0).equal(epoch_order(100, seed=0, epoch=1))
+    False
+    """
+    # A counter-based generator, seeded by both numbers: any epoch can be computed without the epochs before it.
+    bits = np.random.Philox(np.random.SeedSequence((seed, epoch)))
+    return torch.from_numpy(np.random.Generator(bits).permutation(examples))
+
+
+class RowBatches(Passes):
+    """Batches that are made of row numbers: the base of ``InMemory`` and ``Rows``.
+
+    An order needs no random state but its own, so that reading data changes nothing else in a training.
+    """
+
+    def __init__(self, examples: int, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
+        super().__init__(examples, batch_size, shuffle, seed, drop_last)
+        self.batch_size = self._size  # public, as that of a DataLoader
+
+    def _order(self, epoch: int) -> Tensor:
+        order = epoch_order(self.num_examples, self.seed, epoch)
+        return order.to(self._device, non_blocking=True)  # one copy per epoch, which does not wait
+
+    def _reading(self, position: Position) -> AbstractContextManager[Callable[[Tensor | slice], Any]]:
+        # A batch depends on its rows alone, so there is no reader to open or close.
+        return nullcontext(self._batch)
+
+    @abstractmethod
+    def _batch(self, rows: Tensor | slice) -> Any: ...

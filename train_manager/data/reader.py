@@ -7,18 +7,20 @@ next batch is asked for, and `Reader.read` returns `END` once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
-from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
-from train_manager.data.randomness import preserve_random_state
-from train_manager.data.read_again import (
+from train_manager.data.loader_position import (
     beginning_of,
     generators_of,
+    left_as_found,
     loader_state,
     put_back,
     read_past,
     stateful,
 )
+from train_manager.data.random_state import preserve_random_state
+from train_manager.data.readable import begin_epoch, is_endless, length_of, no_batch, reset
 
 END: Final[Any] = object()  # compared with `is`, because a batch may be anything, also None
 
@@ -123,3 +125,27 @@ class Reader:
         was_known, self.has_ended = self.has_ended, True
         self.passes, self.given, self._iterator = self.passes + 1, 0, None
         return self.read() if was_known else END
+
+
+@contextmanager
+def one_pass(data: Iterable[Any]) -> Iterator[Iterator[Any]]:
+    """Give the batches of one whole pass; at the end of the ``with`` block the data are where they were before.
+
+    >>> import torch
+    >>> from train_manager import InMemory
+    >>> data = InMemory(torch.arange(4), batch_size=2, shuffle=True)
+    >>> training = iter(data)
+    >>> first = next(training)
+    >>> with one_pass(data) as batches:
+    ...     len(list(batches))
+    2
+    >>> data.state_dict()["batches"], len(list(training))
+    (1, 1)
+
+    Random states that do not belong to the data, such as torch's own, are the caller's to put back.
+
+    Args:
+        data: an iterable of batches, perhaps with a method ``left_as_found`` that returns a context manager.
+    """
+    with left_as_found(data):
+        yield iter(data)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from train_manager.data.row_batches import RowBatches
+from train_manager.data.passes import RowBatches
 from train_manager.telling.errors import InputError
 
 Collate = Callable[[list[Any]], Any]

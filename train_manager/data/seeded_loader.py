@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from train_manager.data.passes import Passes, Position
-from train_manager.data.seeded_dataset import SeededCollate, SeededDataset
-from train_manager.data.seeded_sampler import SeededSampler
-from train_manager.data.seeds import example_seed
+from train_manager.data.random_state import example_seed
+from train_manager.data.seeded_dataset import SeededCollate, SeededDataset, SeededSampler
 from train_manager.data.shares import ALONE, present_place, rows_of_rank
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError

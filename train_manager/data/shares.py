@@ -1,4 +1,4 @@
-"""The share that one of several processes reads of each batch: every R-th row, where R processes train together.
+"""The share that one of several processes reads of each batch (every R-th row of R processes), and of which data.
 
 A process reads shares only where the loop asks for them (``reading_share``): everywhere else the same data give whole
 batches.
@@ -6,6 +6,7 @@ batches.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,7 +15,10 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
 
+from train_manager.data.batch import map_batch
 from train_manager.telling.errors import InputError
 
 
@@ -134,3 +138,122 @@ def join_shares(batches: Mapping[str, Any]) -> dict[str, Any] | Share:
         cure = "give each set a batch_size that is a multiple of the number of processes, and drop_last=True"
         raise InputError(f"a process has unequal parts of the sets of Together: {sizes}", name="data", cure=cure)
     return Share({name: one.batch for name, one in shares.items()}, first.examples, first.of)
+
+
+class Shareable(ABC):
+    """Data of which each of several processes can read a share of each batch."""
+
+    @abstractmethod
+    def require_size_for(self, number: int, name: str) -> None:
+        """Refuse batches with fewer rows than processes that share them."""
+
+
+class MadeOfSets(ABC):
+    """Data that read other data: these are asked whether processes can share them."""
+
+    @property
+    @abstractmethod
+    def sets(self) -> Mapping[Any, object]:
+        """The data that are read, by name; the name None says that there is only one."""
+
+
+def sets_in(data: object, name: str) -> Iterator[tuple[str, object]]:
+    """Yield the sets that ``Interleaved``, ``Together`` and ``Endless`` read, by their names in errors.
+
+    >>> from train_manager import Interleaved
+    >>> [name for name, _ in sets_in(Interleaved({"web": [1], "books": [2]}), "train_data")]
+    ["train_data['web']", "train_data['books']"]
+    """
+    if isinstance(data, MadeOfSets):
+        for key, inner in data.sets.items():
+            yield from sets_in(inner, name if key is None else f"{name}[{key!r}]")
+    else:
+        yield name, data
+
+
+def gives_own_batches(data: object) -> bool:
+    """Return whether each process gets other batches, by a ``DistributedSampler`` or as the class of the data says."""
+    return all(
+        sampler_of_ranks(one) is not None or bool(getattr(one, "gives_shares", False)) for _, one in sets_in(data, "")
+    )
+
+
+def sampler_of_ranks(data: object) -> DistributedSampler[Any] | None:
+    """Return the sampler by which a loader of torch reads other examples in each process, if it has one."""
+    if not isinstance(data, DataLoader):
+        return None
+    samplers = data.sampler, getattr(data.batch_sampler, "sampler", None)
+    return next((one for one in samplers if isinstance(one, DistributedSampler)), None)
+
+
+def require_shares(data: object, name: str, number: int) -> None:
+    """Refuse training data that give several processes the same batches, or batches with fewer rows than processes.
+
+    Raises:
+        InputError: with data to give instead.
+    """
+    for inner, one in sets_in(data, name):
+        if isinstance(one, Shareable):
+            one.require_size_for(number, inner)
+        elif not gives_own_batches(one):
+            cure = "give SeededDataLoader(dataset, ...), InMemory or Rows; or a DataLoader with a DistributedSampler, "
+            cure += "whose batch_size is that of one process"
+            what = f"{inner} is a {type(one).__name__}, of which each process would train on the same batches"
+            raise InputError(what, name=name, asked_by="Distributed", cure=cure)
+
+
+def require_eval_shares(data: object, name: str, number: int) -> None:
+    """Refuse evaluation data of which not every example would count once.
+
+    Raises:
+        InputError: with data to give instead.
+    """
+    all_are_own = gives_own_batches(data)
+    for inner, one in sets_in(data, name):
+        sampler, cure = sampler_of_ranks(one), "give SeededDataLoader(dataset, ...), of which each example counts once"
+        if isinstance(one, Shareable):
+            one.require_size_for(number, inner)
+        elif sampler is not None and sampler.total_size != len(sampler.dataset):  # type: ignore[arg-type]
+            what = f"the DistributedSampler of {inner} gives {sampler.total_size} examples of {len(sampler.dataset)}"  # type: ignore[arg-type]
+            raise InputError(what, name=name, asked_by="Distributed", cure=cure)
+        elif gives_own_batches(one) and not all_are_own:
+            what = f"{inner} gives each process batches of its own, and another set of {name} does not"
+            raise InputError(what, name=name, asked_by="Distributed", cure=cure)
+
+
+CURE: Final = "give the rows of this process as Share(batch, examples, of), of train_manager.data.shares"
+
+
+def cut_rows(batch: Any, rows: slice, size: int) -> Any:
+    """Return some of the rows of a batch that was given to each process as a whole.
+
+    Raises:
+        InputError: an entry has another number of rows than ``size``.
+    """
+
+    def is_of_examples(entries: Any) -> bool:  # such as a text for each example
+        holds_more = any(isinstance(one, Mapping | list | tuple) or hasattr(one, "shape") for one in entries)
+        return bool(entries) and not holds_more
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, Tensor) or type(value).__module__ == "numpy":
+            has_rows = value.shape[:1] == (size,)
+        elif isinstance(value, list | tuple) and not hasattr(value, "to"):
+            has_rows = len(value) == size
+        elif value is None or isinstance(value, str | bool | int | float):
+            return value
+        else:
+            has_rows = False
+        if not has_rows:
+            shape = getattr(value, "shape", None)
+            kind = f"a {type(value).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")
+            raise uncut(f"it has {size} rows, and {kind}")
+        return value[rows]
+
+    return map_batch(batch, cut, is_of_examples)
+
+
+def uncut(why: str) -> InputError:
+    """Return the error for a batch that cannot be cut for several processes."""
+    what = f"train_on_batch cannot cut this batch for several processes: {why}"
+    return InputError(what, name="batch", asked_by="Distributed", cure=CURE)

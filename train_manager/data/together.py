@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, final
 
-from train_manager.data.batch import without_source
-from train_manager.data.description import sets_text
+from train_manager.data.batch import sets_text, without_source
 from train_manager.data.named_sets import NamedSets, Progress
 from train_manager.data.reader import END
 from train_manager.data.shares import Share, join_shares

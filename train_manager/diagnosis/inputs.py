@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from train_manager.data.batch import tensors_in, unpack
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
 from train_manager.diagnosis.batch_leaves import Path, leaves_of, name_of, put_together
 from train_manager.telling.findings import Coverage, Finding, Findings, Level
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from train_manager.data.randomness import random_state, set_random_state
+from train_manager.data.random_state import random_state, set_random_state
 
 OTHERS: Final = ("torch", "train_manager", "logging", "threading")
 """Packages of objects that a model may refer to, but whose state is not its own, such as an optimizer."""

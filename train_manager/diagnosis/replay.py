@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from train_manager.data.randomness import preserve_random_state, random_state, set_random_state
+from train_manager.data.random_state import preserve_random_state, random_state, set_random_state
 from train_manager.diagnosis.batch_leaves import leaves_of, name_of
 from train_manager.diagnosis.recorded_calls import takes_hooks
 from train_manager.loop.probe import beside_the_batch, calling_the_model_itself

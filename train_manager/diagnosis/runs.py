@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from train_manager.data.randomness import random_state, seed_all
+from train_manager.data.random_state import random_state, seed_all
 from train_manager.diagnosis.allowed_modules import AllowedModules, norms_over_the_batch
 from train_manager.diagnosis.batch_leaves import Path, leaves_of, put_together
 from train_manager.diagnosis.differences import Watched

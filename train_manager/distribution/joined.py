@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, final
 
 from train_manager.data.passes import Passes
-from train_manager.data.shared_data import gives_own_batches, require_eval_shares, require_shares, sets_in
-from train_manager.data.shares import Place
+from train_manager.data.shares import Place, gives_own_batches, require_eval_shares, require_shares, sets_in
 from train_manager.distribution.process_group import MEETING, ProcessGroup, has_process_group, process_group
 from train_manager.loop.ranks import Gradients
 from train_manager.telling.errors import RankError

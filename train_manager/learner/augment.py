@@ -10,7 +10,7 @@ from torch import Tensor
 
 from train_manager.core.decorators import modifies
 from train_manager.core.extension import Extension
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
 from train_manager.learner.description import Description, Mistakes
 from train_manager.learner.features import read_column
 from train_manager.learner.places import Place

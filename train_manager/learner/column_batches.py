@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from train_manager.data.row_batches import RowBatches
+from train_manager.data.passes import RowBatches
 
 
 @final

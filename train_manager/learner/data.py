@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from train_manager.data.interleaved import Interleaved
-from train_manager.data.row_batches import epoch_order
+from train_manager.data.passes import epoch_order
 from train_manager.extensions import Curriculum
 from train_manager.learner.augment import Augment
 from train_manager.learner.column_batches import ColumnBatches

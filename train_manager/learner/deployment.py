@@ -11,7 +11,7 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor, nn
 
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
 from train_manager.diagnosis.batch_leaves import leaves_of, put_together
 from train_manager.files.atomic import new_folder
 from train_manager.learner.description import Description

@@ -6,7 +6,7 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
 from train_manager.learner.model import FileModel
 from train_manager.loop.modes import mode
 from train_manager.rebuilding.recorded import recorded

@@ -17,7 +17,7 @@ from torch.optim import AdamW, Optimizer
 
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
 from train_manager.extensions import EMA, Checkpoints, EarlyStopping, FreezeModules, default_extensions
 from train_manager.learner.data import Datasets
 from train_manager.learner.description import Mistakes

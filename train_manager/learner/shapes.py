@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
 from train_manager.learner.description import Mistakes
 from train_manager.learner.nodes import FOLLOWING, Net, Node
 from train_manager.learner.words import Entry, named_error, parameters_of

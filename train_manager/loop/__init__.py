@@ -17,7 +17,6 @@ order of their imports; each imports only those above it:
     step          one batch that is trained on
     windows       from the first backward of an optimizer to its step
     outputs       checks of a batch, a prediction, a loss and results
-    own_shares    the rows of a batch of train_on_batch that one of several processes trains on
     probe         forward passes beside the training
     example_losses  the loss of each example of a batch
     setup         the components of a training: model, loss, optimizers, data, ...

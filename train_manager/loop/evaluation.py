@@ -9,7 +9,7 @@ from typing import Any, cast
 from torch import nn
 
 from train_manager.data.cures import add_cure
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
 from train_manager.loop.arguments import (
     require_eval_step,
 )

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.core.store import Store
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.batch import map_batch
+from train_manager.data.random_state import preserve_random_state
 from train_manager.loop.losses import Losses
 from train_manager.loop.probe import beside_the_batch
 from train_manager.model.buffers import preserve_buffers
@@ -75,17 +76,16 @@ def row(value: Any, number: int, count: int) -> Any:
     >>> row({"x": torch.tensor([[1, 2], [3, 4]]), "names": ["a", "b"], "scale": 2.0}, 1, count=2)
     {'x': tensor([[3, 4]]), 'names': ['b'], 'scale': 2.0}
     """
-    if isinstance(value, Tensor):
-        return value[number : number + 1] if value.dim() and len(value) == count else value
-    if isinstance(value, Mapping):
-        return {key: row(inner, number, count) for key, inner in value.items()}
-    if not isinstance(value, tuple | list):
-        return value
-    # A list without tensors has an entry for each example; a list of tensors may be (inputs, targets).
-    if len(value) == count and not any(isinstance(inner, Tensor) for inner in value):
-        return value[number : number + 1]
-    rows = [row(inner, number, count) for inner in value]
-    return type(value)(*rows) if hasattr(value, "_fields") else type(value)(rows)
+
+    def is_of_examples(entries: Any) -> bool:
+        # A list without tensors has an entry for each example; a list of tensors may be (inputs, targets).
+        return len(entries) == count and not any(isinstance(inner, Tensor) for inner in entries)
+
+    def cut(one: Any) -> Any:
+        has_rows = one.dim() and len(one) == count if isinstance(one, Tensor) else isinstance(one, list | tuple)
+        return one[number : number + 1] if has_rows else one
+
+    return map_batch(value, cut, is_of_examples)
 
 
 def _own_loss(store: Store, example: Mapping[str, Any]) -> Tensor:

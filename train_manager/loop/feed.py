@@ -10,35 +10,46 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from inspect import GEN_CLOSED, GEN_CREATED, getgeneratorstate
 from time import perf_counter
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from train_manager.data.batch import FromSource
-from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
-from train_manager.data.known_position import cure_of_order, repeats_its_order
-from train_manager.data.one_pass import one_pass
-from train_manager.data.orders import order_of, other_order, warn_of_other_draws
-from train_manager.data.randomness import preserve_random_state
-from train_manager.data.read_again import (
+from train_manager.data.loader_position import (
     beginning_of,
+    cure_of_order,
     generators_of,
     loader_state,
+    order_of,
+    other_order,
     put_back,
     read_past,
+    repeats_its_order,
     stateful,
     tells_its_ends,
     translate_position_errors,
+    warn_of_other_draws,
 )
-from train_manager.data.shares import ALONE, Place
-from train_manager.loop.ranks import SharesGiven
+from train_manager.data.random_state import preserve_random_state
+from train_manager.data.readable import begin_epoch, is_endless, length_of, no_batch, reset
+from train_manager.data.reader import one_pass
+from train_manager.data.shares import ALONE, Place, reading_share
+from train_manager.loop.ranks import without_share
 from train_manager.telling.source_locations import users_level
 
 END: Final[Any] = object()
 """In place of a batch: the epoch's data has ended."""
 
 _kept_until_exit: Final[list[Any]] = []  # see Feed.leave_until_exit
+
+
+class Taken(NamedTuple):
+    """A batch that was taken out of the data, or END."""
+
+    batch: Any
+    seconds: float = math.nan  # of waiting for it
+    examples: int | None = None  # that count in this process
 
 
 @final
@@ -53,15 +64,17 @@ class Feed:
         # The data that _stream reads. While both are kept, the next training call continues in the same pass.
         self._data: Iterable[Any] | None = None
         self._stream: Generator[Any, None, None] | None = None  # one pass; or pass after pass, if steps cut epochs
-        self._source: Iterator[Any] | None = None  # where pull() takes batches: _stream, or the clock around it
-        self._clock: Clock | None = None  # while a hook asks how long the training waits for its batches
-        self._shares = SharesGiven()  # of the batches, if several processes train together
+        self._is_clocked, self._place = False, ALONE  # see `begin`
+        # How long the training has waited for the present batch (nan if no clock ran), and how many of its examples
+        # count in this process (None if the data do not say).
+        self.data_seconds: float = math.nan
+        self.examples_here: int | None = None
         self._length: int | None = None  # how many batches the present epoch has; None if that is unknown
         self._is_cut = False  # steps_per_epoch cuts the epochs
         self._is_within = False  # an epoch was begun, and not ended
         self._given = 0  # how many batches were given in all
         self._pass, self._given_of_pass = 0, 0  # the pass that the present batch is of, and its number there
-        self._ahead: list[Any] = []  # empty, or the one batch (or END) that _peek has taken out of _source
+        self._ahead: list[Taken] = []  # empty, or the one batch (or END) that _peek has taken out of _stream
         self._before_ahead: Any = None  # the state of the data before _peek took that batch, for a checkpoint
         self._beginning: Mapping[str, Any] | None = None  # the random states that the present pass has begun with
         # The following three come with a loaded state, and last until a pass over the data begins.
@@ -71,7 +84,7 @@ class Feed:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a copy begins the epoch anew, as a pass over data cannot be copied."""
-        return {**self.__dict__, "_data": None, "_stream": None, "_is_within": False, "_ahead": [], "_source": None}
+        return {**self.__dict__, "_data": None, "_stream": None, "_is_within": False, "_ahead": []}
 
     @property
     def is_unfinished(self) -> bool:
@@ -86,16 +99,6 @@ class Feed:
         """Return whether the training is in the middle of a pass over this data."""
         return (self._stream is not None or self._is_within) and data is self._data
 
-    @property
-    def data_seconds(self) -> float:
-        """How long the training has waited for the present batch; nan if no clock ran."""
-        return math.nan if self._clock is None else self._clock.seconds_of(self._given)
-
-    @property
-    def examples_here(self) -> int | None:
-        """How many examples of the present batch count in this process; None if the data do not say."""
-        return self._shares.of_batch(self._given)
-
     def begin(
         self,
         data: Iterable[Any],
@@ -106,17 +109,8 @@ class Feed:
         place: Place = ALONE,
     ) -> None:
         """Begin an epoch, or continue with the one that was left; perhaps with a clock for its batches."""
+        self._is_clocked, self._place = is_clocked, place
         self._begin(data, steps_per_epoch, epoch_num)
-        assert self._stream is not None, "_begin has made it"
-        self._clock = (self._clock or Clock()) if is_clocked else None
-        # Both lie between pull() and the stream, so that a step without them need not ask whether they are there.
-        source: Iterator[Any] = self._stream
-        if place is not ALONE:
-            source = self._shares.read(source, place, self._next_number)
-        self._source = source if self._clock is None else self._clock.of(source, self._next_number)
-
-    def _next_number(self) -> int:
-        return self._given + 1
 
     def _begin(self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int) -> None:
         goes_on = self.goes_on_with(data)
@@ -160,7 +154,7 @@ class Feed:
         if self._length is not None and self.batch_num >= self._length:
             # A pass is read until it stops by itself: a generator closes its files after its last batch.
             return self._is_cut or self._peek() is END
-        return bool(self._ahead) and self._ahead[0] is END
+        return bool(self._ahead) and self._ahead[0].batch is END
 
     def is_last(self) -> bool:
         """Return whether the present batch is the last of its epoch; if that is unknown, look one batch ahead."""
@@ -170,12 +164,12 @@ class Feed:
 
     def pull(self) -> Any:
         """Return the next batch of the epoch, or ``END``."""
-        assert self._source is not None, "an epoch was begun"
-        batch = self._peek() if self._ahead else next(self._source, END)
+        taken = self._ahead.pop() if self._ahead else self._take()
+        batch = taken.batch
         if batch is END:
-            self._ahead = [END]  # so that has_ended knows it
+            self._ahead = [taken]  # so that has_ended knows it
             return END
-        self._ahead.clear()
+        self.data_seconds, self.examples_here = taken.seconds, taken.examples
         self._given += 1
         self.batch_num += 1
         if self._pass != self.passes:  # _pass_after_pass has begun another pass for this batch
@@ -224,7 +218,6 @@ class Feed:
             # Without a reference the generator closes, and the workers of a DataLoader end, also while a debugger or
             # a notebook keeps the error.
             self._stream, self._ahead = None, []
-        self._source = None
 
     def leave_until_exit(self) -> None:
         """Leave an epoch that a signal ends, but keep its stream until the process exits."""
@@ -236,12 +229,21 @@ class Feed:
 
     def _peek(self) -> Any:
         """Return the batch after the present one, or END; ``pull`` gives the same batch next."""
-        if not self._ahead and self._source is not None:
+        if not self._ahead and self._stream is not None:
             # A checkpoint that is written now must not count the batch ahead as given. With a known length, _peek is
             # called at the end of a pass only.
             self._before_ahead = _state_of(self._data) if self._length is None else None
-            self._ahead.append(next(self._source, END))
-        return self._ahead[0]
+            self._ahead.append(self._take())
+        return self._ahead[0].batch if self._ahead else END
+
+    def _take(self) -> Taken:
+        assert self._stream is not None, "an epoch was begun"
+        if not self._is_clocked and self._place is ALONE:
+            return Taken(next(self._stream, END))
+        began = perf_counter() if self._is_clocked else math.nan
+        with reading_share(self._place):
+            batch, examples = without_share(next(self._stream, END))
+        return Taken(batch, perf_counter() - began, examples)
 
     def _next_pass(self, data: Iterable[Any]) -> Generator[Any, None, None]:
         skipped, self._to_skip = self._to_skip, None
@@ -277,7 +279,7 @@ class Feed:
     def state_dict(self, data: Iterable[Any] | None) -> dict[str, Any]:
         """Return where the epoch is, and the data's own state if it has one."""
         knows = data is self._data  # else train_data was replaced since, and this feed knows nothing of it
-        is_ahead = bool(self._ahead) and self._ahead[0] is not END  # _peek has read a batch that nobody was given
+        is_ahead = bool(self._ahead) and self._ahead[0].batch is not END  # _peek has read a batch that nobody was given
         is_within = self._is_within and knows
         batch_num = self.batch_num if is_within else 0
         passed, given = (self._pass, self._given_of_pass) if self._is_cut and knows else (0, batch_num)
@@ -313,7 +315,7 @@ class Feed:
         self._to_skip, self._beginning, self._kept = None, again.get("beginning"), again.get("kept")
         self._loaded = state["data"] if stateful(data) is not None else None
         if again and data is not None:
-            warn_of_other_draws(data, again["order"], again["kept"], is_within=self._loaded is not None)
+            warn_of_other_draws(data, again["order"], is_within=self._loaded is not None)
         if given and misfits_of_position(data, state):
             self._is_within, self.batch_num, self._given_of_pass, self._loaded = False, 0, 0, None
             warn_of_epoch_begun_anew(data, given)
@@ -339,33 +341,6 @@ class Feed:
         else:
             what = f"train_data says len() = {self._length} but gave {self.batch_num} batches"
         warnings.warn(f"{what}, so `last_batch` was wrong", RuntimeWarning, stacklevel=users_level())
-
-
-@final
-class Clock:
-    """Measure how long the training waits for a batch: the present one, and the next one if ``_peek`` has read it."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[int, float] = {}  # by the number of the batch; at most two, see `of`
-
-    def seconds_of(self, number: int) -> float:
-        """Return the seconds of waiting for a batch; nan if the batch came before the clock was made."""
-        return self._seconds.get(number, math.nan)
-
-    def of(self, batches: Iterator[Any], number: Callable[[], int]) -> Iterator[Any]:
-        """Yield batches, and note the seconds of waiting for each.
-
-        Args:
-            batches: the batches to be clocked.
-            number: returns the number of the next batch.
-        """
-        while True:
-            coming, began = number(), perf_counter()
-            found = [next(batches, END)]
-            self._seconds = {coming - 1: self.seconds_of(coming - 1), coming: perf_counter() - began}
-            if found[0] is END:
-                return
-            yield found.pop()  # out of a list: a name would keep the batch alive while the next one is made
 
 
 def _state_of(data: Any) -> Any:

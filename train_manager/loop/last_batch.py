@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
 from train_manager.data.passes import Passes
-from train_manager.data.shared_data import gives_own_batches
+from train_manager.data.shares import gives_own_batches
 from train_manager.telling.findings import Finding
 
 

@@ -13,7 +13,18 @@ import torch
 from torch import Tensor
 
 from train_manager.core.hooks import Hook
-from train_manager.data.batch import Unpacked, tensors_in
+from train_manager.data.batch import Unpacked, tensors_in, unpack
+from train_manager.data.shares import (
+    ALONE,
+    CURE,
+    Place,
+    Share,
+    count_of_rank,
+    cut_rows,
+    gives_own_batches,
+    rows_of_rank,
+    uncut,
+)
 from train_manager.loop.losses import sum_of_losses
 from train_manager.metrics.history_rows import refuse_names_of_places
 from train_manager.telling.errors import InputError
@@ -257,6 +268,43 @@ def require_modified_loss(value: Any, asked: Mapping[str, Any]) -> None:
     else:
         found, cure = f"a {type(value).__name__}", "give a tensor, such as loss / 2, without .item() or float(...)"
     raise InputError(f"{who} made {name} {found}, but it must be a scalar", name=name, asked_by=who, cure=cure)
+
+
+def share_of_batch(
+    batch: Any, place: Place, train_data: object, spreads: Callable[[Any], bool]
+) -> tuple[Any, int | None]:
+    """Return what this process trains on of a batch, and how many examples it is; None if the process trains alone.
+
+    A ``Share`` is taken as it is. Any other batch was given to each process as a whole, and is cut by rows:
+
+    >>> import torch
+    >>> share_of_batch((torch.arange(5), ["a", "b", "c", "d", "e"]), Place(1, 2), None, lambda inputs: False)
+    ((tensor([1, 3]), ['b', 'd']), 2)
+
+    Args:
+        batch: the batch.
+        place: the place of the process.
+        train_data: the training data, which the batch may come from.
+        spreads: returns whether the model takes inputs as several arguments.
+
+    Raises:
+        InputError: the entries of the batch do not have equally many rows, or are lists of examples; or the training
+            data give each process batches of its own.
+    """
+    if isinstance(batch, Share):
+        return batch.batch, batch.examples
+    if place is ALONE:
+        return batch, None
+    if gives_own_batches(train_data):
+        name = type(train_data).__name__
+        what = f"train_on_batch was given a batch, but train_data ({name}) gives each process batches of its own"
+        raise InputError(what, name="batch", asked_by="Distributed", cure=CURE)
+    unpacked = unpack(batch)
+    if listed := count_listed(unpacked, spreads):
+        raise uncut(f"its inputs and targets are lists of {listed} examples")
+    size = count_rows(batch, spreads, unpacked)
+    whole = slice(0, size)
+    return cut_rows(batch, rows_of_rank(whole, place), size), count_of_rank(whole, place)
 
 
 def refuse_metrics_of_places(fixture: str, names: Iterable[str], hooks: Iterable[Hook]) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from train_manager.core.decorators import overridable
 from train_manager.data.batch import unpack
-from train_manager.data.iteration import refuse_examples
+from train_manager.data.readable import refuse_examples
 from train_manager.loop.arguments import (
     FIXTURES_OF_A_BATCH,
     bind_loss,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from train_manager.data.shares import Share
 from train_manager.loop.attributes import Model
-from train_manager.loop.own_shares import share_of_batch
+from train_manager.loop.outputs import share_of_batch
 from train_manager.loop.skip import skippable
 from train_manager.loop.step import Step
 from train_manager.loop.training import Training

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from train_manager.data.batch import FromSource
-from train_manager.data.randomness import random_state, set_random_state
+from train_manager.data.random_state import random_state, seed_rank, set_random_state
 from train_manager.data.reader import END
-from train_manager.data.seeds import seed_rank
 from train_manager.data.shares import ALONE, Place, Share, reading_share
 from train_manager.metrics.deferred import add_totals, on_host
 from train_manager.telling.errors import InputError
@@ -223,38 +222,6 @@ def set_random_state_of_rank(ranks: Ranks, saved: Mapping[str, Any]) -> None:
     else:
         set_random_state(saved)
         seed_rank(place.rank)
-
-
-@final
-class SharesGiven:
-    """How many examples the present batch has here; of the batch after it too, if the feed has looked ahead."""
-
-    def __init__(self) -> None:
-        self._examples: dict[int, int | None] = {}  # by the number of the batch; at most two
-
-    def of_batch(self, number: int) -> int | None:
-        """Return the examples of a batch that count here; None if the batch does not say."""
-        return self._examples.get(number)
-
-    def read(self, batches: Iterator[Any], place: Place, number: Callable[[], int]) -> Iterator[Any]:
-        """Yield the batches of a process, without the numbers that come with them.
-
-        Args:
-            batches: the batches to be read.
-            place: the place of the process.
-            number: returns the number of the next batch.
-        """
-        while True:
-            with reading_share(place):
-                found = [next(batches, END)]
-            if found[0] is END:
-                return
-            batch, examples = without_share(found.pop())
-            coming = number()
-            self._examples = {coming - 1: self.of_batch(coming - 1), coming: examples}
-            found.append(batch)
-            del batch  # else two batches would be in memory while the next one is read
-            yield found.pop()
 
 
 def without_share(batch: Any) -> tuple[Any, int | None]:

@@ -13,7 +13,7 @@ from train_manager.core.extension import Extension, Extensions, free_name, name_
 from train_manager.core.hooks import Hook
 from train_manager.core.stage import Stage
 from train_manager.data.cures import say_that_train_batch_lacks_a_prediction
-from train_manager.data.randomness import seed_all
+from train_manager.data.random_state import seed_all
 from train_manager.data.shares import ALONE
 from train_manager.files.train_dirs import make_train_dir
 from train_manager.loop.arguments import (

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from train_manager.core.stage import Stage
-from train_manager.data.iteration import no_batch
+from train_manager.data.readable import no_batch
 from train_manager.loop.attributes import Model
 from train_manager.loop.epoch import Epoch, EpochEnd
 from train_manager.loop.eval_at import NEVER, EvalAtPoints

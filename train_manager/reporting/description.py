@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from train_manager.data.description import batches_text
+from train_manager.data.batch import batches_text
 from train_manager.telling.showing import cut, safe_repr, short
 
 Facts = dict[str, str | dict[str, str]]

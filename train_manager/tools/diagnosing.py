@@ -14,8 +14,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 
 from train_manager.data.batch import tensors_in, unpack
-from train_manager.data.iteration import is_read_once
-from train_manager.data.one_pass import one_pass
+from train_manager.data.readable import is_read_once
+from train_manager.data.reader import one_pass
 from train_manager.diagnosis.batch_leak import check_batch_leak
 from train_manager.diagnosis.batch_leaves import Path
 from train_manager.diagnosis.initial_loss import check_initial_loss

@@ -27,7 +27,7 @@ from train_manager.checkpoints.state_tree import split
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
-from train_manager.data.randomness import random_state
+from train_manager.data.random_state import random_state
 from train_manager.extensions.reproducibility.checkpoints import Checkpoints
 from train_manager.loop.extension_attributes import MARKS, RESUME, attribute_states, saves_attributes
 from train_manager.manager import TrainManager

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count, require_number
 

@@ -10,9 +10,9 @@ from typing import Any, Final, final
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from train_manager.data.iteration import is_endless, length_of
-from train_manager.data.one_pass import left_as_found
+from train_manager.data.loader_position import left_as_found
 from train_manager.data.passes import Passes
+from train_manager.data.readable import is_endless, length_of
 
 SECONDS: Final = 30.0
 """The longest time to read all batches for the last one, where the data give no batch by its number."""

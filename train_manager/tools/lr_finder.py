@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, final
 from torch import Tensor
 
 from train_manager.data.batch import FromSource
-from train_manager.data.iteration import no_batch
-from train_manager.data.one_pass import one_pass
+from train_manager.data.readable import no_batch
+from train_manager.data.reader import one_pass
 from train_manager.manager import TrainManager
 from train_manager.model.optimizers import learning_rates, set_learning_rates
 from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_LOOK, for_notebook

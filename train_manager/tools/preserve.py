@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import SCHEDULES
-from train_manager.data.iteration import is_read_once, objects_in
-from train_manager.data.one_pass import left_as_found
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.loader_position import left_as_found
+from train_manager.data.random_state import preserve_random_state
+from train_manager.data.readable import is_read_once, objects_in
 from train_manager.loop.epoch import Epoch
 from train_manager.loop.feed import Feed
 from train_manager.loop.program import Program

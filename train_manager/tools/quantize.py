@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import nn
 
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
 from train_manager.telling.errors import InputError
 from train_manager.tools.extras import import_extra, quiet
 

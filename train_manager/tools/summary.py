@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from train_manager.data.batch import FromSource, to_device, unpack
-from train_manager.data.iteration import is_read_once, no_batch
-from train_manager.data.one_pass import one_pass
-from train_manager.data.randomness import preserve_random_state
+from train_manager.data.random_state import preserve_random_state
+from train_manager.data.readable import is_read_once, no_batch
+from train_manager.data.reader import one_pass
 from train_manager.loop.arguments import kind_of
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.modes import mode

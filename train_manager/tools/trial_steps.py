@@ -16,8 +16,8 @@ from torch import Tensor
 
 from train_manager.core.extension import Extension
 from train_manager.data.batch import unpack, without_source
-from train_manager.data.one_pass import one_pass
-from train_manager.data.randomness import random_state
+from train_manager.data.random_state import random_state
+from train_manager.data.reader import one_pass
 from train_manager.diagnosis.batch_leaves import copied
 from train_manager.diagnosis.inputs import inputs_of_first_layer
 from train_manager.diagnosis.loss_calls import LossCall, LossCalls

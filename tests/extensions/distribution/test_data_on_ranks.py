@@ -11,7 +11,7 @@ from tests.fork_server import ForkServer
 from tests.rank_loops import evaluate, trained_on, with_a_distributed_sampler, with_own_shares
 from tests.ranks import on_ranks
 from train_manager import Endless, Interleaved
-from train_manager.data.shared_data import gives_own_batches
+from train_manager.data.shares import gives_own_batches
 
 whole = pytest.mark.whole
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from train_manager import Extension, InMemory, InputError, TrainManager, every
-from train_manager.data.randomness import random_state
+from train_manager.data.random_state import random_state
 from train_manager.extensions import EMA, TestTimeTraining
 from train_manager.extensions.evaluation.test_time_training import entropy
 from train_manager.testing import tiny_manager

@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 from train_manager import Endless, InMemory, InputError, Interleaved, Together
-from train_manager.data.iteration import (
+from train_manager.data.readable import (
     begin_epoch,
     example_index_of,
     is_endless,

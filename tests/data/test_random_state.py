@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from train_manager.data.randomness import preserve_random_state, seed_all
+from train_manager.data.random_state import preserve_random_state, seed_all
 
 
 def draw() -> tuple[float, float, float]:

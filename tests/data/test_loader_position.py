@@ -22,7 +22,8 @@ from torch.utils.data import (
 )
 
 from train_manager import Endless, InMemory, Rows
-from train_manager.data.one_pass import _workers, one_pass
+from train_manager.data.loader_position import _workers
+from train_manager.data.reader import one_pass
 
 NUMBERS = TensorDataset(torch.arange(80))
 
