@@ -13,8 +13,7 @@ from train_manager.core.decorators import priority as with_priority
 from train_manager.core.extension import Extension
 from train_manager.data.seeds import seed_rank
 from train_manager.distribution.agreement import agree, on_host
-from train_manager.distribution.devices import require_own_gpu, use_own_gpu
-from train_manager.distribution.environment import read_environment
+from train_manager.distribution.environment import read_environment, require_own_gpu, use_own_gpu
 from train_manager.distribution.gradients import (
     AfterBackward,
     ByWrapper,
