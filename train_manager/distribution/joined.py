@@ -10,7 +10,8 @@ from train_manager.data.passes import Passes
 from train_manager.data.shared_data import gives_own_batches, require_eval_shares, require_shares, sets_in
 from train_manager.data.shares import Place
 from train_manager.distribution.process_group import MEETING, ProcessGroup, has_process_group, process_group
-from train_manager.loop.ranks import Gradients
+from train_manager.loop.ranks import Ranks
+from train_manager.model.weighted_loss import WeightedLoss
 from train_manager.telling.errors import RankError
 from train_manager.telling.source_locations import users_level
 
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 
 @final
-class Joined:
+class Joined(Ranks):
     """The processes that train together; the group is made by the first message.
 
     Args:
@@ -28,7 +29,7 @@ class Joined:
 
     def __init__(self, place: Place, timeout: float) -> None:
         self.place, self._timeout = place, timeout
-        self.gradients: Gradients | None = None  # set as a run opens
+        self.gradients: WeightedLoss | None = None  # set as a run opens
         self.makes_equal_steps = False
         self._warned_of: set[str] = set()  # the names of the sets that are not shared
 
