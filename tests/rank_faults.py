@@ -18,8 +18,8 @@ from train_manager import Extension, SeededDataLoader, SkipBatch, TrainManager
 from train_manager.extensions import Distributed
 from train_manager.signals import stop_on_signals
 
-TIMEOUT = 6.0
-"""Of processes of which one sleeps."""
+TIMEOUT = 10.0
+"""Of processes of which one sleeps or is killed."""
 
 PATIENCE = 1000.0
 """Of others: longer than a test may take, so that a process that waits for it hangs, and is ended."""
@@ -32,6 +32,10 @@ class Fault(NamedTuple):
     place: str  # a hook, or "forward" or "backward" of the model, or "before"
     rank: int
     call: int = 1
+
+
+def timeout_with(fault: Fault) -> float:
+    return TIMEOUT if fault.act in ("sleep", "_exit", "kill") else PATIENCE
 
 
 class Act:
@@ -53,7 +57,7 @@ class Act:
         elif act == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif act == "sleep":
-            time.sleep(TIMEOUT + 3.5)
+            wait_for_files("out-*", int(os.environ["WORLD_SIZE"]) - 1, PATIENCE)
         elif act == "skip":
             raise SkipBatch
         elif act == "stop":
@@ -127,8 +131,7 @@ def training(fault: Fault, strategy: str | None, *, asks: bool = True, epochs: i
     is_in_model = fault.place in ("forward", "backward")
     extensions = [saves] if is_in_model or fault.place == "before" else [saves, at_hook(fault.place, act)]
     if strategy is not None:
-        timeout = TIMEOUT if fault.act == "sleep" else PATIENCE
-        extensions = [Distributed(strategy, timeout=timeout), *extensions]
+        extensions = [Distributed(strategy, timeout=timeout_with(fault)), *extensions]
     model = InModel(act) if is_in_model else net()
     eval_data = {"odd": data(11, batch_size=10, shuffle=False)}
     made.append(manager(*extensions, model=model, train_data=data(36), eval_data=eval_data, epochs=epochs))
@@ -147,10 +150,10 @@ class Out(NamedTuple):
 
 def fail_at(fault: Fault, strategy: str) -> Out:
     """Train with a fault, catch the error, and live on until all others are out."""
-    return _outcome(lambda: training(fault, strategy)[0].train(), fault.rank)
+    return _outcome(lambda: training(fault, strategy)[0].train(), fault.rank, timeout_with(fault))
 
 
-def _outcome(train: Callable[[], Any], rank: int) -> Out:
+def _outcome(train: Callable[[], Any], rank: int, timeout: float = PATIENCE) -> Out:
     _meet("in", 20)
     try:
         train()
@@ -160,7 +163,7 @@ def _outcome(train: Callable[[], Any], rank: int) -> Out:
     _meet("out", PATIENCE if own_rank() == rank else 0)  # it lives on: the others must not need its end
     again = ""
     try:
-        manager(Distributed(timeout=PATIENCE)).eval()
+        manager(Distributed(timeout=timeout)).eval()
     except BaseException as error:
         again = f"{type(error).__name__}: {error}"
     notes = getattr(found, "__notes__", [])
@@ -170,8 +173,12 @@ def _outcome(train: Callable[[], Any], rank: int) -> Out:
 def _meet(name: str, seconds: float) -> None:
     """Wait until all processes are there, without a group."""
     Path(f"{name}-{own_rank()}").touch()
+    wait_for_files(f"{name}-*", int(os.environ["WORLD_SIZE"]), seconds)
+
+
+def wait_for_files(pattern: str, number: int, seconds: float) -> None:
     until = time.monotonic() + seconds
-    while len(list(Path().glob(f"{name}-*"))) < int(os.environ["WORLD_SIZE"]) and time.monotonic() < until:
+    while len(list(Path().glob(pattern))) < number and time.monotonic() < until:
         time.sleep(0.01)
 
 
@@ -258,6 +265,8 @@ def train_and_end(end: str, strategy: str = "ddp") -> None:
         sys.exit(3)
     elif end == "error alone" and own_rank():
         raise ValueError("no luck")
+    elif end == "kill alone" and own_rank():
+        os.kill(os.getpid(), signal.SIGKILL)
     elif end == "forked":
         pid = os.fork()
         if not pid:

@@ -12,12 +12,11 @@ from torch import nn
 from train_manager.core.decorators import priority as with_priority
 from train_manager.core.extension import Extension
 from train_manager.data.random_state import seed_rank
-from train_manager.distribution.devices import require_own_gpu, use_own_gpu
-from train_manager.distribution.environment import read_environment
+from train_manager.distribution.environment import read_environment, require_own_gpu, use_own_gpu
 from train_manager.distribution.gradients import (
     AfterBackward,
     ByWrapper,
-    WeightedLoss,
+    Strategy,
     make_equal,
     require_equal,
     require_shapes,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 NOWHERE: Final = -1
 """In place of a rank: no process has it."""
 
-KINDS: Final[dict[str, type[WeightedLoss]]] = {"ddp": ByWrapper, "after": AfterBackward, "fsdp": Sharded}
+KINDS: Final[dict[str, type[Strategy]]] = {"ddp": ByWrapper, "after": AfterBackward, "fsdp": Sharded}
 
 
 @recorded
@@ -125,7 +124,7 @@ class Distributed(Extension):
         joined.group.gather(None, "the start of a run")
         train_manager.run_id = joined.of_first(train_manager.run_id)
         train_manager.decide = partial(self._decide, train_manager)  # type: ignore[method-assign]
-        joined.gradients = self._gradients = kind(joined.place, joined.group.tensors)
+        joined.gradients = self._gradients = kind(joined.place.number, joined.group.tensors)
         try:
             yield
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -12,7 +11,6 @@ from train_manager import CheckError, RankError
 from train_manager.distribution import failures
 from train_manager.distribution.failures import (
     Failure,
-    Seen,
     Watch,
     ended_failure,
     failure_of,
@@ -20,6 +18,9 @@ from train_manager.distribution.failures import (
     is_of_communication,
     late_failure,
 )
+
+LONG = 1000.0
+"""Longer than a test may take."""
 
 
 class Store:
@@ -29,9 +30,6 @@ class Store:
         self._inner = HashStore()
         self.is_alive = True
 
-    def clone(self) -> Store:
-        return self
-
     def __getattr__(self, name: str) -> Any:
         if not self.is_alive:
             raise RuntimeError("Connection reset by peer")
@@ -40,17 +38,19 @@ class Store:
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(failures, "BEAT", 0.02)
-    monkeypatch.setattr(failures, "SILENCE", 0.2)
+    monkeypatch.setattr(failures, "GRACE", 0.1)
     return Store()
 
 
 @pytest.fixture
-def watches(store: Store) -> Iterator[list[Watch]]:
-    found = [Watch(cast(Any, store), rank, 3) for rank in range(3)]
-    yield found
-    for watch in found:
-        watch.leave()
+def watches(store: Store) -> list[Watch]:
+    return [Watch(cast(Any, store), rank, 3) for rank in range(3)]
+
+
+def note_that(watches: list[Watch], *ranks: int) -> None:
+    """Let processes note that they wait too."""
+    for rank in ranks:
+        watches[rank]._set(f"waits/{rank}")
 
 
 def text_of(failure: Failure | None) -> str:
@@ -68,37 +68,44 @@ def test_the_first_failure_counts(watches: list[Watch]) -> None:
 
 def test_without_a_failure_there_is_none(watches: list[Watch]) -> None:
     assert watches[0].failure() is None
-    assert watches[0].find() is None  # all others are alive
 
 
-def test_a_process_without_signs_of_life_has_ended(watches: list[Watch]) -> None:
-    watches[2]._ends.set()  # as kill -9 would end the thread
+def test_a_connection_that_was_lost_while_all_processes_are_alive_is_not_a_failure_of_one(watches: list[Watch]) -> None:
+    note_that(watches, 1, 2)
+
+    assert watches[0].find(LONG, has_waited=False) is None
+
+
+def test_of_those_that_lost_a_connection_the_one_that_does_not_notice_has_ended(watches: list[Watch]) -> None:
+    note_that(watches, 1)
     watches[0].place = "the end of a batch"
 
-    assert "rank 2 ended without an error, while others were at the end of a batch" in text_of(watches[0].find())
+    found = text_of(watches[0].find(0.1, has_waited=False))
+
+    assert found == "rank 2 ended without an error, while others were at the end of a batch"
 
 
-def test_a_process_that_has_left_has_ended(watches: list[Watch]) -> None:
+def test_a_process_that_has_left_has_ended_without_waiting(watches: list[Watch]) -> None:
     watches[1].leave()
 
-    assert text_of(watches[0].find()).startswith("rank 1 ended without an error")
+    assert text_of(watches[0].find(LONG, has_waited=False)).startswith("rank 1 ended without an error")
 
 
 def test_what_one_process_finds_out_all_others_read(watches: list[Watch]) -> None:
     watches[1].leave()
-    found = watches[0].find()
+    found = watches[0].find(LONG, has_waited=False)
     watches[0].leave()
 
-    assert watches[2].find() == found
+    assert watches[2].find(LONG, has_waited=False) == found
 
 
 def test_of_those_alive_the_one_that_does_not_wait_is_late(watches: list[Watch]) -> None:
-    watches[0]._store.set("waits/0", "")
-    watches[0].place = watches[2].place = "the end of a batch"
+    note_that(watches, 0)
+    watches[2].place, watches[2].passed = "the end of a batch", "the start of a run"
 
-    found = text_of(watches[2].find(timeout=3.0))
+    found = text_of(watches[2].find(3.0, has_waited=True))
 
-    assert found == "rank 1 did not come to the end of a batch within 3 s (rank 1 was last at the start)"
+    assert found == "rank 1 did not come to the end of a batch within 3 s (rank 1 was last at the start of a run)"
 
 
 def test_a_store_that_is_gone_names_what_it_ends_with(watches: list[Watch], store: Store) -> None:
@@ -111,15 +118,19 @@ def test_the_host_of_the_store_waits_until_the_others_have_left(watches: list[Wa
     for watch in watches:
         watch.leave()
 
-    watches[0].wait_for_others(timeout=1000)  # longer than a test may take
+    watches[0].wait_for_others(LONG)
 
 
-def test_the_host_of_the_store_does_not_wait_for_a_process_that_has_ended(watches: list[Watch]) -> None:
+@pytest.mark.parametrize("has_waited", [True, False])
+def test_the_host_of_the_store_does_not_wait_again_for_a_process_that_did_not_come(
+    watches: list[Watch], has_waited: bool
+) -> None:
+    note_that(watches, 1)
+    watches[0].find(0.1, has_waited=has_waited)
     watches[0].leave()
     watches[1].leave()
-    watches[2]._ends.set()
 
-    watches[0].wait_for_others(timeout=1000)  # longer than a test may take
+    watches[0].wait_for_others(LONG)
 
 
 def test_an_error_says_its_cure() -> None:
@@ -138,18 +149,15 @@ def test_mistakes_of_one_process_are_mistakes_of_all() -> None:
     assert str(error).startswith("rank 0 has failed: CheckError: 1 mistake")
 
 
-def test_a_process_that_never_came_is_late_without_a_place() -> None:
-    found = late_failure([0, 2], {0: Seen(4, "a sum over all processes")}, "the end of a batch", 3.0, silent=[0])
+def test_processes_that_never_came_are_late_without_a_place() -> None:
+    found = late_failure([0, 2], "the start of a run", "", 3.0)
 
-    assert found.text == (
-        "rank 0 and rank 2 did not come to the end of a batch within 3 s (rank 0 was last at a sum over all "
-        "processes, and gives no sign of life; rank 2 has not begun a run)"
-    )
+    assert found.text == "rank 0 and rank 2 did not come to the start of a run within 3 s"
     assert found.cure == "a slow hook, or a save that takes longer? give Distributed(timeout=...) more seconds"
 
 
 def test_a_process_that_has_ended_says_what_may_have_killed_it() -> None:
-    found = ended_failure([1], {}, "the end of a batch")
+    found = ended_failure([1], "the end of a batch", "")
 
     assert found.text == "rank 1 ended without an error, while others were at the end of a batch"
     assert found.cure == "was the process killed? a job that takes more memory than it has is, by the system"

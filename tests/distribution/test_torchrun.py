@@ -47,3 +47,11 @@ def test_torchrun_shows_the_error_of_the_process_that_has_failed(tmp_path: Path)
     assert found.returncode == 1
     assert "[rank1]: ValueError: no luck" in found.stderr
     assert "Exception in thread" not in found.stderr
+
+
+def test_torchrun_ends_the_others_if_a_process_is_killed(tmp_path: Path) -> None:
+    found = torchrun(tmp_path, "kill alone")  # the other one would wait longer than this test may take
+
+    assert found.returncode == 1
+    assert "Signal 9 (SIGKILL) received by PID" in found.stderr
+    assert "ended" not in found.stdout

@@ -48,8 +48,9 @@ from train_manager.extensions import (
     WeightHistograms,
     default_extensions,
 )
-from train_manager.loop.ranks import OneProcess
+from train_manager.loop.ranks import Ranks
 from train_manager.model.optimizers import parameters_in
+from train_manager.model.weighted_loss import WeightedLoss
 from train_manager.testing import Recorder, tiny_manager
 
 FORWARDS = ("model_forward", "train_model_forward", "loss_forward", "train_loss_forward")
@@ -719,31 +720,31 @@ def test_an_own_zero_grad_of_an_optimizer_is_called() -> None:
     assert tm.optimizer.calls >= 8  # type: ignore[attr-defined]
 
 
-class Gathering(Extension):
-    """Has a function called with the optimizer whose gradients are complete, as ``Distributed`` does."""
+class Alone(WeightedLoss):
+    """Calls a function with the optimizer whose gradients are complete."""
 
     def __init__(self, gather: Callable[[Optimizer], None]) -> None:
-        self.joined = OneProcess()
-        self.joined.gradients = self
+        super().__init__(number=1)
         self._gather = gather
 
     def gather(self, optimizer: Optimizer) -> None:
         self._gather(optimizer)
 
-    def pre_run(self) -> None: ...  # an extension without a hook is a mistake
-
-    def set_share(self, examples: float, of: float) -> None: ...
-
-    def weigh(self, loss: Tensor) -> Tensor:
-        return loss
-
     def mean_loss(self, loss: Tensor) -> Tensor:
         return loss
 
-    def gather_late(self, optimizer: Optimizer) -> None: ...
-
     def mean_gradients(self, optimizer: Optimizer) -> list[Tensor | None]:
         return [parameter.grad for parameter in parameters_in(optimizer)]
+
+
+class Gathering(Extension):
+    """Has a function called with the optimizer whose gradients are complete, as ``Distributed`` does."""
+
+    def __init__(self, gather: Callable[[Optimizer], None]) -> None:
+        self.joined = Ranks()
+        self.joined.gradients = Alone(gather)
+
+    def pre_run(self) -> None: ...  # an extension without a hook is a mistake
 
 
 def halves(optimizer: Optimizer) -> None:

@@ -2,8 +2,7 @@
 
 Its files in reading order; each imports only those above it:
 
-    devices       the GPU of this process
-    environment   the place of this process, as torchrun says it
+    environment   the place of this process, as torchrun says it, and its GPU
     connections   those of a process group, which a process that fails shuts
     failures      which process has failed, ended, or not come
     process_group  messages between the processes

@@ -1,9 +1,12 @@
-"""The place of this process among those that torchrun has started, from the environment variables that it sets."""
+"""The place of this process among those that torchrun has started, from the variables that it sets; and its GPU."""
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
 
 from train_manager.data.shares import Place
 from train_manager.telling.errors import InputError
@@ -61,3 +64,38 @@ def _text(name: str) -> str:
 def _variable_error(name: str, what: str) -> InputError:
     cure = "start the program with torchrun, or leave WORLD_SIZE unset"
     return InputError(f"the environment variable {name} {what}", name=name, asked_by="Distributed", cure=cure)
+
+
+def use_own_gpu(local_rank: int) -> None:
+    """Let "cuda" mean the GPU of this process; nothing without one."""
+    if torch.cuda.is_available() and local_rank < torch.cuda.device_count():
+        torch.cuda.set_device(local_rank)
+
+
+def require_own_gpu(device: torch.device | None, model: Any, local_rank: int) -> None:
+    """Refuse a device by number, which all processes would share; more processes than GPUs; and a model elsewhere.
+
+    Args:
+        device: of the training, if it has one.
+        model: the model.
+        local_rank: the number of the process on its machine.
+
+    Raises:
+        InputError: with the cure.
+    """
+    what = ""
+    if device is not None and device.type == "cuda":
+        count, processes = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", local_rank + 1))
+        if device.index is not None:
+            what = f"device is '{device}', which the processes of a machine would share"
+            cure = 'give device="cuda": each process has the GPU of its LOCAL_RANK'
+        elif processes > count:
+            what = f"this machine has {count} GPUs for {processes} processes"
+            cure = f"start as many processes as GPUs: torchrun --nproc-per-node {count}"
+    if not what and isinstance(model, nn.Module):
+        places = {one.device for one in model.parameters() if one.is_cuda and one.device.index != local_rank}
+        if places:
+            what = f"the model is on {places.pop()}, but this process has cuda:{local_rank}"
+            cure = 'make Distributed() before the model is moved, or give TrainManager device="cuda"'
+    if what:
+        raise InputError(what, name="device", asked_by="Distributed", cure=cure)

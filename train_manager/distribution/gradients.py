@@ -1,8 +1,4 @@
-"""The gradients of all processes, made one: their mean, where each loss is weighted by the examples of its process.
-
-The mean over R processes of the gradients of ``loss * R * examples / all_examples`` is the gradient of the mean loss
-over all examples, as in one process.
-"""
+"""Strategies by which the gradients of all processes are made one: after the backward pass, or by torch's wrapper."""
 
 from __future__ import annotations
 
@@ -16,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from train_manager.data.shares import Place
 from train_manager.loop.attributes import Attributes
 from train_manager.model.optimizers import parameters_in
+from train_manager.model.weighted_loss import WeightedLoss
 from train_manager.telling.errors import InputError, RankError, StageError
 
 # Buffers are made equal before an evaluation or a checkpoint uses them. torch 2.13 warns of the older argument.
@@ -28,39 +24,8 @@ _BUFFERS: dict[str, Any] = {
 }
 
 
-class WeightedLoss:
-    """Weighs the losses of a process by its part of the batch.
-
-    Args:
-        place: the place of the process.
-        group: the group for gradients; None for the default group.
-    """
-
-    def __init__(self, place: Place, group: Any = None) -> None:
-        self._number, self._group = place.number, group
-        self.weight = 1.0  # of the present batch
-
-    def set_share(self, examples: float, of: float) -> None:
-        """Note how many of the examples of a batch this process has."""
-        self.weight = self._number * examples / of if of else 0.0
-
-    def weigh(self, loss: Tensor) -> Tensor:
-        """Return the loss, weighted."""
-        return loss if self.weight == 1.0 else loss * self.weight
-
-    def gather_late(self, optimizer: Optimizer) -> None:
-        """Make gradients one whose window has ended in a batch without a backward pass."""
-        for parameter, mean in zip(parameters_in(optimizer), self.mean_gradients(optimizer), strict=True):
-            parameter.grad = mean
-
-    def mean_loss(self, loss: Tensor) -> Tensor:
-        """Return the loss of the whole batch, of the losses of all processes."""
-        whole = loss.detach() * self.weight
-        dist.all_reduce(whole, group=self._group)
-        return whole / self._number
-
-    def gather(self, optimizer: Optimizer) -> None:
-        """Do nothing: the backward pass has made the gradients one."""
+class Strategy(WeightedLoss):
+    """A way to make gradients one, by the name that ``Distributed`` is given; it may refuse a model, or wrap it."""
 
     def forget(self) -> None:
         """Forget what belongs to the parameters of the model, of which some were replaced."""
@@ -80,27 +45,14 @@ class WeightedLoss:
 
     def called_for(self, train_manager: Attributes[Any], update_ends: bool) -> Any:
         """Return what is called in place of the model in a batch; None if it is the model."""
-        WeightedLoss.require(train_manager)  # train_on_batch may be given batches before any training call
-
-    @torch.no_grad()
-    def mean_gradients(self, optimizer: Optimizer) -> list[Tensor | None]:
-        """Return the mean of the gradients over all processes; None for a parameter that no process has used."""
-        parameters = list(parameters_in(optimizer))
-        used = torch.tensor([one.grad is not None for one in parameters], dtype=torch.int, device=parameters[0].device)
-        dist.all_reduce(used, group=self._group)
-        return [self._mean_of(one) if is_used else None for one, is_used in zip(parameters, used, strict=True)]
-
-    def _mean_of(self, parameter: Tensor) -> Tensor:
-        mean = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense().clone()
-        dist.all_reduce(mean, group=self._group)
-        return mean / self._number
+        Strategy.require(train_manager)  # train_on_batch may be given batches before any training call
 
 
-class AfterBackward(WeightedLoss):
+class AfterBackward(Strategy):
     """Strategy "after": one mean over all gradients of an optimizer, after the last backward pass of its window."""
 
-    def __init__(self, place: Place, group: Any = None) -> None:
-        super().__init__(place, group)
+    def __init__(self, number: int, group: Any = None) -> None:
+        super().__init__(number, group)
         self._flags: dict[Any, Tensor] = {}  # by which parameters have a gradient: made once, and not in each step
 
     @torch.no_grad()
@@ -129,11 +81,11 @@ class AfterBackward(WeightedLoss):
         return self._flags[key]
 
 
-class ByWrapper(WeightedLoss):
+class ByWrapper(Strategy):
     """Strategy "ddp": the mean is taken by torch's DistributedDataParallel, while the backward pass runs."""
 
-    def __init__(self, place: Place, group: Any = None) -> None:
-        super().__init__(place, group)
+    def __init__(self, number: int, group: Any = None) -> None:
+        super().__init__(number, group)
         self._model: Any = None  # what the wrapper calls
         self._parameters: list[nn.Parameter] = []  # of the model
         self._trained: list[bool] = []  # which of them the wrapper makes one

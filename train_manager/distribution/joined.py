@@ -9,7 +9,8 @@ from typing import Any, TypeVar, final
 from train_manager.data.passes import Passes
 from train_manager.data.shares import Place, gives_own_batches, require_eval_shares, require_shares, sets_in
 from train_manager.distribution.process_group import MEETING, ProcessGroup, has_process_group, process_group
-from train_manager.loop.ranks import Gradients
+from train_manager.loop.ranks import Ranks
+from train_manager.model.weighted_loss import WeightedLoss
 from train_manager.telling.errors import RankError
 from train_manager.telling.source_locations import users_level
 
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 
 @final
-class Joined:
+class Joined(Ranks):
     """The processes that train together; the group is made by the first message.
 
     Args:
@@ -27,7 +28,7 @@ class Joined:
 
     def __init__(self, place: Place, timeout: float) -> None:
         self.place, self._timeout = place, timeout
-        self.gradients: Gradients | None = None  # set as a run opens
+        self.gradients: WeightedLoss | None = None  # set as a run opens
         self.makes_equal_steps = False
         self._warned_of: set[str] = set()  # the names of the sets that are not shared
 

@@ -27,6 +27,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from train_manager.distribution.connections import connections, connections_of_groups, shut
 from train_manager.distribution.environment import Environment, read_environment
 from train_manager.distribution.failures import (
+    Failure,
     Watch,
     failure_of,
     has_timed_out,
@@ -86,7 +87,8 @@ class ProcessGroup:
             self._store.set("all met", "")
         until = time.monotonic() + self.timeout
         while not self._store.check(["all met"]):
-            failure = self.watch.find(self.timeout) if time.monotonic() > until else self.watch.failure()
+            is_late = time.monotonic() > until
+            failure = self.watch.find(self.timeout, has_waited=True) if is_late else self.watch.failure()
             if failure is not None:
                 raise failure.error()
             time.sleep(0.01)
@@ -131,7 +133,7 @@ class ProcessGroup:
         failure = None
         if is_of_communication(error):
             self.watch.place = f"an exchange of tensors after {self.watch.place}"
-            failure = self.watch.find(self.timeout if has_timed_out(error) else None)
+            failure = self._find(has_waited=has_timed_out(error))
         if failure is None:
             first = self.watch.report(failure_of(self.place.rank, error))
             if first.rank != self.place.rank and not (first.text in str(error) or str(error) in first.text):
@@ -186,6 +188,7 @@ class ProcessGroup:
         found = torch.empty(size * self.place.number, dtype=torch.uint8)
         self.watch.place = at
         self._wait(lambda: _all_gather(found, own, group=self._messages, async_op=True))
+        self.watch.passed = at
         content = found.numpy().tobytes()
         return [content[start : start + size] for start in range(0, len(content), size)]
 
@@ -203,7 +206,7 @@ class ProcessGroup:
         try:
             work = begin()
         except RuntimeError as error:  # the connection is lost already
-            self._raise_lost(error)
+            self._raise_lost(error, has_waited=False)
         while True:
             try:
                 work.wait(timedelta(seconds=LOOK))
@@ -211,15 +214,20 @@ class ProcessGroup:
             except RuntimeError as error:
                 is_late = time.monotonic() > until
                 if work.is_completed() or is_late or self.watch.failure() is not None:
-                    self._raise_lost(error, self.timeout if is_late else None)
+                    self._raise_lost(error, has_waited=is_late)
 
-    def _raise_lost(self, error: RuntimeError, timeout: float | None = None) -> NoReturn:
-        failure = self.watch.find(timeout)
+    def _raise_lost(self, error: RuntimeError, *, has_waited: bool) -> NoReturn:
+        failure = self._find(has_waited=has_waited)
         if failure is not None:
             raise failure.error() from None  # the lines of the connection that was lost would say nothing more
         what = f"the connection to another process was lost at {self.watch.place}, and all processes are alive"
         cure = "does the network work? start all processes again"
         raise RankError(what, name=f"rank {self.place.rank}", cure=cure) from error
+
+    def _find(self, *, has_waited: bool) -> Failure | None:
+        if not has_waited:
+            shut(self._connections)  # else others, which wait within torch for this process, would seem to have ended
+        return self.watch.find(self.timeout, has_waited=has_waited)
 
     def _places_error(self, places: list[str]) -> RankError:
         lines = "\n".join(f"  rank {rank} is at {place}" for rank, place in enumerate(places))

@@ -15,8 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.data.shares import Place
-from train_manager.distribution.gradients import WeightedLoss
+from train_manager.distribution.gradients import Strategy
 from train_manager.files.json_values import MAPPINGS
 from train_manager.loop.arguments import modules_in_loss
 from train_manager.loop.attributes import Attributes
@@ -118,15 +117,15 @@ def _mesh(device_type: str) -> Any:
     return init_device_mesh(device_type, (dist.get_world_size(),))
 
 
-class Sharded(WeightedLoss):
+class Sharded(Strategy):
     """The gradients under "fsdp": their mean is taken by torch, while the backward pass runs.
 
     Args:
-        place: the place of the process.
+        number: of processes.
     """
 
-    def __init__(self, place: Place, group: Any = None) -> None:
-        super().__init__(place, group)
+    def __init__(self, number: int, group: Any = None) -> None:
+        super().__init__(number, group)
         self._roots: list[Any] = []  # of the last batch
         self._syncs: bool | None = None  # whether its backward pass made the gradients one; None before the first one
 

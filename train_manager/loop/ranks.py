@@ -3,55 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar, final
-
-from torch import Tensor
-from torch.optim import Optimizer
+from typing import Any, Final, Protocol, TypeVar
 
 from train_manager.data.batch import FromSource
 from train_manager.data.random_state import random_state, seed_rank, set_random_state
 from train_manager.data.reader import END
 from train_manager.data.shares import ALONE, Place, Share, reading_share
 from train_manager.metrics.deferred import add_totals, on_host
+from train_manager.model.weighted_loss import WeightedLoss
 from train_manager.telling.errors import InputError
 
 T = TypeVar("T")
 
 
-class Gradients(Protocol):
-    """Makes the gradients of all processes one."""
+class Ranks:
+    """The processes that train together: this one alone. ``Joined`` is of several.
 
-    def set_share(self, examples: float, of: float) -> None:
-        """Note how many of the examples of a batch this process has."""
-        ...
-
-    def weigh(self, loss: Tensor) -> Tensor:
-        """Return the loss of this process, weighted so that the mean of the gradients is that of the whole batch."""
-        ...
-
-    def mean_loss(self, loss: Tensor) -> Tensor:
-        """Return the loss of the whole batch, of the losses of all processes."""
-        ...
-
-    def gather(self, optimizer: Optimizer) -> None:
-        """Replace the gradients of a window that is complete by their mean over all processes."""
-        ...
-
-    def gather_late(self, optimizer: Optimizer) -> None:
-        """Do the same for a window that has ended in a batch without a backward pass."""
-        ...
-
-    def mean_gradients(self, optimizer: Optimizer) -> list[Tensor | None]:
-        """Return the gradients of a window, complete or not, as their mean over all processes; they stay as they are.
-
-        Returns:
-            One for each parameter, in the order of the optimizer; None if no process has a gradient of it.
-        """
-        ...
-
-
-class Ranks(Protocol):
-    """The processes that train together. Each collective method is called by all of them, in the same order.
+    Each collective method is called by all of them, in the same order.
 
     Attributes:
         place: the rank of this process, and how many there are.
@@ -59,61 +27,34 @@ class Ranks(Protocol):
         makes_equal_steps: all processes must evaluate equally many batches, as their models wait for each other.
     """
 
-    place: Place
-    gradients: Gradients | None
-    makes_equal_steps: bool
+    place: Place = ALONE
+    gradients: WeightedLoss | None = None
+    makes_equal_steps: bool = False
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
         """Return the sums over all processes."""
-        ...
-
-    def gather(self, value: T) -> list[T]:
-        """Return the values of all processes, in the order of their ranks."""
-        ...
-
-    def of_first(self, value: T) -> T:
-        """Return the value that rank 0 gives."""
-        ...
-
-    def require_data(self, train_data: Any, eval_data: Mapping[str, Any]) -> None:
-        """Refuse data that the processes cannot share; no collective. Training data may be None: nothing is trained."""
-        ...
-
-    def counts_in_each(self, data: Any, name: str) -> bool:
-        """Return whether batches without shares, of an evaluation, count in each process; no collective."""
-        ...
-
-    def fail(self, error: BaseException) -> None:
-        """Tell the other processes that this one has failed; the first failure counts."""
-        ...
-
-
-@final
-class OneProcess:
-    """A process that trains alone."""
-
-    place = ALONE
-    gradients: Gradients | None = None
-    makes_equal_steps = False
-
-    def sum(self, numbers: Sequence[float]) -> list[float]:
         return list(numbers)
 
     def gather(self, value: T) -> list[T]:
+        """Return the values of all processes, in the order of their ranks."""
         return [value]
 
     def of_first(self, value: T) -> T:
+        """Return the value that rank 0 gives."""
         return value
 
-    def require_data(self, train_data: Any, eval_data: Mapping[str, Any]) -> None: ...
+    def require_data(self, train_data: Any, eval_data: Mapping[str, Any]) -> None:
+        """Refuse data that the processes cannot share; no collective. Training data may be None: nothing is trained."""
 
     def counts_in_each(self, data: Any, name: str) -> bool:
+        """Return whether batches without shares, of an evaluation, count in each process; no collective."""
         return True
 
-    def fail(self, error: BaseException) -> None: ...
+    def fail(self, error: BaseException) -> None:
+        """Tell the other processes that this one has failed; the first failure counts."""
 
 
-ONE_PROCESS: Final = OneProcess()
+ONE_PROCESS: Final = Ranks()
 
 RANKS: Final = "ranks"
 """The entry of a saved state that lists what each of several processes had."""

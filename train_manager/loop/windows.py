@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from train_manager.checkpoints.parameter_order import gradients_for, parameters_of
-from train_manager.loop.ranks import Gradients
 from train_manager.model.optimizers import parameters_in
 from train_manager.model.sharding import as_sharded
+from train_manager.model.weighted_loss import WeightedLoss
 from train_manager.telling.errors import InputError, StageError
 from train_manager.telling.source_locations import users_level
 
@@ -39,7 +39,7 @@ class Window:
         self.is_gathered = False  # the gradients are the mean over all processes, if several train together
         self.is_modified = False  # a hook has modified a loss: a loss computed anew would have other gradients
 
-    def state_dict(self, of_all: Gradients | None, names: Mapping[int, str]) -> dict[str, Any]:
+    def state_dict(self, of_all: WeightedLoss | None, names: Mapping[int, str]) -> dict[str, Any]:
         """Return the gradients with the names of their parameters, and how many backward passes they are the sum of."""
         # Each of several processes has gradients of its own rows, and their mean is taken as the window ends. The mean
         # of sums is the sum of means: each process that resumes begins with the mean so far, on any number of them.
@@ -84,7 +84,7 @@ class Windows:
         self.ended = True  # whether the last counted batch ended all windows (its fixture update_ends)
         # Where several processes train together, this object makes their gradients one, before hooks and the step see
         # them. None in one process.
-        self.gradients: Gradients | None = None
+        self.gradients: WeightedLoss | None = None
 
     def __getitem__(self, name: str) -> Window:
         return self._open[name]
