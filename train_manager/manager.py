@@ -8,7 +8,7 @@ are the files at the end of ``loop/``, each of which knows those before it:
     asking       what hooks ask for
     saving       what a checkpoint holds
     run          a run, the phases in it, and when a checkpoint is loaded and saved
-    batch        a batch that is trained on, around the stages of ``inner_stages``
+    batch        a batch that is trained on or evaluated, and the stages inside it
     evaluation   evaluation and prediction
     training     the page: a training call, its epochs, their batches, and the requests between two batches
     own_loop     batches and epochs of a loop of the program's own

@@ -45,8 +45,7 @@ order of their imports; each imports only those above it:
     asking        what hooks ask for: a stop, an evaluation, a checkpoint, a closure
     saving        the table of what a checkpoint holds; saving and loading
     run           a run and the phases in it; what is checked before, loaded and saved
-    inner_stages  the stages inside a batch
-    batch         a batch that is trained on
+    batch         a batch that is trained on or evaluated, and the stages inside it
     evaluation    evaluation and prediction
     training_call  how much of a training call is left, where it ends, and what it returns
     training      the page: a training call, its epochs, their batches, and the requests between two batches

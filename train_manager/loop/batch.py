@@ -1,36 +1,61 @@
-"""One batch that is trained on, from the pull to its counts."""
+"""One batch, from the pull to its counts, and the stages inside it.
+
+    _train_step_batch               the batch; pre hooks, and the inputs and targets out of it
+    └─ train_batch                  a method that may be overridden; here it updates with what forward returns
+       ├─ forward
+       │  ├─ train_model_forward    the prediction
+       │  └─ train_loss_forward     the loss, with the terms that the model has added
+       └─ update
+          ├─ backward
+          │  └─ train_backward      gradients, added up to the end of the optimizer's window
+          └─ step
+             └─ train_optimizer_step   where the window ends: the update, and no gradients after it
+
+Each of the four stages stays closed while nothing looks into it (``Stage.__enter__``); what they do is the same.
+"""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any, Final, cast
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from train_manager.core.decorators import fixture, overridable
 from train_manager.core.outcome import SkipStage
 from train_manager.data.batch import Unpacked, unpack
 from train_manager.data.cures import add_cure
 from train_manager.data.shares import ALONE
+from train_manager.loop.arguments import INNER
 from train_manager.loop.attributes import Model
 from train_manager.loop.batch_losses import BatchLosses
-from train_manager.loop.inner_stages import InnerStages
+from train_manager.loop.losses import Losses
 from train_manager.loop.outputs import (
     count_rows,
     require_batch_size,
+    require_loss_to_update,
+    require_prediction,
     require_scalar_loss,
+    require_training_loss,
     require_unpacked,
     returned_value_error,
 )
 from train_manager.loop.requests import SKIP_BATCH, Requests
-from train_manager.loop.skip import SkipBatch, raise_if_of_another, skipped_too_late_error
-from train_manager.loop.step import NO_STEP, Step, StepClock
+from train_manager.loop.run import Run
+from train_manager.loop.skip import SkipBatch, raise_if_of_another, skippable, skipped_too_late_error
+from train_manager.loop.step import NO_BACKWARD, NO_STEP, Backward, Step, StepClock
+from train_manager.loop.windows import requires_closure, updated_twice_error, warn_without_gradients
+from train_manager.telling.errors import StageError
 
 CLOCKED: Final = 50
 """The loop clocks every 50th step, and the first step of each training call."""
 
 
-class Batch(InnerStages[Model]):
-    """The stage of a batch, around the stages inside it."""
+class Batch(Run[Model]):
+    """The methods that train on a batch or evaluate it, and the stages that they open."""
 
     def _train_or_drop(self, batch: Any, step: Step) -> Tensor | None:
         """Train on a batch, or drop all of it: a batch that is skipped or fails leaves no gradient behind."""
@@ -103,26 +128,245 @@ class Batch(InnerStages[Model]):
         if returned is not None:
             raise returned_value_error(returned, "train_batch")
 
-    def _agree_on_batch(self, step: Step, size: Any) -> tuple[Any, Any]:
-        """Decide with all processes whether the batch is skipped, and how many examples it has here and in all.
+    # ---- the methods that a batch calls, and that an own train_batch may call ----------------------------------------
 
-        The pre hooks of this process have not skipped the batch, else it would not come here.
+    @overridable
+    def train_batch(self) -> None:
+        """Train on a batch: to be overridden, called by fixture names, and free to update as often as it likes.
+
+        >>> from train_manager import TrainManager
+        >>> class Distill(TrainManager):
+        ...     def train_batch(self, model, inputs, targets):
+        ...         prediction = model(inputs)
+        ...         self.update(nn.functional.mse_loss(prediction, targets) + prediction.square().mean())
         """
-        # A batch without an example of its own has a row that stands in. An own get_true_batch_size may count otherwise
-        # than in rows, so the number of rows is not taken from the share.
-        size = 0 if step.examples_here == 0 else size
-        step.skip_is_decided = True
-        requests = self.decide(Requests(examples=size))
-        if requests.skip_batch or requests.data_ended:
-            epoch = self._progress.present_epoch
-            epoch.requests = epoch.requests.joined(Requests(data_ended=requests.data_ended))
-            step.is_left_out = True
-            raise SkipBatch
-        self.fixtures.modify("true_batch_size", size)
-        self.fixtures.modify("global_batch_size", requests.examples)
-        return size, requests.examples
+        self.update(self.forward())
 
-    # ---- methods of a step without a stage ---------------------------------------------------------------------------
+    @overridable
+    def eval_batch(self) -> None:
+        """Evaluate a batch: to be overridden, called by fixture names. An own one may set ``fixtures["loss"]``."""
+        self.forward()
+
+    def forward(self) -> Tensor:
+        """Open the stages of the forward pass, in ``eval_batch`` those of eval; return the loss as hooks left it.
+
+        An evaluation with metrics may have no loss: then it is None.
+        """
+        if "train_step_batch" in self._store.open:
+            self._train_model_forward()
+            self._train_loss_forward()
+            # Read from the fixtures, as a hook of train_loss_forward may have modified the loss. If hooks have skipped
+            # the stage without defining a loss, the error says that the fixture is missing.
+            loss: Tensor = self.fixtures["loss"]
+            # `update` recognizes this object: it knows how to compute the loss of forward() anew.
+            self._progress.step.hooked_loss = loss
+        elif "eval_step_batch" in self._store.open:
+            self._eval_model_forward()
+            self._eval_loss_forward()
+            # None if a metric is all that is asked for, or a hook has skipped the loss of a set without targets.
+            loss = self.fixtures.get("loss")
+        else:
+            cure = "call it in train_batch(self, ...) or eval_batch(self, ...)"
+            raise StageError("forward() was called, but no batch is alive", stages=self.fixtures.path, cure=cure)
+        return loss
+
+    def update(
+        self, loss: Tensor | Callable[[], Tensor], optimizer: str | None = None, *, retain_graph: bool = False
+    ) -> None:
+        """Run ``backward`` and ``step``, for one of the optimizers by its name.
+
+        Terms that ``train_batch`` has added by ``add_loss`` since the last update or backward, beside ``forward()``,
+        are added to a tensor. To the loss of a function, only terms are added that come while the function runs.
+
+        Args:
+            loss: a scalar; or a function that computes it, which optimizers with a closure (LBFGS) and ``SAM`` call
+                again. The loss of ``forward()`` needs no function.
+            optimizer: its name; may be left out if there is only one.
+            retain_graph: keep the graph for another backward.
+
+        Raises:
+            InputError: the optimizer is not named, or the loss is not a scalar with a gradient.
+            StageError: no batch is being trained on.
+        """
+        name, used = self._optimizer_in_batch(optimizer, "update")
+        self._train_backward(self._loss_to_update(loss, name), name, used, retain_graph)
+        self._step_if_window_ends(name)
+
+    def backward(
+        self, loss: Tensor | Callable[[], Tensor], optimizer: str | None = None, *, retain_graph: bool = False
+    ) -> None:
+        """Add the gradients of a loss to the window of an optimizer, which begins with gradients of zero."""
+        name, used = self._optimizer_in_batch(optimizer, "backward")
+        self._train_backward(self._loss_to_update(loss, name), name, used, retain_graph)
+
+    def step(self, optimizer: str | None = None) -> None:
+        """Step an optimizer if its window ends with this batch (``update_ends``) and has had a backward."""
+        name, _ = self._optimizer_in_batch(optimizer, "step")
+        self._step_if_window_ends(name)
+
+    # ---- the stages inside a batch of the training -------------------------------------------------------------------
+
+    def _train_model_forward(self) -> None:
+        step = self._progress.step
+        try:
+            with self.staged("train_model_forward"):
+                losses = self._collector.losses = self._losses
+                if step.forward_loss is not None:
+                    # train_batch calls forward() a second time: the terms that the model added in the first pass must
+                    # not be in the loss of the second.
+                    losses.forget_added()
+                try:
+                    prediction = require_prediction(
+                        self._chosen.train_model_forward(), self.model, type(self), "train_model_forward"
+                    )
+                finally:
+                    self._collector.losses = None
+                if step.forward_loss is None:
+                    self.fixtures.define("prediction", prediction, stage="train_step_batch")
+                else:
+                    self.fixtures.modify("prediction", prediction)
+        except SkipStage as skip:
+            raise_if_of_another(skip, *self.fixtures.path, "train_model_forward")
+
+    def _train_loss_forward(self) -> None:
+        step = self._progress.step
+        try:
+            with self.staged("train_loss_forward"):
+                losses = self._collector.losses = self._losses
+                try:
+                    returned = self._chosen.train_loss_forward()
+                finally:
+                    self._collector.losses = None
+                loss = require_training_loss(losses.total(returned))
+                if step.forward_loss is None:
+                    self.fixtures.define("loss", loss, stage="train_step_batch")
+                else:
+                    self.fixtures.modify("loss", loss)
+                step.forward_loss = loss
+        except SkipStage as skip:
+            raise_if_of_another(skip, *self.fixtures.path, "train_loss_forward")
+
+    def _loss_to_update(self, given: Tensor | Callable[[], Tensor], name: str) -> Backward:
+        """Return the loss that ``update`` was given, and a function that computes it anew."""
+        step, fixtures = self._progress.step, self.fixtures
+        if name in step.asked_to_step and not (fixtures["update_begins"] and fixtures["update_ends"]):
+            raise updated_twice_error(name)
+        self._progress.call.has_updated = True
+        if callable(given):
+            loss, again = self._compute_loss(given, step.losses), partial(self._compute_loss, given)
+        else:
+            # A tensor takes the terms that were added since the last update; nothing can compute this sum anew.
+            loss, again = step.losses.take(require_loss_to_update(given)), None
+        if loss is step.hooked_loss:  # nothing was added: it is the loss that forward() has returned
+            return Backward(loss, self._forward_again)
+        step.losses.add_update(name, require_training_loss(loss))
+        return Backward(loss, again)
+
+    def _compute_loss(self, function: Callable[[], Tensor], losses: Losses | None = None) -> Tensor:
+        """Return the loss that a function computes, with the terms that are added while it runs."""
+        # Computed anew, the function runs while the stage of the step is open, where the terms of a batch would rest.
+        resting = () if losses is None else (self._collector.is_resting,)
+        losses = Losses() if losses is None else losses
+        waiting, losses.waiting = losses.waiting, {}  # these terms belong to the next loss that is given as a tensor
+        try:
+            with self._collector.collecting_beside(losses, *resting):
+                return losses.take(require_loss_to_update(function()))
+        finally:
+            losses.waiting = waiting
+
+    def _train_backward(self, backward: Backward, name: str, optimizer: Optimizer, retain_graph: bool) -> None:
+        given = {"backward_loss": backward.loss, "optimizer": optimizer, "optimizer_name": name}
+        is_last = self._store.cells["update_ends"].value
+        try:
+            with self.staged("train_backward", given) as stage:
+                # As the pre hooks have left it; a closed stage has none.
+                loss = cast(Tensor, self._store.cells["backward_loss"].value if stage.is_open else backward.loss)
+                # Noted before the pass runs: if it fails half-way, its gradients are dropped with the batch.
+                self._progress.step.backwards[name] = backward
+                is_modified = loss is not backward.loss  # a closure would compute the loss without the hook's change
+                self._windows.backward(name, optimizer, loss, retain_graph, is_modified=is_modified, is_last=is_last)
+        except SkipStage as skip:
+            raise_if_of_another(skip, *self.fixtures.path, "train_backward")
+            self._refuse_skip_of_one_process(skip)
+
+    def _step_if_window_ends(self, name: str) -> None:
+        step, window = self._progress.step, self._windows.get(name)
+        step.asked_to_step.add(name)
+        if not self._store.cells["update_ends"].value:
+            return
+        step.losses.end_step(name)
+        if window is not None:
+            warn_without_gradients(window.optimizer, name)
+            if name not in self._setup.looked_at:
+                self._look_at_parameters(name)
+            # Also for a window without a backward in this batch: a hook of the step may change its gradients and then
+            # fail, so the window must be dropped with the batch.
+            step.backwards.setdefault(name, NO_BACKWARD)
+            if self._windows.gradients is not None:
+                self._windows.complete(name)
+            self._train_optimizer_step(name, window.optimizer)
+
+    def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> None:
+        counts = self._counts
+        try:
+            with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
+                if requires_closure(type(optimizer)):
+                    optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]
+                else:
+                    optimizer.step()
+                self._windows.close(name)  # frees the gradients now, so that the next forward pass can use their memory
+                del self._progress.step.backwards[name]
+                counts.count_update(name)  # before the post hooks, which read update_num
+                self._store.cells["update_num"].value = counts.update_num
+        except SkipStage as skip:
+            raise_if_of_another(skip, *self.fixtures.path, "train_optimizer_step")
+            self._refuse_skip_of_one_process(skip)
+            self._windows.close(name)  # a pre hook has skipped the step: the gradients must not enter the next one
+
+    def _refuse_skip_of_one_process(self, skip: SkipStage) -> None:
+        if self._windows.gradients is not None:
+            raise skipped_too_late_error(self.fixtures.path) from skip
+
+    # ---- the stages inside a batch of an evaluation ------------------------------------------------------------------
+
+    @skippable("eval_model_forward")
+    def _eval_model_forward(self) -> None:
+        with self.staged("eval_model_forward"):
+            losses, is_first = self.fixtures["losses"], "prediction" not in self.fixtures
+            if not is_first:  # an own eval_batch calls forward() a second time
+                losses.forget_added()
+            self._collector.losses = losses
+            try:
+                prediction = self._chosen.eval_model_forward()
+            finally:
+                self._collector.losses = None
+            require_prediction(prediction, self.model, type(self), "eval_model_forward")
+            if is_first:
+                self.fixtures.define("prediction", prediction, stage="eval_step_batch")
+            else:
+                self.fixtures.modify("prediction", prediction)
+
+    @skippable("eval_loss_forward")
+    def _eval_loss_forward(self) -> None:
+        with self.staged("eval_loss_forward"):
+            losses = self._collector.losses = self.fixtures["losses"]
+            try:
+                loss = self._chosen.eval_loss_forward()
+            finally:
+                self._collector.losses = None
+            if loss is None and losses.added is None and self._may_lack_a_loss():
+                return
+            total = require_scalar_loss(losses.total(loss))
+            if "loss" not in self.fixtures:  # an own eval_batch may have set one
+                self.fixtures.define("loss", total, stage="eval_step_batch")
+            else:
+                self.fixtures.modify("loss", total)
+
+    def _may_lack_a_loss(self) -> bool:
+        """Return whether no loss function was given, and an evaluation has other results than the loss."""
+        return self.loss is None and any("eval_result" in hook.written for hook in self._registry.hooks)
+
+    # ---- before and after them, without a stage ----------------------------------------------------------------------
 
     def _inputs_and_targets(self, data_name: str) -> Unpacked:
         """Return the inputs and the targets of the batch, as its pre hooks have left it."""
@@ -146,6 +390,44 @@ class Batch(InnerStages[Model]):
         else:
             self.fixtures.define_all({**unpacked, "true_batch_size": size})
         return size
+
+    def _agree_on_batch(self, step: Step, size: Any) -> tuple[Any, Any]:
+        """Decide with all processes whether the batch is skipped, and how many examples it has here and in all.
+
+        The pre hooks of this process have not skipped the batch, else it would not come here.
+        """
+        # A batch without an example of its own has a row that stands in. An own get_true_batch_size may count otherwise
+        # than in rows, so the number of rows is not taken from the share.
+        size = 0 if step.examples_here == 0 else size
+        step.skip_is_decided = True
+        requests = self.decide(Requests(examples=size))
+        if requests.skip_batch or requests.data_ended:
+            epoch = self._progress.present_epoch
+            epoch.requests = epoch.requests.joined(Requests(data_ended=requests.data_ended))
+            step.is_left_out = True
+            raise SkipBatch
+        self.fixtures.modify("true_batch_size", size)
+        self.fixtures.modify("global_batch_size", requests.examples)
+        return size, requests.examples
+
+    @contextmanager
+    def _collecting(self, step: Step) -> Iterator[None]:
+        """Collect the terms that an own ``train_batch`` adds to its loss, outside of the stages inside a batch."""
+        # While one of the inner stages runs, their hooks run, or a backward pass that runs submodules again (activation
+        # checkpoints). Terms that these add must not count a second time, so the collector rests.
+        with self._collector.collecting_beside(step.losses, lambda: not INNER.isdisjoint(self._store.path)):
+            yield
+        step.losses.warn_of_waiting(self._warned_of)
+
+    @property
+    def _losses(self) -> Losses:
+        """The losses of the batch by name, as its hooks have left them."""
+        return cast(Losses, self._store.cells["losses"].value)
+
+    @fixture("train_step_batch")
+    def loss_parts(self) -> dict[str, Tensor]:
+        """The loss terms by name, weighted and with their graphs."""
+        return self._losses.parts()
 
     def _count_step(self, step: Step, size: Any, seen: Any) -> Tensor | None:
         """Move the counts, before the post hooks of the batch; return its loss, as the last hook has left it.
@@ -183,3 +465,19 @@ class Batch(InnerStages[Model]):
             # The sum over a generator and a critic says nothing: tables and curves show the loss of each in its place.
             step.losses.is_shown_apart = len(self.optimizers) > 1
         return loss
+
+    # ---- which of the stages stay closed -----------------------------------------------------------------------------
+
+    def _notes_on_stages(self) -> Mapping[str, str]:
+        looking = {stage: ", ".join(self._registry.plans[stage].lookers) for stage in INNER}
+        return {
+            stage: f"opened for {lookers}" if lookers else "stays closed: nothing looks into it"
+            for stage, lookers in looking.items()
+        }
+
+    def _asks_in_batches(self, fixture: str) -> bool:
+        """Return whether a hook or a provider of a batch asks for a fixture, however seldom it runs."""
+        plans = [self._registry.plans[stage] for stage in ("train_step_batch", *INNER)]
+        asked = [hook.parameters for plan in plans for hook in (*plan.around, *plan.pre, *plan.post)]
+        asked += [provider.call.parameters for plan in plans for provider in plan.providers.values()]
+        return any(fixture in names for names in asked)

@@ -16,7 +16,6 @@ from train_manager.loop.arguments import (
 from train_manager.loop.attributes import Model
 from train_manager.loop.batch import Batch
 from train_manager.loop.feed import eval_batches
-from train_manager.loop.inner_stages import InnerStages
 from train_manager.loop.losses import Losses
 from train_manager.loop.outputs import (
     join_predictions,
@@ -75,7 +74,7 @@ class Evaluation(Batch[Model]):
     def _eval_step_epoch(self, name: str, data: Iterable[Any]) -> EvalResult:
         with self.staged("eval_step_epoch", {"datasource_name": name}) as stage:
             mean_loss, data_name = WeightedMean(), f"eval_data[{name!r}]"
-            is_within, is_own = self._progress.feed.is_within(data), self._overrides("eval_batch", InnerStages)
+            is_within, is_own = self._progress.feed.is_within(data), self._overrides("eval_batch", Batch)
             batches = eval_batches(data, data_name, self.epoch_num, is_within=is_within)
             had_loss = [  # for each batch True or False; None if a hook has skipped it
                 self._eval_step_batch(self._setup.on_device(batch), mean_loss, data_name, counts=counts, is_own=is_own)
