@@ -52,6 +52,7 @@ order of their imports; each imports only those above it:
     inner_stages  the stages inside a batch
     batch         a batch that is trained on
     evaluation    evaluation and prediction
+    training_call  how much of a training call is left, where it ends, and what it returns
     training      the page: a training call, its epochs, their batches, and the requests between two batches
     own_loop      batches and epochs of a loop of the program's own
 """

@@ -1,43 +1,48 @@
-"""The page: a training call, its epochs, their batches, and the requests between two batches."""
+"""The page: a training call, its epochs, their batches, and the requests between two batches.
+
+Each method calls those below it, from the outside in::
+
+    _make_call               checks, a run unless one is open, and the result
+        _train                   stage "train": an evaluation before the first epoch; after each epoch, and at the end,
+                                 an evaluation and a checkpoint if they were asked for
+            _train_step_epoch        stage "train_step_epoch": its batches; then its losses are checked, the schedules
+                                     step, the epoch counts, and the history gets its row
+                _train_all_batches       until the data end, or a request ends the epoch or the call:
+                    _handle_requests         between two batches: an evaluation, a checkpoint, an end
+                    _train_or_drop           a batch: see ``batch.py``
+"""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Final
-
-from torch import nn
 
 from train_manager.data.iteration import no_batch
 from train_manager.loop.attributes import Model
 from train_manager.loop.epoch import EpochEnd, OpenEpoch
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
-from train_manager.loop.evaluation import Evaluation
-from train_manager.loop.feed import END, epoch_length
-from train_manager.loop.last_batch import check_last_batch
+from train_manager.loop.feed import END, Feed
 from train_manager.loop.optimizers import (
     find_rates_below_zero,
     step_schedulers,
 )
 from train_manager.loop.outputs import refuse_metrics_of_places
-from train_manager.loop.program import tell_at_exit
 from train_manager.loop.requests import DATA_ENDED, NOTHING
 from train_manager.loop.skip import skippable
 from train_manager.loop.step import Step
+from train_manager.loop.training_call import TrainingCall
 from train_manager.metrics.history_rows import metrics_of
 from train_manager.reporting.results import TrainResult
-from train_manager.signals import is_at_a_prompt, wait_for_the_signal_of_a_worker
+from train_manager.signals import wait_for_the_signal_of_a_worker
 from train_manager.telling.errors import StageError
 from train_manager.telling.findings import Finding
-from train_manager.telling.source_locations import users_level
 
 EPOCHS_WITHOUT_STEP: Final = 3
 """``train_steps`` fails after this number of epochs in a row without a step: its steps would never be done."""
 
 
-class Training(Evaluation[Model]):
+class Training(TrainingCall[Model]):
     """The stages of a training call and of its epochs, from the outside in."""
 
     # ---- a training call ---------------------------------------------------------------------------------------------
@@ -53,30 +58,9 @@ class Training(Evaluation[Model]):
             self._progress.forget_results(entry)
             # None if a hook has skipped the run.
             before, rest = self._train_rest_of_call(entry, epochs, steps, evaluates) or (self._progress_counts(), None)
-        if entry == "train" and rest == 0 and not self._program.is_on_its_way:
-            what = f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done"
-            warnings.warn(f"{what} (raise `epochs`, or call train_epochs(n))", stacklevel=users_level())
-        run = self._progress.run
-        epochs, steps, updates = (now - then for now, then in zip(self._progress_counts(), before, strict=True))
-        if steps and not self._progress.call.has_updated and isinstance(self.model, nn.Module):
-            what = f"train_batch has not called self.update(loss) in {steps} batches, so hooks of train_backward and"
-            text = (
-                f"{what} train_optimizer_step did not run; steps of its own, if it makes any, are seen by no extension"
-            )
-            warnings.warn(text, stacklevel=users_level())
-        return TrainResult(
-            stopped=run.stop_reason,
-            stopped_by=run.stopped_by,
-            metrics=run.results,
-            evaluated_at=run.results_at,
-            epochs=epochs,
-            steps=steps,
-            updates=updates,
-            seconds=perf_counter() - began,
-        )
-
-    def _progress_counts(self) -> tuple[int, int, int]:
-        return self.epoch_num, self.step_num, self.update_num
+        result = self._result_of_call(before, perf_counter() - began)
+        self._warn_of_nothing_done(entry, rest, result.steps)
+        return result
 
     @skippable("run")
     def _train_rest_of_call(
@@ -97,101 +81,30 @@ class Training(Evaluation[Model]):
                 self._train(entry, epochs, steps, self.eval_at if evaluates else NEVER)
             return before, epochs
 
-    def _rest_of_call(self, entry: str, n: int) -> int:
-        """Return how many steps or epochs a call is still to train, if the program makes it again."""
-        program, before = self._program, self._program.state
-        repeats = program.repeats(entry, n)
-        # `repeats` has dropped the state, as this training call was not made before the checkpoint: the program is
-        # another one, so it continues from what it has loaded so far.
-        if before is not None and program.state is None:
-            self._tell_of_another_program(before)
-        self._go_on()  # before the count, which the state brings
-        count = self.step_num if entry == "train_steps" else self.epoch_num
-        rest = max(0, program.begin_call(entry, n, 0 if entry == "train" else count) - count)
-        if not repeats:
-            # A stop(at="epoch") in the checkpoint was meant for a training call that this program does not make.
-            self._progress.forget_stop()
-        if program.has_calls_left:
-            return 0  # a further call followed it before the checkpoint: it was over, also if it was stopped early
-        if n and not rest and entry != "train" and not program.is_in_completed:
-            what = f"{entry}({n}) has nothing to do: it was completed before the checkpoint"
-            self._warn_of_idle_call(f"{what} that the training resumes from (call it once more, to train more)")
-        return rest
-
-    def _warn_of_idle_call(self, text: str) -> None:
-        """Warn of a call that was completed before the checkpoint, if no later call of the program trains."""
-        if is_at_a_prompt():
-            warnings.warn(text, stacklevel=users_level())
-        elif "idle calls" not in self._warned_of:
-            tell_at_exit(text, self._counts)
-
     @skippable("train")
     def _train(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> None:
-        progress, resting = self._progress, self._setup.resting_modules()
-        with self.mode(training=True), self._collector, self._in_call(entry, epochs, steps, eval_at):
-            progress.call.resting = resting
-            with self.staged("train"):
-                self._look_at_last_batch()
-                # Only now: schedules (@every) read `reopens` as the stage opens, and must not count it a second time.
-                progress.reopens.discard("train")
-                if not self._reopens_epoch():
-                    self._load_again()
-                if eval_at.start and self.epoch_num == 0 and self.step_num == progress.first_step:
-                    self._evaluate()
-                for epochs_after in self._epochs_to_train(epochs):
-                    done = self.epoch_num
-                    self._train_step_epoch(epochs_after)
-                    self._evaluate_and_save(evaluates=eval_at.epoch and self.epoch_num > done)
-                self._evaluate_and_save(evaluates=eval_at.end, call_ends=True)
-                self._set_end(self.step_num)  # for post hooks of train, also if a stop has ended it early
+        with self._in_call(entry, epochs, steps, eval_at), self.staged("train"):
+            self._begin_call()
+            if eval_at.start and self._is_untrained():
+                self._evaluate()
+            for epochs_after in self._epochs_to_train(epochs):
+                done = self.epoch_num
+                self._train_step_epoch(epochs_after)
+                self._evaluate_and_save(evaluates=eval_at.epoch and self.epoch_num > done)
+            self._evaluate_and_save(evaluates=eval_at.end, call_ends=True)
+            self._set_end(self.step_num)  # for post hooks of train, also if a stop has ended it early
 
-    def _look_at_last_batch(self) -> None:
-        found = check_last_batch(self.model, self.train_data, self.ranks.place.number, self._frozen_parameter_ids())
-        if found:
-            self.add_finding(*found)
+    def _begin_call(self) -> None:
+        """Look at the model and the data, and restore what was open in the checkpoint that the call goes on from."""
+        self._look_at_last_batch()
+        # Only now: schedules (@every) read `reopens` as the stage opens, and must not count it a second time.
+        self._progress.reopens.discard("train")
+        if not self._reopens_epoch():
+            self._load_again()
 
-    @contextmanager
-    def _in_call(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> Iterator[None]:
-        """Keep ``start_step`` and ``end_step`` of a training call from before its first hook until after its last."""
-        progress, data, per_epoch = self._progress, self.train_data, self.steps_per_epoch
-        if progress.interrupted is None or progress.interrupted.entry != entry:
-            self._program.again = {}  # another call, whose pre hooks make their own
-        resting = progress.begin_call(entry, self.step_num, steps, evaluates=eval_at is not NEVER)
-        self._setup.rest(resting)  # submodules that a hook had set to eval mode before the checkpoint
-        self.fixtures.modify("model", self.called_model)  # which may have been replaced while a run is held open
-        self.fixtures.modify("start_step", progress.call.start_step)
-        progress.call.end_epoch = None if epochs is None else self.epoch_num + epochs
-        length = epoch_length(data, per_epoch)
-        if epochs is not None and length is not None:
-            # Less the batches of an epoch that the last training call has left unfinished.
-            self._set_end(self.step_num + epochs * length - progress.feed.batches_done(data, per_epoch))
-        else:
-            self._set_end(progress.call.step_limit)
-        try:
-            yield
-        finally:  # also after an error: the run may continue, and Accumulate asks for both in batches of train_on_batch
-            progress.call.step_limit = None
-            self._set_end(self.step_num)
-
-    def _expect_end(self, epochs_after: int, first_step: int | None) -> None:
-        """Note anew where the training call will end, as an epoch ends.
-
-        Args:
-            epochs_after: how many epochs follow.
-            first_step: ``step_num`` as the epoch began; None if it began in an earlier training call.
-        """
-        length = epoch_length(self.train_data, self.steps_per_epoch)
-        if length is not None:
-            self._set_end(self.step_num + epochs_after * length)
-        elif first_step is not None and not self._progress.epoch_part.end_requested:
-            # The length is unknown: the coming epochs are taken to be as long as this one, which had all its batches.
-            expected = self.step_num + epochs_after * (self.step_num - first_step)
-            self._progress.call.expected_end = expected
-            self.fixtures.modify("end_step", expected)
-
-    def _set_end(self, end_step: int | None) -> None:
-        self._progress.call.end_step = end_step
-        self.fixtures.modify("end_step", end_step)
+    def _is_untrained(self) -> bool:
+        """Return whether nothing was trained yet; or in a phase, nothing in this phase."""
+        return self.epoch_num == 0 and self.step_num == self._progress.first_step
 
     # ---- its epochs --------------------------------------------------------------------------------------------------
 
@@ -243,13 +156,7 @@ class Training(Evaluation[Model]):
         done = progress.feed.batches_done(self.train_data, self.steps_per_epoch)
         with self.staged("train_step_epoch", {"batches_done": done}) as stage:
             began, first_step = perf_counter(), None if progress.feed.is_unfinished else self.step_num
-            progress.reopens.discard("train_step_epoch")
-            self._load_again()
-            # As schedules and pre hooks have left them. Not in the rest of an epoch: a resume would tell it earlier.
-            if first_step is not None and (below := find_rates_below_zero(self.optimizers)):
-                self.add_finding(*below)
-            # After the pre hooks, which may have replaced the data.
-            progress.begin_epoch(self.train_data, is_last=epochs_after == 0)
+            self._begin_epoch(is_new=first_step is not None, is_last=epochs_after == 0)
             is_complete = self._train_all_batches()
             # Before the epoch counts as completed: this raises NonFiniteLoss if a loss was nan.
             progress.end_epoch_part(perf_counter() - began)
@@ -263,6 +170,15 @@ class Training(Evaluation[Model]):
             row = self._record_epoch(metrics, is_complete)  # before the post hooks of the epoch
             stage.keep("train_result")
         self._add_result(row, stage.kept["train_result"])
+
+    def _begin_epoch(self, *, is_new: bool, is_last: bool) -> None:
+        """Begin an epoch, or the rest of an epoch, as its pre hooks have left the data and the optimizers."""
+        self._progress.reopens.discard("train_step_epoch")
+        self._load_again()
+        # Not in the rest of an epoch: a program that resumes would tell it earlier.
+        if is_new and (below := find_rates_below_zero(self.optimizers)):
+            self.add_finding(*below)
+        self._progress.begin_epoch(self.train_data, is_last=is_last)
 
     def _tell_of_skipped_batches(self, epoch: OpenEpoch, batches: int) -> None:
         if 2 * epoch.skipped > batches:
@@ -280,7 +196,7 @@ class Training(Evaluation[Model]):
     def _record_epoch(self, metrics: Mapping[str, float], is_complete: bool) -> dict[str, Any]:
         """Add the present epoch to the history, and return its row; a part without a batch is not added."""
         progress, epoch = self._progress, self._progress.epoch
-        row = {**self._place(), "seconds": epoch.seconds, **metrics}
+        row = {**self._begin_row(), "seconds": epoch.seconds, **metrics}
         if not is_complete:
             row |= {"epoch": self.epoch_num + 1, "partial": True}
         if is_complete or progress.feed.batch_num:
@@ -306,15 +222,7 @@ class Training(Evaluation[Model]):
         feed.begin(self.train_data, self.steps_per_epoch, self.epoch_num, is_clocked=is_clocked, place=place)
         try:
             while (end := self._handle_requests()) is None:
-                try:
-                    batch = feed.pull()
-                except Exception as error:
-                    # A cluster sends its signal to the workers of a DataLoader too; their end reaches the loop as an
-                    # error of the loader, perhaps before the signal reaches this process.
-                    wait_for_the_signal_of_a_worker(error)
-                    if self._asked_from_outside is None:
-                        raise
-                    batch = END  # no more data: the run ends here as a stop ends it, and not with the loader's error
+                batch = self._pull(feed)
                 if batch is END:
                     # Other processes have a batch, and decide now whether to skip it. Each process must take part.
                     self.decide(DATA_ENDED)
@@ -328,6 +236,18 @@ class Training(Evaluation[Model]):
             elif end is not EpochEnd.PAUSED:  # also after an error: the workers of a DataLoader must not wait on
                 feed.leave()
         return end is EpochEnd.COMPLETE
+
+    def _pull(self, feed: Feed) -> Any:
+        """Return the next batch; END if there is none, or a signal has ended the workers that make it."""
+        try:
+            return feed.pull()
+        except Exception as error:
+            # A cluster sends its signal to the workers of a DataLoader too; their end reaches the loop as an error of
+            # the loader, perhaps before the signal reaches this process.
+            wait_for_the_signal_of_a_worker(error)
+            if self._asked_from_outside is None:
+                raise
+            return END  # no more data: the run ends here as a stop ends it, and not with the loader's error
 
     def _handle_requests(self) -> EpochEnd | None:
         """Follow the requests between two batches, and return how the epoch ends here; None if it continues."""
