@@ -168,5 +168,5 @@ def test_a_fixture_of_this_name_beside_a_device_of_the_training_is_an_error() ->
     with pytest.raises(FixtureExists) as caught:
         tiny_manager(Own(), device="cpu").train()
 
-    assert "TrainManager._open_run defines 'device', which stage 'run' has defined already" in str(caught.value)
+    assert "Run._open_run defines 'device', which stage 'run' has defined already" in str(caught.value)
     assert "for a value of your own: another name" in str(caught.value)
