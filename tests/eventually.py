@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def eventually(is_so: Callable[[], Any], seconds: float = 20.0) -> None:
+def eventually(is_so: Callable[[], Any], seconds: float = 90.0) -> None:
     """Wait until something holds."""
     until = time.monotonic() + seconds
     while not is_so():

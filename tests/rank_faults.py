@@ -154,7 +154,7 @@ def fail_at(fault: Fault, strategy: str) -> Out:
 
 
 def _outcome(train: Callable[[], Any], rank: int, timeout: float = PATIENCE) -> Out:
-    _meet("in", 20)
+    _meet("in", PATIENCE)
     try:
         train()
         found: BaseException | None = None
@@ -279,7 +279,7 @@ def train_and_end(end: str, strategy: str = "ddp") -> None:
 def many_runs(times: int) -> int:
     """Train, predict and evaluate again and again, with managers of their own."""
     for _ in range(times):
-        tm = manager(Distributed(timeout=20), epochs=1, train_data=data(12), eval_data={"odd": data(3)})
+        tm = manager(Distributed(timeout=PATIENCE), epochs=1, train_data=data(12), eval_data={"odd": data(3)})
         tm.train()
         tm.predict(data(3))
         tm.eval()

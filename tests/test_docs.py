@@ -44,7 +44,7 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 FILE = re.compile(r"# (\w+\.(?:py|toml))\n")  # the first line of a block that is a file
-SECONDS = re.compile(r"(?m)(?<=  )\d+\.\d\d(?=(?:  best)?$)")  # the last number of a line of `Log`
+SECONDS = re.compile(r"(?m)(?<=  ) *\d+\.\d\d(?=(?:  best)?$)")  # the last number of a line of `Log`
 NAME_AND_EMAIL = (("NAME", ""), ("EMAIL", "@example.org"))
 PRINTED = re.compile(r"^print\(.*\)(?:  |\n)# (.*)$", re.MULTILINE)
 

@@ -495,7 +495,7 @@ def test_a_worker_that_a_signal_killed_while_it_held_a_lock_does_not_keep_the_ru
 ) -> None:
     child = fork_server.start(trains_until_a_worker_dies)
 
-    assert child.wait(20) == EXITS["SIGTERM"], child.errors
+    assert child.wait() == EXITS["SIGTERM"], child.errors
     assert child.output.endswith("closed\n")
 
 

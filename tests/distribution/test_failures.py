@@ -8,7 +8,9 @@ import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch does not list it
 
 from train_manager import CheckError, RankError
+from train_manager.data.shares import Place
 from train_manager.distribution import failures
+from train_manager.distribution.environment import Environment
 from train_manager.distribution.failures import (
     Failure,
     Watch,
@@ -44,7 +46,12 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
 
 @pytest.fixture
 def watches(store: Store) -> list[Watch]:
-    return [Watch(cast(Any, store), rank, 3) for rank in range(3)]
+    return [watch(store, rank) for rank in range(3)]
+
+
+def watch(store: Store, rank: int, *, is_of_torchrun: bool = False) -> Watch:
+    environment = Environment(Place(rank, 3), rank, "0", ("127.0.0.1", 1), is_of_torchrun)
+    return Watch(cast(Any, store), environment)
 
 
 def note_that(watches: list[Watch], *ranks: int) -> None:
@@ -83,6 +90,12 @@ def test_of_those_that_lost_a_connection_the_one_that_does_not_notice_has_ended(
     found = text_of(watches[0].find(0.1, has_waited=False))
 
     assert found == "rank 2 ended without an error, while others were at the end of a batch"
+
+
+def test_under_torchrun_which_names_a_process_that_was_killed_the_others_do_not_wait_for_it(store: Store) -> None:
+    found = watch(store, 0, is_of_torchrun=True).find(LONG, has_waited=False)
+
+    assert found is None
 
 
 def test_a_process_that_has_left_has_ended_without_waiting(watches: list[Watch]) -> None:

@@ -254,7 +254,7 @@ class Agreement:
     """What two managers in two threads do together: any request of one is a request of both."""
 
     def __init__(self) -> None:
-        self.meet = threading.Barrier(2, timeout=20)
+        self.meet = threading.Barrier(2, timeout=90)
         self.asked: dict[int, Requests] = {}
 
     def of(self, number: int) -> Callable[[Requests], Requests]:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, final
 from torch.distributed import DistError
 from torch.distributed.distributed_c10d import Store
 
+from train_manager.distribution.environment import Environment
 from train_manager.telling.errors import CheckError, RankError
 
 GRACE: Final = 2.0
@@ -60,17 +61,15 @@ class Watch:
     """Reports the failure of this process, and finds those of others.
 
     Args:
-        store: the store of the main thread.
-        rank: of this process.
-        number: of processes.
-        store_ends_with: what has ended if the store has, as "rank 0".
+        store: the store of all processes.
+        environment: the place of this process, and whether torchrun has the store.
     """
 
-    def __init__(self, store: Store, rank: int, number: int, store_ends_with: str = "rank 0") -> None:
+    def __init__(self, store: Store, environment: Environment) -> None:
         self.place = "the start"  # the last message of this process
         self.passed = ""  # the last message that all processes have sent
-        self._rank, self._number, self._store = rank, number, store
-        self._store_ends_with = store_ends_with
+        self._store, self._environment = store, environment
+        self._rank, self._number = environment.place
         self._has_left = False
 
     def leave(self) -> None:
@@ -101,11 +100,12 @@ class Watch:
         try:
             return Failure(*json.loads(self._store.get(FAILED))) if self._store.check([FAILED]) else None
         except RuntimeError:
-            what = f"{self._store_ends_with} ended without an error, and the store of all processes with it"
+            holder = self._environment.store_ends_with
+            what = f"{holder} ended without an error, and the store of all processes with it"
             return Failure(0, what, "was the process killed?", is_check=False)
 
     def find(self, timeout: float, *, has_waited: bool) -> Failure | None:
-        """Return which process has failed, has ended, or does not come; None if all others are well.
+        """Return which process has failed, has ended, or does not come; None if that is not known.
 
         Args:
             timeout: the seconds after which a process that does not come has failed.
@@ -113,7 +113,9 @@ class Watch:
                 waits now until the others notice that too.
         """
         self._set(f"waits/{self._rank}")
-        until = time.monotonic() + (GRACE if has_waited else timeout)
+        # torchrun names a process that was killed, and waits for the others to end.
+        is_short = has_waited or self._environment.is_of_torchrun
+        until = time.monotonic() + (GRACE if is_short else timeout)
         while True:
             failure = self.failure()
             if failure is not None:
@@ -130,7 +132,7 @@ class Watch:
         if timeout is not None:
             late = ranks or [rank for rank in range(self._number) if rank != self._rank]
             failure = self.report(late_failure(late, self.place, self.passed, timeout))
-        elif ranks:
+        elif ranks and not self._environment.is_of_torchrun:
             failure = self.report(ended_failure(ranks, self.place, self.passed))
         else:
             return None

@@ -72,7 +72,7 @@ class ProcessGroup:
         self._pid = os.getpid()
         self._hosts = environment.hosts_store
         store = PrefixStore(f"train_manager/{environment.attempt}", _store(environment, timeout, meeting or timeout))
-        self.watch = Watch(store, *self.place, environment.store_ends_with)
+        self.watch = Watch(store, environment)
         self._store = store
         self._messages: Any = None  # the group for messages, from the first one on
         self._is_own = False  # whether the default group was made here
@@ -220,8 +220,8 @@ class ProcessGroup:
         failure = self._find(has_waited=has_waited)
         if failure is not None:
             raise failure.error() from None  # the lines of the connection that was lost would say nothing more
-        what = f"the connection to another process was lost at {self.watch.place}, and all processes are alive"
-        cure = "does the network work? start all processes again"
+        what = f"the connection to another process was lost at {self.watch.place}, and none has reported an error"
+        cure = "was a process killed? torchrun names it; else, does the network work? start all processes again"
         raise RankError(what, name=f"rank {self.place.rank}", cure=cure) from error
 
     def _find(self, *, has_waited: bool) -> Failure | None:

@@ -19,6 +19,8 @@ from train_manager.extensions import Checkpoints, EarlyStopping, Log, LRSchedule
 from train_manager.extensions.logging.log import rate_text
 from train_manager.testing import Recorder, tiny_manager
 
+SECONDS = r"(?:\d\.\d\d|\d\d\.\d|\d{3,})"  # below 10, below 100, and more
+END = "(?:(?=  best$)|$)"  # of their place in a line of an epoch, which has 7 characters
 RATE = re.compile(r", [0-9.]+ \S+$")
 
 
@@ -103,7 +105,7 @@ def epoch_lines(*others: Extension, log: Log | None = None, **options: Any) -> l
     log = log or Log()
     log.file = io.StringIO()
     tiny_manager(log, *others, **options).train()
-    return [re.sub(r" \d+\.\d\d(?=$|  best$)", " x", line) for line in log.file.getvalue().splitlines()]
+    return [re.sub(rf"(?=.{{7}}{END}) *{SECONDS}{END}", "   x", line) for line in log.file.getvalue().splitlines()]
 
 
 def test_an_epoch_is_a_line_with_training_evaluation_metrics_and_seconds() -> None:

@@ -31,7 +31,7 @@ TRAIN = """
 import own
 from train_manager.extensions import CodeRecord
 from train_manager.testing import tiny_manager
-tm = tiny_manager(CodeRecord(seconds=0.5), train_dir={train_dir!r})
+tm = tiny_manager(CodeRecord(seconds={seconds}), train_dir={train_dir!r})
 """
 WITHOUT_GITPYTHON = "import sys; sys.modules['git'] = None\n"
 
@@ -261,7 +261,9 @@ def test_a_git_that_hangs_is_cut_off_and_the_run_continues(
 def test_a_git_that_hangs_from_the_first_moment_is_cut_off_too(tmp_path: Path, fork_server: ForkServer) -> None:
     """As GitPython is imported, it asks git for its version, and would wait for ever."""
     program(tmp_path / "bin" / "git", HANGING)
-    run = training(tmp_path, fork_server, then="tm.train()", path=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    run = training(
+        tmp_path, fork_server, then="tm.train()", seconds=0.5, path=f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    )
 
     assert f"{TOLD}git did not answer within 0.5 s" in run.errors
 
@@ -373,12 +375,14 @@ def use_program(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}{os.environ['PATH']}")
 
 
-def training(folder: Path, server: ForkServer, *, before: str = "", then: str, path: str | None = None) -> Child:
+def training(
+    folder: Path, server: ForkServer, *, before: str = "", then: str, seconds: float = 90, path: str | None = None
+) -> Child:
     """Run a script with a module of its own, in a process of its own."""
     (folder / "project").mkdir(exist_ok=True)
     (folder / "project" / "own.py").write_text("x = 1\n")
     path_of_script = folder / "project" / "train.py"
-    path_of_script.write_text(f"{before}{TRAIN.format(train_dir=str(folder / 'runs'))}{then}\n")
+    path_of_script.write_text(f"{before}{TRAIN.format(train_dir=str(folder / 'runs'), seconds=seconds)}{then}\n")
     run = server.run(script, str(path_of_script), PATH=path or os.environ["PATH"])
     assert run.code == 0, run.errors
     return run

@@ -245,6 +245,13 @@ def drawings_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return drawn
 
 
+@pytest.fixture
+def _costly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let drawing count as if it took hours, however slow the rest of the test is."""
+    monkeypatch.setattr("train_manager.extensions.visualization.loss_curves.GAP", 1e9)
+
+
+@pytest.mark.usefixtures("_costly")
 def test_a_short_training_is_drawn_once_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = drawings_of(monkeypatch)
     trained(tmp_path, epochs=3)
@@ -260,6 +267,7 @@ def test_a_training_that_ends_within_its_first_epoch_is_drawn(tmp_path: Path) ->
     assert "<svg" in (tmp_path / "plots" / "loss_curves.svg").read_text()
 
 
+@pytest.mark.usefixtures("_costly")
 def test_several_trainings_in_one_run_are_drawn_once_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,7 +304,8 @@ def test_without_evaluation_the_files_are_renewed_once_for_each_epoch(
     assert len(drawn) == 3
 
 
-def test_after_a_drawing_a_hundred_times_its_duration_must_pass(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_costly")
+def test_after_a_drawing_many_times_its_duration_must_pass(tmp_path: Path) -> None:
     curves = trained(tmp_path)
     curves._is_drawn, before = False, curves._drawn_at
     curves._draw_seldom(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,13 +24,27 @@ def hanging_git(folder: Path) -> Path:
     return program
 
 
+def use_hanging_git(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let git hang from now on; the time to wait for its answer begins once it has written down the ids."""
+    monkeypatch.setattr(git_commands.git_module().cmd.Git, "GIT_PYTHON_GIT_EXECUTABLE", str(hanging_git(folder)))
+    start, ids = Git._start, folder / "ids"
+
+    def started(*arguments: Any) -> Any:
+        ids.unlink(missing_ok=True)
+        handle = start(*arguments)
+        eventually(lambda: ids.exists() and ids.read_text().endswith("\n"))
+        return handle
+
+    monkeypatch.setattr(Git, "_start", started)
+
+
 def test_a_git_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_commands.git_module().cmd.Git, "GIT_PYTHON_GIT_EXECUTABLE", str(hanging_git(tmp_path)))
+    use_hanging_git(tmp_path, monkeypatch)
 
     with pytest.raises(GitTrouble) as caught:
-        Git(tmp_path, seconds=0.5).run("rev-parse")
+        Git(tmp_path, seconds=0.1).run("rev-parse")
 
-    assert str(caught.value) == "git did not answer within 0.5 s"
+    assert str(caught.value) == "git did not answer within 0.1 s"
     ids = [int(text) for text in (tmp_path / "ids").read_text().split()]
     eventually(lambda: not any(map(is_running, ids)))  # a killed process goes in its own time
 
@@ -78,7 +93,7 @@ def test_variables_of_a_hook_do_not_lead_git_elsewhere(tmp_path: Path, monkeypat
 
 
 def test_a_process_that_is_ended_leaves_no_pipes_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_commands.git_module().cmd.Git, "GIT_PYTHON_GIT_EXECUTABLE", str(hanging_git(tmp_path)))
+    use_hanging_git(tmp_path, monkeypatch)
     before = len(os.listdir("/proc/self/fd"))
 
     for _ in range(3):

@@ -8,13 +8,14 @@ import re
 import shutil
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.runs.code.repositories import RUN, contents_of, git, kept_in, repository, tree, write
-from train_manager.runs.code.git import git_module
+from train_manager.runs.code.git import Git, git_module
 from train_manager.runs.code.left_out import Limits
 from train_manager.runs.code.restore import restore_code
 from train_manager.runs.code.take import take_code_record
@@ -113,7 +114,13 @@ def test_a_git_that_hangs_in_between_leaves_the_commit_and_what_ran(
     program.write_text(f'#!/bin/sh\ncase "$*" in *ls-files*) sleep 1000;; *) exec {real} "$@";; esac\n')
     program.chmod(0o755)
     monkeypatch.setattr(git_module().cmd.Git, "GIT_PYTHON_GIT_EXECUTABLE", str(program))
+    answer = Git.answer
 
+    def patient_but_once(self: Git, *arguments: str, feed: bytes | None = None) -> tuple[int, bytes, bytes]:
+        """Give commands that do not hang the time of a slow machine."""
+        return answer(self if "ls-files" in arguments else replace(self, seconds=90), *arguments, feed=feed)
+
+    monkeypatch.setattr(Git, "answer", patient_but_once)
     record = take_code_record(
         root, tmp_path / "runs", RUN, limits=Limits(seconds=1.0), loaded=[root / "train.py", root / "lib/net.py"]
     )

@@ -180,14 +180,20 @@ def test_a_folder_without_a_run_file_has_a_page(tmp_path: Path) -> None:
 
 def test_a_killed_run_has_its_page_up_to_the_last_metric(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys, time\n"
-        "from train_manager import Extension\n"
+        "import os, signal, sys\n"
+        "from train_manager import Extension, InputError, read_run\n"
         "from train_manager.extensions import MetricStore, RunRecord\n"
         "from train_manager.testing import tiny_manager\n"
+        "def is_written():\n"
+        "    try:\n"
+        "        losses = read_run(sys.argv[1]).metrics.scalars('loss', 'train_step_batch')\n"
+        "    except InputError:\n"
+        "        return False\n"
+        "    return any(4 in list(found.steps) for found in losses.values())\n"
         "class Dies(Extension):\n"
         "    def post_train_step_batch(self, step_num):\n"
         "        if step_num == 5:\n"
-        "            time.sleep(1)\n"
+        "            while not is_written(): pass\n"
         "            os.kill(os.getpid(), signal.SIGKILL)\n"
         "tiny_manager(MetricStore(), RunRecord(), Dies(), epochs=9, train_dir=sys.argv[1]).train()\n"
     )
