@@ -13,7 +13,7 @@ from train_manager.core.decorators import provides
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.scope import Scope
-from train_manager.core.signature import with_parameters
+from train_manager.core.signature import sometimes, with_parameters
 from train_manager.data.shares import is_stand_in
 from train_manager.loop.books import Book
 from train_manager.loop.ranks import ranks_of, sum_totals
@@ -78,10 +78,10 @@ class Avg(Extension):
         self.names = names
         self.weight = weight
         self._totals = Book(Totals, per=PERS.get(over, "manager"), add=add_means)
-        # The two hooks are made here, because the arguments name their stages and their fixtures. `seldom`: a fixture
-        # that is not alive is left out of `values`, where a parameter would be an error.
+        # The two hooks are made here, because the arguments name their stages and their fixtures. `sometimes`: a
+        # fixture that is not alive is left out of `values`, where a parameter would be an error.
         asked = [*names, *([] if weight is None else [weight])]
-        hook = with_parameters([MANAGER], self._renew, seldom=asked)
+        hook = with_parameters([MANAGER, *map(sometimes, asked)], self._renew)
         setattr(
             self, f"post_{at}", when(partial(is_inside, over))(provides(*map("avg_{}".format, names), stage=over)(hook))
         )

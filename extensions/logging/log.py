@@ -11,7 +11,7 @@ from train_manager.core.decorators import always, priority
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
-from train_manager.core.signature import with_parameters
+from train_manager.core.signature import sometimes, with_parameters
 from train_manager.data.iteration import length_of
 from train_manager.loop.own_losses import display_values
 from train_manager.manager import TrainManager
@@ -137,9 +137,10 @@ class Log(Extension):
         self._lines = EpochLines()
         if not isinstance(every, str):
             # Only now there is a hook of every batch, so that lines of epochs cost nothing in a step. It names the
-            # fixtures of `show`, which are known only here; `seldom`: a fixture that is not alive is left out.
+            # fixtures of `show`, which are known only here; `sometimes`: one that is not alive is left out.
             asked = ["step_num", "epoch_num", "batch_num", "samples_seen", "stage", "train_manager"]
-            self.post_train_step_batch = with_parameters(asked, self._print_batch, seldom=self.show.values())
+            shown = map(sometimes, self.show.values())
+            self.post_train_step_batch = with_parameters([*asked, *shown], self._print_batch)
             schedule = every if isinstance(every, Schedule) else every_nth(require_count(every, "every", at_least=1))
             scheduled(self, "post_train_step_batch", schedule)
 

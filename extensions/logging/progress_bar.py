@@ -14,7 +14,7 @@ from tqdm.utils import disp_len
 
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
-from train_manager.core.signature import with_parameters
+from train_manager.core.signature import sometimes, with_parameters
 from train_manager.data.iteration import length_of
 from train_manager.loop.own_losses import display_values
 from train_manager.manager import TrainManager
@@ -89,9 +89,9 @@ class ProgressBar(Extension):
         self._printed: PrintedAbove | None = None  # moves prints above the bars, while a terminal has any
         self._notebook = NotebookOutput()
         self._show = [show] if isinstance(show, str) else list(show)
-        # The hook asks for the fixtures of `show`, which are known
-        # only here; `seldom`: one that is not alive is left out.
-        self.post_train_step_batch = with_parameters([], self._end_batch, seldom=self._show)
+        # The hook asks for the fixtures of `show`, which are known only here. `sometimes`: a fixture that is not alive
+        # is left out.
+        self.post_train_step_batch = with_parameters(map(sometimes, self._show), self._end_batch)
 
     def pre_train(self, train_manager: TrainManager, epoch_num: int) -> None:
         end = train_manager._progress.call.end_epoch

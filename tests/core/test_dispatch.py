@@ -14,8 +14,8 @@ from tests.rotation import share_of
 from train_manager import Extensible, Extension, FixtureNotFound, always, every, fixture, modifies, provides
 from train_manager.core.dispatch import CellOf, HookSequence, Run
 from train_manager.core.fixtures import Fixtures
-from train_manager.core.signature import with_parameters
-from train_manager.core.state import Alive, Options
+from train_manager.core.signature import sometimes, with_parameters
+from train_manager.core.state import Options
 from train_manager.telling.tracebacks import FULL_TRACEBACK
 
 
@@ -54,7 +54,7 @@ class Stepper(Extensible):
 
 def test_a_sequence_that_does_nothing_is_false() -> None:
     assert not HookSequence("pre_step", ())
-    assert HookSequence("pre_step", (), ends="stage._let_extensions_join()")
+    assert HookSequence("pre_step", (), schedules=(every(2),))
 
 
 def test_the_text_calls_plain_hooks_by_position_and_hands_the_rest_to_the_stage() -> None:
@@ -170,7 +170,7 @@ def looped(sequence: HookSequence, cell_of: CellOf) -> Run:
     def run(stage: Any, store: Any) -> None:
         began = perf_counter()
         for schedule in sequence.schedules:
-            schedule.opened(stage, Alive(store))
+            schedule.opened(stage, store.value("fixtures"))
         for hook in sequence.hooks:
             store.running = hook
             if hook.kind == "around":
@@ -343,7 +343,7 @@ class Seldom(Extension):
 
 def test_a_hook_made_of_names_is_written_out_and_gets_those_that_are_alive() -> None:
     seen: list[object] = []
-    hook = with_parameters(["x"], lambda values: seen.append(dict(values)), seldom=["y", "z"])
+    hook = with_parameters(["x", sometimes("y"), sometimes("z")], lambda values: seen.append(dict(values)))
     stepper = Stepper([seldom := Seldom(), Extension.of(post_step=hook)])
     for seldom.is_told in (False, True):
         stepper.step()

@@ -487,33 +487,28 @@ def test_a_base_that_gives_out_its_state_is_refused_by_name() -> None:
     )
 
 
-def test_strict_can_be_set_on_the_object_and_is_copied() -> None:
-    class Writing(Extension):
-        def __init__(self, worker: Extensible) -> None:
-            self.worker = worker
-
-        def post_step(self) -> None:
-            self.worker.fixtures["y"] = 1
-
-    worker = Worker()
-    worker.add_extension(Writing(worker))
-    worker.work()
-    worker.strict = True
-    assert (Worker.strict, worker.strict, copy.copy(worker).strict) == (False, True, True)
-    for strict in (worker, copy.deepcopy(worker)):
-        with pytest.raises((HookError, CheckError), match="writes 'y' without declaring it, which `strict` refuses"):
-            strict.work()
-    worker.strict = False
-    worker.work()
-
-
-def test_strict_on_the_class_can_be_taken_back_on_the_object() -> None:
+def test_a_copy_of_a_strict_object_is_strict() -> None:
     class Strict(Worker):
         strict = True
 
-    worker = Strict()
-    worker.strict = False
-    assert (Strict.strict, worker.strict, Strict().strict) == (True, False, True)
+    class Writing(Extension):
+        def post_step(self, fixtures: Any) -> None:
+            fixtures["y"] = 1
+
+    worker = Strict([Writing()])
+    for strict in (worker, copy.copy(worker), copy.deepcopy(worker)):
+        with pytest.raises((HookError, CheckError), match="writes 'y' without declaring it, which `strict` refuses"):
+            strict.work()
+
+
+def test_strict_is_refused_on_an_object() -> None:
+    worker = Worker()
+    with pytest.raises(HookError) as error:
+        worker.strict = True
+    assert str(error.value) == (
+        "Worker.strict was assigned to one object\n  write `strict = True` in the body of the class"
+    )
+    assert not worker.strict
 
 
 @pytest.mark.parametrize("name", [None, 3])

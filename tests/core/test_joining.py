@@ -127,57 +127,55 @@ def test_a_hook_may_remove_its_own_extension() -> None:
     assert log == [*ALL, "left"]
 
 
-def test_what_a_pre_hook_of_the_run_adds_joins_after_the_others() -> None:
+class Adds(Extension):
+    """Adds a watcher in one of its hooks of the run."""
+
+    def __init__(self, hook: str, log: list[str]) -> None:
+        setattr(self, hook, lambda extensible: extensible.add_extension(Watcher(log)))
+
+
+@pytest.mark.parametrize("hook", ["pre_run", "post_run"])
+def test_a_hook_of_the_run_itself_may_add_nothing(hook: str) -> None:
     log: list[str] = []
+    loop = Loop([Adds(hook, log)])
+    with pytest.raises(StageError) as error:
+        loop.run()
+    assert str(error.value).splitlines()[::3] == [
+        f"Adds.{hook} changes the extensions while stage 'run' opens or ends",
+        "  change them before stage 'run' opens, or in a hook of a stage inside it",
+    ]
+    assert (log, list(loop.extensions), loop.fixtures.path) == ([], ["adds"], ())
 
-    class Adds(Extension):
-        @priority(-1)
-        def pre_run(self, extensible: Extensible) -> None:
-            extensible.add_extension(Watcher(log, " new"))
 
-    Loop([Adds(), Watcher(log)]).run()
-    assert log == ["enter", "pre", "enter new", "pre new", "post", "post new", "leave new", "leave"]
+@pytest.mark.parametrize("change", ["remove", "pause"])
+def test_a_hook_of_the_run_itself_may_remove_and_pause_nothing(change: str) -> None:
+    class Changes(Extension):
+        def around_run(self, extensible: Extensible) -> Iterator[None]:
+            if change == "remove":
+                extensible.remove_extension("watcher")
+            else:
+                extensible._registry.pause(["watcher"])
+            yield
 
-
-def test_what_a_pre_hook_of_the_run_removes_has_had_its_pre_hooks() -> None:
     log: list[str] = []
-
-    class Removes(Extension):
-        @priority(-1)
-        def pre_run(self, extensible: Extensible) -> None:
-            extensible.remove_extension("watcher")
-
-    Loop([Removes(), Watcher(log)]).run(lambda: log.append("step"))
-    assert log == [*ALL, "step"]
+    loop = Loop([Watcher(log), Changes()])
+    with pytest.raises(StageError, match=r"^Changes.around_run changes the extensions while stage 'run' opens or ends"):
+        loop.run()
+    assert log == ["enter", "leave"]
+    assert "watcher" in loop
+    assert loop._registry.paused == frozenset()
 
 
-def test_what_comes_while_the_run_ends_waits_for_the_next_run() -> None:
+def test_a_late_pre_hook_of_the_run_may_add_nothing_and_its_extension_leaves() -> None:
     log: list[str] = []
+    loop = Loop()
 
-    class Adds(Extension):
-        def post_run(self, extensible: Extensible) -> None:
-            if "watcher" not in extensible:
-                extensible.add_extension(Watcher(log))
+    def add() -> None:
+        with pytest.raises(StageError, match=r"Adds\.pre_run changes the extensions"):
+            loop.add_extension(Adds("pre_run", log))
 
-    loop = Loop([Adds()])
-    loop.run()
-    assert log == []
-    loop.run()
-    assert log == ALL
-
-
-def test_what_comes_while_a_failed_run_ends_waits_for_the_next_run() -> None:
-    log: list[str] = []
-
-    class Adds(Extension):
-        @always
-        def post_run(self, extensible: Extensible) -> None:
-            extensible.add_extension(Watcher(log), "new")
-
-    loop = Loop([Adds()])
-    with pytest.raises(KeyError):
-        loop.run(lambda: loop.fixtures["missing"])
-    assert log == []
+    loop.run(add)
+    assert (log, list(loop.extensions)) == ([], [])
 
 
 # ---- what the hooks may do -----------------------------------------------------------------------------------------
@@ -225,7 +223,7 @@ class Squares(Extension):
         self.log.append("cleaned up")
 
 
-def test_its_lazy_fixtures_are_there_at_once_and_die_with_the_run() -> None:
+def test_its_lazy_fixtures_are_there_at_once_and_die_as_it_goes() -> None:
     log: list[str] = []
     loop = Loop()
 
@@ -233,13 +231,47 @@ def test_its_lazy_fixtures_are_there_at_once_and_die_with_the_run() -> None:
         loop.add_extension(Squares(log))
         assert loop.fixtures["square"] == 9
         loop.remove_extension("squares")
-        assert (loop.fixtures["square"], log) == (9, [])
+        assert ("square" in loop.fixtures, log) == (False, ["cleaned up"])
 
     loop.run(step)
     assert log == ["cleaned up"]
 
 
-def test_what_an_extension_has_left_behind_is_provided_anew_by_the_next() -> None:
+def test_a_lazy_fixture_that_nothing_has_asked_for_goes_with_its_extension() -> None:
+    log: list[str] = []
+    loop = Loop([Squares(log)])
+    seen: list[bool] = []
+
+    def remove() -> None:
+        loop.remove_extension("squares")
+        seen.append("square" in loop.fixtures)
+
+    loop.run(remove)
+    assert (seen, log) == ([False], [])
+
+
+def test_what_its_hooks_have_provided_dies_as_it_goes_and_no_other_fixture() -> None:
+    class Provides(Extension):
+        @provides("mine")
+        def pre_run(self) -> int:
+            return 1
+
+        @provides("later", stage="run")
+        def post_step(self) -> int:
+            return 2
+
+    loop = Loop([Provides()])
+    seen: list[list[str]] = []
+
+    def remove() -> None:
+        loop.remove_extension("provides")
+        seen.append(sorted(loop.fixtures))
+
+    loop.run(lambda: None, remove)
+    assert seen == [["number", "size"]]
+
+
+def test_what_an_extension_has_provided_is_provided_anew_by_the_next() -> None:
     class Provides(Extension):
         def __init__(self, value: int) -> None:
             self.value = value
@@ -361,7 +393,7 @@ def test_a_post_hook_without_always_does_not_run_after_a_late_pre_hook_failed() 
     assert log == ["enter", "pre", "leave"]
 
 
-def test_what_was_to_be_replaced_joins_again_after_an_error() -> None:
+def test_what_was_to_be_replaced_stays_away_after_an_error() -> None:
     log: list[str] = []
     loop = Loop({"first": Watcher(log), "other": Extension()})
 
@@ -370,20 +402,8 @@ def test_what_was_to_be_replaced_joins_again_after_an_error() -> None:
             loop.add_extension(Fails(log, " new"), "first")
 
     loop.run(replace)
-    assert type(loop["first"]) is Watcher
-    assert list(loop.extensions) == ["first", "other"]
-    assert log == [*ALL, "enter new", "pre new", "post new", "leave new", *ALL]
-
-
-def test_an_error_in_an_extension_added_as_the_run_opens_comes_out_of_the_run() -> None:
-    class Adds(Extension):
-        def pre_run(self, extensible: Extensible) -> None:
-            extensible.add_extension(Fails([]))
-
-    loop = Loop([Adds()])
-    with pytest.raises(ValueError, match="no room"):
-        loop.run()
-    assert "fails" not in loop
+    assert list(loop.extensions) == ["other"]
+    assert log == [*ALL, "enter new", "pre new", "post new", "leave new"]
 
 
 def test_an_error_of_a_post_hook_comes_out_of_the_removal_which_stands() -> None:

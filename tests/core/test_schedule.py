@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, always
+from train_manager import Extensible, Extension, always, fixture
 from train_manager.core.schedule import Schedule, add_schedules, load_states, schedules_of, states_of
 
 
@@ -47,6 +47,21 @@ def note(notes: list[str], text: str) -> Callable[[], None]:
 def test_a_schedule_is_told_of_the_opening_then_asked_then_told_that_the_hook_has_run(notes: list[str]) -> None:
     Stepper([Extension.of(post_step=Told(notes, "schedule")(note(notes, "hook")))]).step(5)
     assert notes == ["schedule opened step with 5", "schedule asked with 5", "hook", "schedule finished"]
+
+
+def test_a_schedule_that_reads_a_lazy_fixture_has_it_computed(notes: list[str]) -> None:
+    class Provider(Extension):
+        @fixture("step")
+        def double(self, x: int) -> int:
+            notes.append("computed")
+            return 2 * x
+
+    class ReadsDouble(Told):
+        def opened(self, stage: Any, alive: Mapping[str, Any]) -> None:
+            notes.append(f"double is {alive['double']}")
+
+    Stepper([Provider(), Extension.of(post_step=ReadsDouble(notes, "schedule")(note(notes, "hook")))]).step()
+    assert notes[:2] == ["computed", "double is 2"]
 
 
 def test_of_several_schedules_the_first_that_refuses_is_the_last_that_is_asked(notes: list[str]) -> None:

@@ -296,10 +296,11 @@ def test_an_error_of_the_forward_pass_leaves_the_fixtures_as_they_were() -> None
 
 
 def test_a_strict_manager_may_be_probed() -> None:
+    class Strict(TrainManager):
+        strict = True
+
     probe = Probe()
-    tm = manager(TrainManager, probe)
-    tm.strict = True
-    tm.train_steps(1)
+    manager(Strict, probe).train_steps(1)
 
     assert len(probe.seen) == 1
 

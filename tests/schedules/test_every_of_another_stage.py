@@ -147,7 +147,7 @@ def test_a_stage_that_nothing_counts_calls_nothing_more() -> None:
     loop = Loop([scheduled(Post(), "post_batch", every(2, of="update"))])
     assert "ended" not in loop.explain("batch", format="code")
     assert loop.explain("update", format="code") == (
-        "def post_update(stage, store):\n    counting_0.ended(stage, Alive(store))\n    store.running = None\n"
+        "def post_update(stage, store):\n    counting_0.ended(stage, cell_fixtures.value)\n    store.running = None\n"
     )
 
 

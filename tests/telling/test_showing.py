@@ -94,15 +94,10 @@ def test_an_extensible_shows_the_names_of_its_extensions() -> None:
     assert repr(Extensible({"one": Smooth([]), "two": Smooth([])})) == "Extensible(extensions=[one, two])"
 
 
-def test_the_view_of_extensions_shows_them_even_if_a_repr_of_a_user_raises() -> None:
-    assert repr(Extensible([Smooth(["a"]), Other([])]).extensions) == "{'smooth': Smooth(['a']), 'other': Other(...)}"
-
-
 def test_names_are_offered_after_an_opening_bracket() -> None:
     worker = Extensible([Smooth([])])
 
     assert worker._ipython_key_completions_() == ["smooth"]
-    assert worker.extensions._ipython_key_completions_() == ["smooth"]
     with worker.staged("work", {"size": 2}):
         assert worker.fixtures._ipython_key_completions_() == ["size"]
 

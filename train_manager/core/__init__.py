@@ -5,7 +5,6 @@ Its files in the order a value travels; each imports only those above it:
     errors            the errors, which lie in telling
     outcome           the exception that comes out of a stage when several meet
     scope             an open stage as the owner of fixtures
-    thread_affinity   the thread and the task that stages belong to
     state             the open scopes, the live fixtures, the hook that is being called
     messages          the errors about fixtures and stages
     store             all changes of the state
@@ -22,10 +21,10 @@ Its files in the order a value travels; each imports only those above it:
     order             the order of the hooks at one point
     dispatch          the pre or the post hooks of a stage as one function
     plan              all that runs at one stage, decided once
-    beside            a block that runs without hooks, and leaves no trace in the fixtures
     hook_calls        around-hooks, and the writing of return values
-    registry          the extensions of one Extensible, by name
+    sharing           the Extensibles that have one extension object
     stage             the `with` block that opens a scope and runs hooks
     joining           the extensions that come or go while a run is open
+    registry          the extensions of one Extensible, by name
     extensible        the class whose methods have stages
 """

@@ -30,7 +30,6 @@ from zlib import crc32
 from train_manager.core.hooks import Hook
 from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Cell
-from train_manager.core.state import Alive
 from train_manager.core.store import Store
 
 
@@ -40,8 +39,6 @@ class Runner(Protocol):
     def _enter(self, around: Hook) -> None: ...
     def _call(self, hook: Hook) -> Any: ...
     def _refuse_return(self, hook: Hook) -> None: ...
-    def _let_extensions_join(self) -> None: ...
-    def _ends(self) -> None: ...
 
 
 CellOf = Callable[[str], Cell]
@@ -64,18 +61,16 @@ class HookSequence:
     schedules: tuple[Schedule, ...] = ()  # of all hooks of the stage: they take note that it opens
     counting: tuple[Schedule, ...] = ()  # of hooks of any stage: they take note that this stage ends
     is_timed: bool = False  # the time of the hooks is added to `store.hook_seconds`
-    begins: str = ""  # source of a call before all hooks; empty: none
-    ends: str = ""  # source of a call after all hooks; empty: none
 
     def __bool__(self) -> bool:
-        return bool(self.hooks or self.schedules or self.counting or self.ends)
+        return bool(self.hooks or self.schedules or self.counting)
 
     def function(self, cell_of: CellOf) -> Run:
         """Compile ``text`` to a function that knows the hooks, the schedules and the cells."""
         # The text is general (`call_0(cell_loss.value)`); its globals bind it to these hooks and these cells.
         names: dict[str, Any] = {f"schedule_{number}": schedule for number, schedule in enumerate(self.schedules)}
         names |= {f"counting_{number}": schedule for number, schedule in enumerate(self.counting)}
-        names |= {"clock": perf_counter, "Alive": Alive}
+        names |= {"clock": perf_counter, "cell_fixtures": cell_of("fixtures")}
         for number, hook in enumerate(self.hooks):
             names |= {f"hook_{number}": hook, f"call_{number}": hook.call.function}
             names |= {f"cell_{name}": cell_of(name) for name in hook.call.parameters}
@@ -87,17 +82,16 @@ class HookSequence:
     def text(self) -> str:
         """Return the source of the function."""
         body = ["began = clock()"] if self.is_timed else []
-        body += [self.begins] if self.begins else []
         # Schedules take note before the first hook, so that they count each opening, also one that skips their hook.
-        body += [f"schedule_{number}.opened(stage, Alive(store))" for number in range(len(self.schedules))]
-        body += [f"counting_{number}.ended(stage, Alive(store))" for number in range(len(self.counting))]
+        body += [f"schedule_{number}.opened(stage, cell_fixtures.value)" for number in range(len(self.schedules))]
+        body += [f"counting_{number}.ended(stage, cell_fixtures.value)" for number in range(len(self.counting))]
         # A fixture that waits has an empty cell, and the calls below read cells.
         body += [f"if cell_{name}.owner is None: store.bring({name!r})" for name in self._late_parameters()]
         for number, hook in enumerate(self.hooks):
             label = " ".join(hook.label.split())  # in one line: `type(name, ...)` makes classes of any name
             body += [f"store.running = hook_{number}", f"{self._call(number, hook)}  # {label}"]
         body += ["store.hook_seconds += clock() - began"] if self.is_timed else []
-        body += ["store.running = None", *([self.ends] if self.ends else [])]
+        body += ["store.running = None"]
         return "\n    ".join([f"def {self.name}(stage, store):", *body]) + "\n"
 
     def _late_parameters(self) -> list[str]:

@@ -15,8 +15,7 @@ from weakref import finalize
 from train_manager.core.extension import Extension, Extensions, free_name, name_extensions, require_extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
-from train_manager.core.joining import Joining
-from train_manager.core.registry import Declared, Registry, Switch, load
+from train_manager.core.registry import Declared, Registry, load
 from train_manager.core.schedule import load_states, states_of
 from train_manager.core.signature import NamedCall
 from train_manager.core.stage import Stage
@@ -56,7 +55,7 @@ class Extensible:
 
     Attributes:
         extensions: on the class, a list or dict to start with; on an object, a view of them by name.
-        strict: on the class or the object: hooks may write only what they declare with ``@provides`` or ``@modifies``.
+        strict: on the class: hooks may write only what they declare with ``@provides`` or ``@modifies``.
         fixtures: the live fixtures.
 
     Args:
@@ -80,8 +79,8 @@ class Extensible:
         "fixtures",
     )
 
-    extensions: Any = Declared(())
-    strict: Any = Switch(False)
+    extensions: Any = Declared("extensions", ())
+    strict: Any = Declared("strict", False)
     fixtures: Fixtures
 
     _options = Options()
@@ -95,13 +94,12 @@ class Extensible:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # `extensions = [...]` and `strict = True` in the body of a class become descriptors: the class has the declared
-        # value, an object its own.
-        declared = cls.__dict__.get("extensions", Declared(()))
-        if not isinstance(declared, Declared):
-            cls.extensions = Declared(declared)
-        if isinstance(cls.__dict__.get("strict"), bool):
-            cls.strict = Switch(cls.__dict__["strict"])
+        # `extensions = [...]` and `strict = True` in the body of a class become descriptors, which refuse assignments
+        # to an object: they would add no hook, and refuse no write.
+        for name in ("extensions", "strict"):
+            declared = cls.__dict__.get(name)
+            if name in cls.__dict__ and not isinstance(declared, Declared):
+                setattr(cls, name, Declared(name, declared))
         # `copy` calls only the first `__getstate__`: a copy would lack the extensions, or the state of the other base.
         for base in cls.__mro__:
             if "__getstate__" in vars(base) and not issubclass(base, Extensible) and base is not object:
@@ -119,14 +117,14 @@ class Extensible:
         # extensions, and a model that they hold, stay in memory until a garbage collection.
         for kept in (self._store.cells, self._store.plans):
             finalize(self, kept.clear).atexit = False
-        self._store.strict = cls.strict
+        self._store.strict = bool(cls.strict)
         self.fixtures = self._store.cells["fixtures"].value = Fixtures(self._store)
         self._named_calls = {}
         self._checked = {}
         self._unopened = []
         # Weakly, since a store that held its own Extensible would keep it alive.
-        self._store.before_outermost = weakly(self._check_once, self)
-        self._registry = Registry(self, self._store, weakly(self._approve_extensions, self), Joining(self._store))
+        self._store.check_once = weakly(self._check_once, self)
+        self._registry = Registry(self, self._store, weakly(self._approve_extensions, self))
         self._registry.add(name_extensions(cls.extensions, cls._options.words))
         self._begin_to_exist()
         return self
@@ -139,14 +137,13 @@ class Extensible:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes to copy or pickle, with the extensions; the state of open stages is left out."""
-        return {**self.__dict__, _KEPT: dict(self._registry.extensions), _STRICT: self.strict}
+        return {**self.__dict__, _KEPT: dict(self._registry.extensions)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         # `__new__` has made a registry with the extensions of the class. The extensions of the original replace them,
         # and their hooks are read anew. If a `__getstate__` of a subclass leaves these out, the first ones stay.
         extensions = state.pop(_KEPT, self._registry.extensions)
-        self.strict = state.pop(_STRICT, self.strict)
         self.__dict__.update(state)
         for name in self._registry.extensions.keys() - extensions.keys():
             self._registry.remove(name)
@@ -215,10 +212,7 @@ class Extensible:
                 are asked for, with the nearest names.
             ValueError: the class has no method ``entry``.
         """
-        try:
-            return self._check(entry, found_when="before the first stage")
-        finally:
-            self._check_at_next_stage()
+        return self._check(entry, found_when="before the first stage")
 
     def _check(self, entry: str | None, found_when: str, *, outside: bool = False) -> list[str]:
         from train_manager.checker.check import check  # imported here: most programs import the core and never check
@@ -241,19 +235,12 @@ class Extensible:
         Of names that the class does not have, only those like one that it has are mistakes: the program may open
         ``worker.staged("report")`` later, and define fixtures there.
         """
-        if self._checked or not (self._registry.hooks or self._registry.providers):
-            return
-        try:
-            self._checked[None] = self._check(None, "before the first stage", outside=True)
-        except CheckError as error:
-            self._check_at_next_stage()
-            raise error.with_traceback(None) from None  # the lines of the checker say nothing to users
-
-    def _check_at_next_stage(self) -> None:
-        """Let the next outermost stage call ``_check_once``."""
-        # Only a stage without a plan calls it, and the checker, which asks for plans, has made some.
-        if not self._checked:
-            self._registry.plans.make_anew()
+        if self._registry.hooks or self._registry.providers:
+            try:
+                self._checked[None] = self._check(None, "before the first stage", outside=True)
+            except CheckError as error:
+                raise error.with_traceback(None) from None  # the lines of the checker say nothing to users
+        self._store.is_checked = True
 
     def explain(self, about: str | Extension | None = None, *, all: bool = False, format: str = "text") -> str:
         """Describe where hooks run, in which order and why; no stage is opened for it.
@@ -287,10 +274,7 @@ class Extensible:
         """
         from train_manager.checker.explain import explain
 
-        try:
-            return explain(type(self), self._registry, about, format, self._notes_on_stages(), all=all)
-        finally:
-            self._check_at_next_stage()
+        return explain(type(self), self._registry, about, format, self._notes_on_stages(), all=all)
 
     def _notes_on_stages(self) -> Mapping[str, str]:
         """Return the notes that ``explain`` shows beside the names of stages; to be overridden."""
@@ -308,8 +292,8 @@ class Extensible:
         """Add an extension, from the next stage that opens; on an error, nothing is changed.
 
         If it is added while a run of a TrainManager is open, it gets the run's lazy fixtures and its pre hooks before
-        ``add_extension`` returns, also inside a hook; while the run opens, as soon as the pre hooks of the others have
-        run; while it ends, not at all. An error of such a pre hook takes the addition back.
+        ``add_extension`` returns, also inside a hook. An error of such a pre hook removes it again, but does not bring
+        back an extension that it has replaced.
 
         Args:
             extension: the object that holds the hooks; or the name under which an installed package offers one.
@@ -323,6 +307,7 @@ class Extensible:
             HookError: one of its hooks could never be called.
             OrderError: nothing says in which order two hooks run.
             ExtensionNotFound: no installed package offers one of that name.
+            StageError: a hook of a TrainManager's run itself adds it, while the run opens or ends.
         """
         if (extension is None) == (not hooks):
             raise HookError("add_extension takes an extension, or hooks by name", cure="pass one of the two")
@@ -339,11 +324,12 @@ class Extensible:
     def remove_extension(self, extension: str | Extension) -> Extension:
         """Remove an extension, by its name or as it was added, from the next stage that opens, and return it.
 
-        If a run of a TrainManager is open, its post hooks of the run are called before ``remove_extension`` returns.
-        The fixtures that it has defined live on as long as their stages.
+        If a run of a TrainManager is open, its post hooks of the run are called before ``remove_extension`` returns,
+        and the fixtures that it has provided in the run die.
 
         Raises:
             ExtensionNotFound: none has this name.
+            StageError: a hook of a TrainManager's run itself removes it, while the run opens or ends.
         """
         if isinstance(extension, Extension):
             names = (name for name, added in self._registry.extensions.items() if added is extension)
@@ -410,9 +396,10 @@ class Extensible:
         """Accept a change of the extensions; an override that raises takes the change back."""
         # The results of earlier checks are of other hooks.
         self._checked, self._unopened = {}, []
+        self._store.is_checked = False
 
 
-_KEPT, _STRICT = "_kept_extensions", "_kept_strict"  # keys of a copied or pickled state, beside the attributes
+_KEPT = "_kept_extensions"  # a key of a copied or pickled state, beside the attributes
 
 
 def staged(

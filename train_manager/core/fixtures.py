@@ -36,7 +36,7 @@ class Fixtures(Mapping[str, Any]):
         FixtureNotFound: a name that is read or modified is not alive.
         FixtureExists: a name that is defined is alive already, or is always there.
         NoStageOpen: a name is written while no stage is open.
-        StageError: another thread or task than the one that opened the stages touches them.
+        StageError: another thread than the one that opened the stages touches them.
         HookError: a hook writes what it does not declare, although the Extensible is ``strict``.
     """
 

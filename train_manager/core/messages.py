@@ -135,9 +135,9 @@ def undeclared_error(state: State, name: str, caller: Caller, site: Definer) -> 
 
 
 def other_thread_error(state: State) -> StageError:
-    """Make the error for another thread or task."""
+    """Make the error for another thread."""
     return StageError(
-        "stages were touched by another thread or task than the one that opened them",
+        "stages were touched by another thread than the one that opened them",
         asked_by=state.running.label if state.running is not None else "",
-        cure="use one Extensible for each thread or task, or hand the values over as arguments",
+        cure="use one Extensible for each thread, or hand the values over as arguments",
     )

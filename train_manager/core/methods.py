@@ -7,7 +7,7 @@ import gc
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property, partial, partialmethod
+from functools import cache, partial, partialmethod
 from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
@@ -87,25 +87,6 @@ def refuse(holder: object, name: str, wrong: str, cure: str) -> NoReturn:
     label = f"{type(holder).__name__}.{name}"
     asked_at = line_of_function(unbound(holder, name))
     raise HookError(f"{label} {wrong}", name=name, asked_by=label, asked_at=asked_at, cure=cure)
-
-
-def code_in(found: object) -> Iterator[CodeType]:
-    """Yield the code of an attribute of a class: of a method below its decorators, or of a property's accessors.
-
-    The code of functions inside of these is yielded too.
-    """
-    accessors = [found.fget, found.fset, found.fdel] if isinstance(found, property) else [found]
-    ahead: list[Any] = []
-    for accessor in accessors:
-        inner = _without_wrapper(accessor)
-        while isinstance(inner, partial | partialmethod | cached_property):
-            inner = inner.func
-        ahead += [getattr(inspect.unwrap(inner), "__code__", None)] if inspect.isroutine(inner) else []
-    while ahead:
-        code = ahead.pop()
-        if isinstance(code, CodeType):
-            yield code
-            ahead += code.co_consts  # the code of inner functions is among the constants
 
 
 def stages_opened_by(cls: type, *, inherited: bool = True) -> frozenset[str]:

@@ -93,6 +93,12 @@ class Failures:
                 chosen.add_note(_as_note(error))
         return chosen
 
+    def raise_outcome(self) -> None:
+        """Raise the exception that comes out, if there is one."""
+        error = self.outcome()
+        if error is not None:
+            raise error
+
 
 _REQUEST, _ERROR, _INTERRUPTION = range(3)  # the heaviest comes out
 

@@ -6,7 +6,8 @@ done in a training step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast, final
 from unicodedata import normalize
@@ -46,7 +47,6 @@ def compile_plan(
     cell_of: CellOf = Cell,
     alive_and_lazy: Iterable[str] = (),
     is_timed: bool = False,
-    is_joined: bool = False,
     store: Store | None = None,
     own_names: frozenset[str] = frozenset(),
     late: frozenset[str] = frozenset(),
@@ -60,7 +60,6 @@ def compile_plan(
         cell_of: finds the cells of fixtures.
         alive_and_lazy: lazy fixtures of open stages, whose providers may have been removed since.
         is_timed: the time of the hooks is added to ``store.hook_seconds``.
-        is_joined: extensions that come late join this stage.
         store: computes the lazy fixtures; None for a plan that no stage runs.
         own_names: fixture names of the Extensible.
         late: names of fixtures that wait in their stage until something asks for them.
@@ -81,7 +80,6 @@ def compile_plan(
             late,
             schedules,
             is_timed=is_timed,
-            ends="stage._let_extensions_join()" if is_joined else "",
         ),
         HookSequence(
             f"post_{stage}",
@@ -91,7 +89,6 @@ def compile_plan(
             late,
             counting=counting,
             is_timed=is_timed,
-            begins="stage._ends()" if is_joined and post else "",  # from then on, no extension may join
         ),
     )
     run_pre, run_post = (sequence.function(cell_of) if sequence else None for sequence in sequences)
@@ -138,10 +135,6 @@ class Plans:
         self._hooks, self._providers = hooks, by_stage
         self._state.forget_definers()  # removed hooks, and with them their extension, may be among them
         self._state.late.update((name, self._state.cell(name)) for name in _of_all_stages(by_stage))
-        self.make_anew()
-
-    def make_anew(self) -> None:
-        """Make each plan again at the next opening of its stage."""
         self._state.forget_plans()
 
     def __getitem__(self, stage: str) -> Plan:
@@ -149,21 +142,31 @@ class Plans:
         state = self._state
         plan: Plan | None = state.plans.get(stage)
         if plan is None:  # never made, or forgotten since the extensions have changed
-            is_timed, is_joined = state.options.times_hooks, stage == state.options.joined
             plan = compile_plan(
                 stage,
-                self._hooks,
+                () if state.without_hooks else self._hooks,
                 self._providers,
                 state.cell,
                 state.lazy,
-                is_timed=is_timed,
-                is_joined=is_joined,
+                is_timed=state.options.times_hooks,
                 store=state,
                 own_names=state.own_names,
                 late=frozenset(state.late),
             )
             state.plans[stage] = plan
         return plan
+
+
+@contextmanager
+def without_hooks(store: Store) -> Iterator[None]:
+    """Let stages open without hooks for a ``with`` block, which may be a part of a hook."""
+    before = store.plans, store.running, store.without_hooks
+    # Plans with hooks are put aside, so that the block makes its own. While a hook runs, no stage may open.
+    store.plans, store.running, store.without_hooks = {}, None, True
+    try:
+        yield
+    finally:
+        store.plans, store.running, store.without_hooks = before
 
 
 def _require_name(stage: str) -> None:

@@ -1,24 +1,25 @@
 """The extensions of one Extensible, by name, and their hooks and providers.
 
-This file also has the Extensibles that each extension serves, the class attributes ``extensions`` and ``strict``, and
-the extensions that installed packages offer.
+This file also has the class attributes ``extensions`` and ``strict``, and the extensions that installed packages offer.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar, final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar, final
 
-from train_manager.core.extension import Extension, Extensions, require_extension
+from train_manager.core.extension import Extension, require_extension
 from train_manager.core.hooks import Hook, read_hooks
+from train_manager.core.joining import join, joined_stage, leave, let_go, open_stages, take_again
 from train_manager.core.lookalikes import refuse_lookalikes, warn_if_idle
+from train_manager.core.outcome import Failures
 from train_manager.core.plan import Plans
 from train_manager.core.providers import Provider, read_providers
+from train_manager.core.sharing import note_shared
+from train_manager.core.stage import Stage
 from train_manager.core.store import Store
-from train_manager.telling.errors import ExtensionNotFound, HookError, StageError, did_you_mean, near
-from train_manager.telling.showing import safe_repr
+from train_manager.telling.errors import ExtensionNotFound, HookError, did_you_mean, near
 
 E = TypeVar("E", bound=Extension)
 
@@ -36,16 +37,6 @@ class Added(NamedTuple):
     providers: Sequence[Provider]
 
 
-class Joining(Protocol):
-    """Lets extensions join an open stage and leave it; a Protocol, since ``joining`` imports ``stage`` and so this."""
-
-    def when_open(self, do: Callable[[], None]) -> None: ...
-    def join(self, hooks: Sequence[Hook], providers: Sequence[Provider]) -> None: ...
-    def leave(self, hooks: Sequence[Hook], providers: Sequence[Provider]) -> None: ...
-    def let_go(self, hooks: Sequence[Hook]) -> None: ...
-    def take_again(self, hooks: Sequence[Hook]) -> None: ...
-
-
 @final
 class Registry:
     """The extensions of one Extensible; every change of them makes new plans.
@@ -54,23 +45,21 @@ class Registry:
         holder: the Extensible; its own methods are hooks and providers too.
         store: the state of the Extensible.
         approve: called after each change; if it raises, the change is taken back.
-        joining: lets extensions join a stage that is open.
     """
 
-    def __init__(self, holder: object, store: Store, approve: Callable[[], None], joining: Joining) -> None:
+    def __init__(self, holder: object, store: Store, approve: Callable[[], None]) -> None:
         self.extensions: dict[str, Extension] = {}  # by name, in the order of registration, paused ones too
         self.plans: Plans = Plans(store)
         store.plan_of, store.extensions = self.plans.__getitem__, self.extensions
         self._opener = type(holder)  # the class only: the registry must not keep the object alive
         self._store = store
         self._approve = approve
-        self._joining = joining
         self._own: Found = read_hooks(holder, owner=""), read_providers(holder, owner="")
         refuse_lookalikes(holder, self._opener, store.options.words)
-        self._added: dict[str, Added]  # by name; `_plan` sets this and the next one
+        self._added: dict[str, Added]  # by name; `_use` sets this and the next one
         self._paused: frozenset[str]  # the names of the extensions that pause
         self._rank = 0  # of this process among those that train together
-        self._plan({}, frozenset())
+        self._use({}, frozenset())
 
     @property
     def hooks(self) -> list[Hook]:
@@ -119,13 +108,19 @@ class Registry:
         for name in names:
             self.find_extension(name)  # raises for an unknown name
         self._change(self._added, self._paused.union(names))
-        self._joining.when_open(partial(self._joining.let_go, self._holding(names)))
+        failures = Failures(self._store.options.joined)
+        for stage in open_stages(self._store):
+            let_go(stage, self._holding(names), failures)
+        failures.raise_outcome()
 
     def resume(self, names: Iterable[str]) -> None:
         """Bring paused extensions back; one that is not paused stays as it is."""
         names = self._paused.intersection(names)
         self._change(self._added, self._paused.difference(names))
-        self._joining.when_open(partial(self._joining.take_again, self._holding(names)))
+        failures = Failures(self._store.options.joined)
+        for stage in reversed(open_stages(self._store)):
+            take_again(stage, self._holding(names), failures)
+        failures.raise_outcome()
 
     def _holding(self, names: Collection[str]) -> list[Hook]:
         """Return the hooks of the named extensions, without extensions that declare ``keeps_hold``."""
@@ -136,7 +131,7 @@ class Registry:
         """Leave out the hooks of extensions with ``ranks = 0``, unless this is process 0 of several."""
         if rank != self._rank:
             self._rank = rank
-            self._plan(self._added, self._paused)
+            self._use(self._added, self._paused)
 
     def find_extension(self, name: str) -> Extension:
         """Return the extension of this name."""
@@ -169,53 +164,46 @@ class Registry:
     # ---- changes -----------------------------------------------------------------------------------------------
 
     def _change(self, added: dict[str, Added], paused: frozenset[str]) -> None:
-        """Change to these extensions; on an error, the extensions from before stay."""
-        before = self._added, self._paused
-        self._plan(added, paused)  # if it raises, nothing has changed yet
+        """Change to these extensions; on an error, and on Ctrl-C, an extension is wholly there or not at all."""
+        stage, before = joined_stage(self._store), (self._added, self._paused)
+        gone = Failures(self._store.options.joined)
         try:
+            self._use(added, paused)
             self._approve()
+            if stage is not None:
+                self._switch(stage, before[0], gone)
         except BaseException:
-            self._plan(*before)
+            if self._added is added:  # `_switch` has not begun, so that the extensions from before are as they were
+                self._use(*before)
             raise
-        # From here on, only hooks of an open stage can fail; `_switch` takes the change back then.
-        left, joined = _other_than(added, before[0]), _other_than(before[0], added)
-        self._serve(left, joined)
-        self._joining.when_open(partial(self._switch, left, joined))
+        gone.raise_outcome()  # an error of a post hook comes out, but the extension stays removed
 
-    def _plan(self, added: dict[str, Added], paused: frozenset[str]) -> None:
-        """Use the hooks and providers of these extensions for all new plans; on an error, nothing is changed."""
+    def _use(self, added: dict[str, Added], paused: frozenset[str]) -> None:
+        """Use these extensions for all new plans, and list them in ``extensions``; on an error, nothing is changed."""
         hooks, providers = self._all_of(_without(added, paused))
         self.plans.use([*self._own[0], *hooks], [*self._own[1], *providers])
         self._added, self._paused = added, paused
-
-    def _serve(self, left: Mapping[str, Added], joined: Mapping[str, Added]) -> None:
-        """Note which extensions serve this Extensible from now on, and list them in ``extensions``."""
-        for added in left.values():
-            _release(added.extension, self._store)
-        for added in joined.values():
-            _serve(added.extension, self._store)
+        new = [one.extension for name, one in added.items() if self.extensions.get(name) is not one.extension]
         self.extensions.clear()  # the same dict: the store and views refer to it
-        self.extensions.update({name: added.extension for name, added in self._added.items()})
+        self.extensions.update({name: one.extension for name, one in added.items()})
+        note_shared(new, self._store)
 
-    def _switch(self, left: Mapping[str, Added], joined: Mapping[str, Added]) -> None:
-        """Let extensions leave an open stage, and others join it; if their hooks fail, take the joining back."""
+    def _switch(self, stage: Stage, before: Mapping[str, Added], gone: Failures) -> None:
+        """Let extensions leave an open stage, and others join it; ``gone`` notes the errors of those that leave."""
+        left, joined = _other_than(self._added, before), _other_than(before, self._added)
         try:
-            # An error of a post hook comes out, but the extension stays removed.
-            self._joining.leave(*self._all_of(left))
-        finally:  # a post hook that fails does not keep the others from joining
-            try:
-                self._joining.join(*self._all_of(joined))
-            except BaseException:
-                self._take_back(left, joined)
-                raise
-
-    def _take_back(self, left: Mapping[str, Added], joined: Mapping[str, Added]) -> None:
-        """Remove extensions that have failed to join, and put back the extensions that they had replaced."""
-        replaced = {name: added for name, added in left.items() if name in joined}
-        kept = {name: replaced.get(name, added) for name, added in self._added.items()}
-        self._plan({name: added for name, added in kept.items() if joined.get(name) is not added}, self._paused)
-        self._serve(joined, replaced)
-        self._joining.join(*self._all_of(replaced))
+            plan = self._store.plan_of(stage.name)
+            leave(stage, *self._all_of(left), gone)
+            stage._plan, failures = plan, Failures(stage.name)
+            join(stage, *self._all_of(joined), failures)
+            failures.raise_outcome()
+        except BaseException as error:
+            # Those that came leave again, as from a stage that has failed; what they have replaced stays away.
+            self._use(_without(self._added, joined), self._paused)
+            plan, failures = self._store.plan_of(stage.name), Failures(stage.name, error)
+            leave(stage, *self._all_of(joined), failures)
+            stage._plan = plan
+            failures.raise_outcome()
 
 
 def _without(added: Mapping[str, Added], names: Collection[str]) -> dict[str, Added]:
@@ -244,109 +232,33 @@ def _not_found(what: str, name: str, offered: Iterable[str], listed: str) -> Ext
     return ExtensionNotFound(what, name=name, nearest=nearest, cure=cure)
 
 
-# ---- the Extensibles that an extension serves ----------------------------------------------------------------------
-
-# The states of the Extensibles that have each extension. By id, since an extension need not be hashable; a finalizer
-# drops the entry, before another object can have the id.
-_served: dict[int, weakref.WeakSet[Store]] = {}
-
-
-def _serve(extension: Extension, store: Store) -> None:
-    """Note that an extension was added to the Extensible of this store."""
-    if id(extension) not in _served:
-        _served[id(extension)] = weakref.WeakSet()
-        weakref.finalize(extension, _served.pop, id(extension), None)
-    serves = _served[id(extension)]
-    serves.add(store)
-    if len(serves) > 1:  # only then does `refuse_if_busy` run at each outermost stage: it costs time
-        for other in serves:
-            other.shares = True
-
-
-def _release(extension: Extension, store: Store) -> None:
-    """Note that an extension was removed from the Extensible of this store."""
-    _served.get(id(extension), weakref.WeakSet()).discard(store)
-
-
-def is_serving(extension: Extension) -> bool:
-    """Return whether an Extensible has this extension."""
-    return bool(_served.get(id(extension)))
-
-
-def refuse_if_busy(extensions: Iterable[Extension], store: Store) -> None:
-    """Refuse that one object serves two Extensibles at the same time."""
-    for extension in extensions:
-        others = [other for other in _served.get(id(extension), ()) if other is not store]
-        busy = next((other for other in others if other.innermost is not None), None)
-        if busy is not None and not extension.shared:
-            kind = type(extension).__name__
-            raise StageError(
-                f"this {kind} serves another extensible, which has stage {' > '.join(busy.path)} open",
-                name=kind,
-                cure=f"give each one a {kind} of its own, or set `shared = True` in its class if it keeps no state",
-            )
-
-
 # ---- class attributes of an Extensible -----------------------------------------------------------------------------
 
 
 @final
-class ExtensionsView(Mapping[str, Extension]):
-    """The extensions of an Extensible by name, as they are at the moment; changed by ``add_extension``."""
-
-    __slots__ = ("_extensions",)
-
-    def __init__(self, extensions: Mapping[str, Extension]) -> None:
-        self._extensions = extensions
-
-    def __getitem__(self, name: str) -> Extension:
-        return self._extensions[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._extensions)
-
-    def __len__(self) -> int:
-        return len(self._extensions)
-
-    def __repr__(self) -> str:
-        return f"{{{', '.join(f'{name!r}: {safe_repr(one)}' for name, one in self._extensions.items())}}}"
-
-    def _ipython_key_completions_(self) -> list[str]:
-        """Return the names that IPython offers after ``extensions["<TAB>``."""
-        return [*self._extensions]
-
-
-@final
 class Declared:
-    """``extensions``: on the class what it declares, on an object a view of the registry; assignments are refused."""
+    """``extensions`` or ``strict``: the value that a class declares; an object of the class refuses assignments."""
 
-    def __init__(self, extensions: Extensions) -> None:
-        self._extensions = extensions
-
-    def __get__(self, holder: Any, owner: type) -> Any:
-        return self._extensions if holder is None else ExtensionsView(holder._registry.extensions)
-
-    def __set__(self, holder: Any, value: Any) -> NoReturn:
-        raise HookError(
-            f"{type(holder).__name__}.extensions was assigned, which adds no hook",
-            name="extensions",
-            cure="declare them on the class, pass them to the constructor, or call add_extension(...)",
-        )
-
-
-@final
-class Switch:
-    """``strict``: the value of the class, until it is set on the object."""
-
-    def __init__(self, value: bool) -> None:
+    def __init__(self, name: str, value: Any) -> None:
+        self._name = name
         self._value = value
 
-    def __get__(self, holder: Any, owner: type) -> bool:
-        return self._value if holder is None else bool(holder._store.strict)
+    def __get__(self, holder: Any, owner: type) -> Any:
+        if holder is None or self._name == "strict":
+            return self._value
+        return MappingProxyType(holder._registry.extensions)
 
-    def __set__(self, holder: Any, value: bool) -> None:
-        holder._store.strict = value
-        holder._checked = {}  # the checks so far were made with the other value: check again
+    def __set__(self, holder: Any, value: Any) -> NoReturn:
+        name = f"{type(holder).__name__}.{self._name}"
+        if self._name == "strict":
+            what, cure = (
+                f"{name} was assigned to one object",
+                f"write `strict = {value!r:.20}` in the body of the class",
+            )
+        else:
+            what = f"{name} was assigned, which adds no hook"
+            cure = "declare them on the class, pass them to the constructor, or call add_extension(...)"
+        raise HookError(what, name=self._name, cure=cure)
 
 
 # ---- installed packages ----------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class Schedule:
 
         Args:
             stage: the stage that opens; if it nests in itself, each of them.
-            alive: all fixtures but the lazy ones.
+            alive: the fixtures; reading a lazy one computes it.
         """
 
     def ended(self, stage: Scope, alive: Mapping[str, Any]) -> None:
@@ -64,7 +64,7 @@ class Schedule:
 
         Args:
             stage: the stage that ends.
-            alive: all fixtures but the lazy ones.
+            alive: the fixtures; reading a lazy one computes it.
         """
 
     by_clock: bool = False

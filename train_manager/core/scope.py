@@ -13,7 +13,7 @@ than its stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from types import CodeType
 from typing import Any, NamedTuple, Protocol, final
 
@@ -98,17 +98,12 @@ class Hidden(NamedTuple):
 class Extras:
     """The state of a scope beside its fixtures that the end of the stage must see to; few scopes have any."""
 
-    __slots__ = ("hidden", "is_ending", "is_joinable", "kept", "left", "resting", "suspended", "waiting")
+    __slots__ = ("hidden", "kept", "suspended")
 
     def __init__(self) -> None:
         self.hidden: Hidden | None = None  # the fixtures of an outer stage of the same name, until this scope closes
         self.suspended: list[tuple[Any, Any]] = []  # hooks and providers to resume at the end, with their generators
         self.kept: dict[str, Any] = {}  # the fixtures that outlive the stage, by `Stage.keep`; with values at the end
-        self.is_joinable: bool = False  # extensions may come and go: the pre hooks have run, the post hooks have not
-        self.is_ending: bool = False  # the post hooks run
-        self.waiting: list[Callable[[], None]] = []  # functions to call as soon as the pre hooks have run
-        self.left: list[Any] = []  # hooks and providers of extensions that were removed while the stage is open
-        self.resting: list[Any] = []  # around-hooks of extensions that pause: entered again when these resume
 
 
 NEW, OPEN, CLOSED = range(3)
@@ -162,6 +157,16 @@ class Scope:
         cell.stage = self.name
         cell.owner = self
 
+    def disown(self, cells: Collection[Cell]) -> None:
+        """Let fixtures of this scope die before it ends."""
+        kept = [cell for cell in self.cells() if cell not in cells]
+        self.first = None
+        for cell in reversed(kept):
+            cell.next = self.first
+            self.first = cell
+        for cell in cells:
+            cell.empty()
+
     def bring(self, cell: Cell) -> bool:
         """Write the cell of a fixture if it waits in this scope; return whether it does."""
         return False
@@ -174,11 +179,10 @@ class Scope:
 
     def may_renew(self, cell: Cell, definer: Definer | None) -> bool:
         """Return whether a definer may define a fixture of this scope anew."""
-        # The definer itself may, a hook of the same extension, and any definer if the extension has left.
-        left = () if self.extras is None else self.extras.left
+        # The definer itself may, and a hook of the same extension.
         owner = getattr(definer, "owner", "")
         is_its_extensions = owner != "" and owner == getattr(cell.definer, "owner", "")
-        return cell.definer is definer or is_its_extensions or any(cell.definer is gone for gone in left)
+        return cell.definer is definer or is_its_extensions
 
     @property
     def hidden(self) -> Hidden | None:
@@ -204,11 +208,6 @@ class Scope:
     def is_open(self) -> bool:
         """Whether the block of the stage is running."""
         return self.phase == OPEN
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether the post hooks run; always False of a stage that extensions cannot join."""
-        return self.extras is not None and self.extras.is_ending
 
     @property
     def opened_at(self) -> Site:

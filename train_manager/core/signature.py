@@ -6,11 +6,10 @@ A signature is read once, as a ``NamedCall`` is made; each call then only looks 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
-from enum import Enum
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from inspect import Parameter, Signature
-from typing import Any, Final, final
+from typing import Any, final
 
 from train_manager.core import messages
 from train_manager.core.store import Store
@@ -18,20 +17,8 @@ from train_manager.telling.errors import FixtureNotFound, HookError
 from train_manager.telling.source_locations import line_of_function
 
 
-class _Absent(Enum):
-    """The default of a parameter of ``with_parameters`` whose fixture may be absent.
-
-    It is an Enum, so that a copy or a pickle of a hook still has the same object as its default.
-    """
-
-    OPTIONAL = "... or never"  # the fixture may never be alive
-    SELDOM = "..."  # the fixture must be alive at some time, or the check refuses the name
-
-    def __repr__(self) -> str:
-        return self.value
-
-
-_SELDOM: Final = _Absent.SELDOM
+class Sometimes:
+    """Annotates an optional name of ``with_parameters``: the check refuses the name if it is never alive."""
 
 
 @final
@@ -66,9 +53,9 @@ class NamedCall:
         self.required: tuple[str, ...] = tuple(p.name for p in named if p.default is Parameter.empty)
         # Names with a default, which is used if they are not alive.
         self.optional: tuple[str, ...] = tuple(p.name for p in named if p.default is not Parameter.empty)
-        # Names that the check refuses if they are never alive: the required ones, and `seldom` of `with_parameters`.
+        # Names that the check refuses if they are never alive: the required ones, and those of `sometimes`.
         self.expected: tuple[str, ...] = tuple(
-            p.name for p in named if p.default is Parameter.empty or p.default is _SELDOM
+            p.name for p in named if p.default is Parameter.empty or p.annotation is Sometimes
         )
         # Whether the function has `**kwargs`, and so gets every live fixture.
         self.takes_rest: bool = len(named) < len(parameters)
@@ -163,59 +150,47 @@ def _is_usual(parameter: Parameter) -> bool:
     return is_named or parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
 
 
+def sometimes(name: str) -> Parameter:
+    """Return a parameter of ``with_parameters`` whose fixture is alive at some calls of the hook only."""
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Sometimes)
+
+
 def with_parameters(
-    parameters: Iterable[str | Parameter],
-    function: Callable[[Mapping[str, Any]], Any],
-    seldom: Iterable[str] = (),
+    parameters: Iterable[str | Parameter], function: Callable[[Mapping[str, Any]], Any]
 ) -> Callable[..., Any]:
     """Make a hook whose parameters are known only when an extension is made; it is checked and ordered as any other.
 
-    >>> hook = with_parameters(["loss", "batch"], lambda values: print(sorted(values)))
+    >>> hook = with_parameters(["loss", "batch", sometimes("norm")], lambda values: print(sorted(values)))
     >>> hook(loss=.5, batch=None)
     ['batch', 'loss']
 
     Args:
         parameters: names, or parameters, which may have a default. A name that comes twice is required if one of the
             two is.
-        function: called with a mapping of names to values.
-        seldom: names that are left out of the mapping while they are not alive; a name that is never alive is refused
-            by the check all the same.
+        function: called with a mapping of names to values. A name with a default is left out while its fixture is not
+            alive, or is None: two functions behind one hook may have different defaults.
     """
     by_name: dict[str, Parameter] = {}
-    absent = [Parameter(name, Parameter.KEYWORD_ONLY, default=_SELDOM) for name in seldom]
-    for given in (*parameters, *absent):
+    for given in parameters:
         parameter = Parameter(given, Parameter.POSITIONAL_OR_KEYWORD) if isinstance(given, str) else given
         if parameter.name not in by_name or parameter.default is Parameter.empty:  # a required one wins
             by_name[parameter.name] = parameter
-    ordered = in_signature_order([_of_a_mapping(parameter) for parameter in by_name.values()])
-
+    required = [name for name, parameter in by_name.items() if parameter.default is Parameter.empty]
+    optional = [parameter for name, parameter in by_name.items() if name not in required]
     # A `partial` and not a closure: `copy` copies its arguments, so that the hook of a copied extension calls the copy.
-    hook = partial(_call_with_mapping, function, tuple(parameter.name for parameter in ordered))
-    hook.__signature__ = Signature(ordered)  # type: ignore[attr-defined]
+    hook = partial(_call_with_mapping, function, tuple(required))
+    hook.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in required]
+        + [parameter.replace(kind=Parameter.KEYWORD_ONLY, default=None) for parameter in optional]
+    )
     return hook
 
 
 def _call_with_mapping(
-    function: Callable[[Mapping[str, Any]], Any], names: tuple[str, ...], /, *given: Any, **named: Any
+    function: Callable[[Mapping[str, Any]], Any], required: tuple[str, ...], /, *given: Any, **named: Any
 ) -> Any:
-    """Call a function with one mapping of values, without the names that are not alive."""
+    """Call a function with one mapping of values, without optional names that are not alive."""
     # Required values come by position where the caller can give them so, which is quicker; all others by name.
-    values = dict(zip(names, given, strict=False)) if given else {}
-    for name, value in named.items():
-        if type(value) is not _Absent:
-            values[name] = value
+    values = dict(zip(required, given, strict=False))
+    values.update((name, value) for name, value in named.items() if value is not None or name in required)
     return function(values)
-
-
-def in_signature_order(parameters: Collection[Parameter]) -> list[Parameter]:
-    """Return the parameters of a signature: required ones by position, then those with a default by name."""
-    required = [p for p in parameters if p.default is Parameter.empty]
-    optional = [p for p in parameters if p.default is not Parameter.empty]
-    by_position = [p.replace(kind=Parameter.POSITIONAL_OR_KEYWORD, annotation=Parameter.empty) for p in required]
-    return by_position + [p.replace(kind=Parameter.KEYWORD_ONLY, annotation=Parameter.empty) for p in optional]
-
-
-def _of_a_mapping(parameter: Parameter) -> Parameter:
-    """Return a parameter whose default stands for a name that is not in the mapping."""
-    is_settled = parameter.default is Parameter.empty or parameter.default is _SELDOM
-    return parameter if is_settled else parameter.replace(default=_Absent.OPTIONAL)

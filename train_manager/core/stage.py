@@ -19,10 +19,9 @@ from train_manager.core.hooks import Hook
 from train_manager.core.outcome import Failures, Skip, SkipStage
 from train_manager.core.plan import Plan
 from train_manager.core.providers import Provider, clean_up
-from train_manager.core.registry import refuse_if_busy
 from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Cell, Scope
+from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.store import Store
-from train_manager.core.thread_affinity import AWAITING, SUSPENDABLE
 from train_manager.telling.errors import StageError, TrainManagerError
 from train_manager.telling.source_locations import line_of
 from train_manager.telling.tracebacks import hide_own_frames
@@ -70,12 +69,12 @@ class Stage(Scope):
             store.meet(name, seldom)
         plan = store.plans.get(name)
         if plan is None:
-            plan = self._prepare_plan()
+            plan = store.plan_of(name)
         # The open stage of the same name, if this is a recursion. `store.open.get(name)` would be a call more.
         outer = store.open[name] if name in store.open else None  # noqa: SIM401
         parent = store.innermost
-        # Three events need a longer look: another thread; a coroutine or generator; a shared extension.
-        if store.thread != get_ident() or self.code.co_flags & SUSPENDABLE or (parent is None and store.shares):
+        # Three events need a longer look: another thread; hooks that were not checked yet; a shared extension.
+        if store.thread != get_ident() or (parent is None and (store.shares or not store.is_checked)):
             self._claim()
         self._plan, self.parent = plan, parent
         # From here on the scope is open, so each error, and Ctrl-C, closes it again.
@@ -122,9 +121,8 @@ class Stage(Scope):
                     error.path = self.path
             else:
                 return self
-            # Outside of `except`, so that this error is not shown as the context of an error of an `@always` hook. Not
-            # `plan.post`: a pre hook may have let an extension join, whose hooks are in `self._plan` only.
-            self._end(failures, self._plan.post)
+            # Outside of `except`, so that this error is not shown as the context of an error of an `@always` hook.
+            self._end(failures, plan.post)
         return self
 
     def __exit__(
@@ -227,11 +225,13 @@ class Stage(Scope):
             raise messages.exists_error(store, cell.name, plan.own_lazy[cell.name].provider)
 
     def _claim(self) -> None:
-        """Refuse the stages of another thread or task, and extensions that serve another Extensible at the moment."""
+        """Refuse another thread, mistakes in hooks, and extensions that serve another Extensible meanwhile."""
         store = self._store
-        if store.thread != get_ident() or self.code.co_flags & SUSPENDABLE:
-            store.claim(awaits=bool(self.code.co_flags & AWAITING))
-        if store.shares and store.innermost is None:
+        store.require_own_thread()
+        store.thread = get_ident()
+        if store.innermost is None and not store.is_checked:
+            store.check_once()
+        if store.innermost is None and store.shares:
             refuse_if_busy(store.extensions.values(), store)
 
     def bring(self, cell: Cell) -> bool:
@@ -246,13 +246,6 @@ class Stage(Scope):
             return False
         return True
 
-    def _prepare_plan(self) -> Plan:
-        """Make the plan, as the stage opens for the first time or after a change of the extensions."""
-        if self._store.innermost is None:
-            self._store.before_outermost()
-        plan: Plan = self._store.plan_of(self.name)
-        return plan
-
     def _enter(self, hook: Hook) -> None:
         """Run an around-hook to its yield."""
         generator = self._call(hook)
@@ -261,14 +254,6 @@ class Stage(Scope):
             # Before it runs: if Ctrl-C comes as it reaches its `yield`, the rest of the hook must still run at the end.
             self.add_extras().suspended.append((hook, generator))
             hook_calls.enter(hook, generator)
-
-    def _let_extensions_join(self) -> None:
-        """Let extensions come and go from now on; the function that runs the pre hooks calls this at its end."""
-        extras = self.add_extras()
-        extras.is_joinable = True
-        # First the extensions that came while the pre hooks ran, in their order.
-        while extras.waiting:
-            extras.waiting.pop(0)()
 
     def _not_to_be_opened(self) -> StageError:
         """Make the error for a stage that a hook opens, or that is opened a second time."""
@@ -294,11 +279,6 @@ class Stage(Scope):
             self._unwind_inner(failures)
         self._end(failures, self._plan.post, error)
 
-    def _ends(self) -> None:
-        """Let no extension come or go any more; called before the first post hook, whose list is fixed by then."""
-        extras = self.add_extras()
-        extras.is_joinable, extras.is_ending = False, True
-
     def _end(self, failures: Failures, hooks: Iterable[Hook], error: BaseException | None = None) -> None:
         """End the stage, and raise the exception that comes out of it.
 
@@ -321,8 +301,6 @@ class Stage(Scope):
         """Run the ``@always`` hooks, leave the around-hooks in reverse and, whatever they did, close the scope."""
         left = [hook for hook in hooks if hook.always][::-1]  # reversed: `_leave` takes hooks off the end
         try:
-            if self.name == self._store.options.joined:
-                self._ends()
             self._leave(failures, left)
         except BaseException as interrupt:  # Ctrl-C between two hooks (`_run_guarded` catches it inside of one)
             failures.add(interrupt)

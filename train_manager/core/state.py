@@ -8,13 +8,12 @@ This file only reads the state; ``store.py`` changes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 from weakref import ref
 
 from train_manager.core.scope import Caller, Cell, Content, Scope
-from train_manager.core.thread_affinity import NO_THREAD
 from train_manager.telling.words import NO_WORDS, Words
 
 FAILURE = ("exc_type", "exc_value", "traceback")
@@ -58,11 +57,12 @@ class State:
     __slots__ = (
         "__weakref__",
         "always_there",
-        "before_outermost",
         "cells",
+        "check_once",
         "extensions",
         "hook_seconds",
         "innermost",
+        "is_checked",
         "late",
         "open",
         "options",
@@ -73,9 +73,9 @@ class State:
         "running",
         "shares",
         "strict",
-        "task",
         "thread",
         "version",
+        "without_hooks",
     )  # for speed, not for space: each stage reads a dozen of these attributes, and slots are read fastest
 
     def __init__(self, always: Mapping[str, Any], options: Options | None = None, owner: object = None) -> None:
@@ -100,10 +100,12 @@ class State:
         self.open: dict[str, Scope] = {}  # the innermost open scope of each stage name, found without a walk outwards
         # The plans of the stages that have opened, by name; None: make it anew, since extensions have changed.
         self.plans: dict[str, Any] = {}
+        self.without_hooks: bool = False  # the plans that are made now have no hooks
         self.version: int = 0  # of the plans; each change of the extensions raises it
         self.plan_of: Callable[[str], Any] = self.plans.__getitem__  # makes a plan, and keeps it in `plans`
-        # Called as an outermost stage opens that has no plan yet: the check of the hooks.
-        self.before_outermost: Callable[[], None] = _nothing
+        # The check of the hooks, called as an outermost stage opens, unless the hooks were checked already.
+        self.check_once: Callable[[], None] = _nothing
+        self.is_checked: bool = False
         # The cells of lazy and of seldom fixtures. Such a fixture waits in its stage: its cell is empty until something
         # asks for it, and costs nothing in a step in which nothing does.
         self.late: dict[str, Cell] = {}
@@ -114,9 +116,7 @@ class State:
         self.strict: bool = False  # hooks may write only what they declare
         self.shares: bool = False  # another Extensible has, or had, an extension of this one
         self.hook_seconds: float = 0.0  # the time that hooks have taken, with `Options.times_hooks`
-        # The owner of the open stages: a thread or an asyncio task.
-        self.thread: int = NO_THREAD  # that opened the last outermost stage; NO_THREAD if a task did
-        self.task: Callable[[], object] | None = None  # a weak reference to the task; None if a thread did
+        self.thread: int = 0  # that opened the last outermost stage; 0, which is no thread, before the first one
 
     def forget_plans(self) -> None:
         """Let each plan be made anew at the next opening of its stage."""
@@ -238,31 +238,6 @@ class State:
                     return content
             scope = scope.parent
         return None
-
-
-class Alive(Mapping[str, Any]):
-    """The values of the live fixtures, without their cells and without lazy ones."""
-
-    __slots__ = ("_state",)
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-
-    def __getitem__(self, name: str) -> Any:
-        state = self._state
-        if name in state.own_names:
-            return state.value(name)
-        if state.has(name) and state.cells[name].compute is None:
-            return state.cells[name].value
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        self._state.bring_all()
-        own = self._state.own_names
-        return (name for name, cell in self._state.cells.items() if name in own or hasattr(cell, "value"))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 ALWAYS = Scope("always")

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from threading import get_ident
 from typing import Any, final
-from weakref import ref
 
 from train_manager.core import messages
 from train_manager.core.scope import CLOSED, Caller, Definer, Hidden, Scope
 from train_manager.core.state import ALWAYS, FAILURE, State
-from train_manager.core.thread_affinity import NO_THREAD, current_task
 
 
 @final
@@ -191,30 +189,9 @@ class Store(State):
             raise messages.shorter_lived_error(self, name, owner, scope, caller)
 
     def require_own_thread(self) -> None:
-        """Refuse another thread or task than the one that opened the stages."""
-        if self.thread == get_ident() or self.innermost is None:  # the thread that opened them; or no stage is open
-            return
-        # Another thread runs, or a task owns the stages: only that task may pass.
-        owner = None if self.task is None else self.task()
-        if owner is None or owner is not current_task():
+        """Refuse another thread than the one that opened the stages."""
+        if self.thread != get_ident() and self.innermost is not None:
             raise messages.other_thread_error(self)
-
-    def claim(self, *, awaits: bool) -> None:
-        """Give the outermost stage to the thread or task that opens it; refuse another one for the stages inside.
-
-        Args:
-            awaits: whether a coroutine opens the stage.
-        """
-        task = current_task()
-        if self.innermost is not None:
-            self.require_own_thread()
-            # A coroutine inside of a stage of a plain function, whose task is not known: while the coroutine awaits,
-            # other tasks run in the same thread, and could not be refused.
-            if awaits and task is not None and self.task is None:
-                raise messages.other_thread_error(self)
-            return
-        self.thread = get_ident() if task is None else NO_THREAD  # NO_THREAD: each check compares the task
-        self.task = None if task is None else ref(task)  # weakly: a task keeps its coroutine and all its values
 
     def require_open(self, stage: str, definer: Definer) -> Scope:
         """Return the innermost open scope of this name; refuse a stage that is not open."""

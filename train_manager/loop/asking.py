@@ -67,9 +67,9 @@ class Asking(Overridable[Model]):
         Returns:
             Whether the loop will see the note: a training call is under way, or the run is ending. Else none is left.
         """
-        run = self._store.open.get("run")
+        is_ending = "run" in self._store.open and self._progress.run.is_ending
         # No step is under way that could be finished: the caller (a signal handler) ends the program by itself.
-        if "train" not in self._store.open and not (run is not None and run.is_ending):
+        if "train" not in self._store.open and not is_ending:
             return False
         self._asked_from_outside = reason  # nothing else: a signal may come between any two bytecodes
         return True

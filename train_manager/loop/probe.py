@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from types import FunctionType
 from typing import Any, Final
 
 from torch import Tensor
 
-from train_manager.core.beside import beside_the_hooks
+from train_manager.core.plan import without_hooks
+from train_manager.core.providers import Provider
 from train_manager.core.store import Store
 from train_manager.data.batch import unpack
 from train_manager.data.shares import ALONE
@@ -44,6 +46,41 @@ def beside_the_batch(store: Store, stage: str, given: Mapping[str, Any], anew: C
             yield
     finally:
         progress.step, collector.losses = before
+
+
+@contextmanager
+def beside_the_hooks(store: Store, stage: str, given: Mapping[str, Any], anew: Collection[str]) -> Iterator[None]:
+    """Open an open stage once more for a ``with`` block, in which it and all other stages open without their hooks.
+
+    The lazy fixtures of the stage are computed anew if the block asks for them; its other fixtures keep their values.
+    All fixtures of the stage are put back at the end.
+
+    Args:
+        store: the state of the Extensible that has opened the stage.
+        stage: the name of the stage.
+        given: fixtures of the stage that have other values.
+        anew: fixtures, and methods with all that they have defined, that are not alive until the block defines them.
+    """
+    extensible = store.value("extensible")
+    store.bring_all()  # `cells` below lists only fixtures whose cell is written, and none that waits
+    # A fixture that a method in `anew` has defined is known by its definer, the code of the method. It stays out of the
+    # second opening too: the method runs again in the block, and a second definition would be refused.
+    methods = [vars(kind).get(name) for kind in type(extensible).__mro__ for name in anew]
+    codes = {method.__code__ for method in methods if isinstance(method, FunctionType)}
+    kept = {
+        cell.name: cell.value
+        for cell in store.open[stage].cells()
+        if cell.compute is None and not isinstance(cell.definer, Provider) and cell.name not in anew
+        if not (isinstance(cell.definer, tuple) and cell.definer[0] in codes)
+    }
+    with without_hooks(store), extensible.staged(stage) as opened:
+        here = beside_the_hooks.__code__, 0  # the definer that an error about these fixtures names
+        for name, value in {**kept, **given}.items():
+            if store.has(name):  # a lazy fixture that a hook has modified: its provider offers it in this opening too
+                store.modify(name, value, here)
+            else:
+                store.define(name, value, opened, here)
+        yield
 
 
 @contextmanager

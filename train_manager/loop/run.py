@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from train_manager.core.extension import Extensions, free_name, name_extensions
+from train_manager.core.extension import Extension, Extensions, free_name, name_extensions
 from train_manager.core.hooks import Hook
 from train_manager.core.stage import Stage
 from train_manager.data.cures import say_that_train_batch_lacks_a_prediction
@@ -177,6 +177,8 @@ class Run(Saving[Model]):
             except BaseException:
                 self._progress.own = None  # an error drops the epoch of train_on_batch, as it drops one of train
                 raise
+            finally:
+                self._progress.run.is_ending = True
             self._progress.losses.check()  # the last losses of train_on_batch: no epoch looks at them
             self._warn_of_epochs_without_end()
             if self.step_num > step_num:  # in a run that only evaluates, no hook of the training has made anything
@@ -369,9 +371,14 @@ class Run(Saving[Model]):
             for name, extension in name_extensions(added, self._options.words).items():
                 # The training may have an extension of this name already, as of the same class.
                 taken = free_name(extension, self.extensions) if name in self else name
+                stack.callback(self._remove_if_there, extension)  # first: Ctrl-C may come as the extension is added
                 self.add_extension(extension, taken)
-                stack.callback(self.remove_extension, taken)
             yield
+
+    def _remove_if_there(self, extension: Extension) -> None:
+        """Remove an extension, unless it was removed already, or never added."""
+        if any(one is extension for one in self.extensions.values()):
+            self.remove_extension(extension)
 
     def _rest_readers(self) -> None:
         """Give no rows to the readers of extensions that pause, as their hooks do not run."""

@@ -25,6 +25,7 @@ class RunState:
         self.stops_run = False  # the stop ends the whole run, not only the present phase
         # Requests of hooks: an evaluation and a checkpoint before the next batch, a checkpoint as the call ends.
         self.eval_requested = self.save_requested = self.saves_at_end = False
+        self.is_ending = False  # the body of the run is over: only its post hooks are left
         self.has_ended_epoch = False  # an epoch was completed in this run
         self.structures = Structures()  # for each set of data: what its batches are made of
         self.evaluated_at = evaluated_at  # the step_num at which the loop has evaluated last

@@ -580,3 +580,16 @@ def test_a_plateau_around_a_phase_resumes_from_a_checkpoint_of_the_phase() -> No
     assert rate_of(whole) == pytest.approx(0.05)  # after three evaluations around the phase
     again, _ = program([2, 2], saved)
     assert rate_of(again) == pytest.approx(0.05)
+
+
+def test_a_rate_may_come_from_a_lazy_fixture_of_the_batch() -> None:
+    tm = tiny_manager(epochs=1)
+
+    def factor(steps: int) -> float:
+        return 0.5 if tm.fixtures.get("last_batch", False) else 1.0
+
+    tm.add_extension(LRSchedule(lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, factor), per="step"))
+    before = tm.optimizers["optimizer"].param_groups[0]["lr"]
+    tm.train()
+
+    assert tm.optimizers["optimizer"].param_groups[0]["lr"] == before / 2

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from train_manager import Extensible, Extension, FixtureNotFound, fixture
-from train_manager.core.beside import beside_the_hooks
+from train_manager.loop.probe import beside_the_hooks
 
 
 class Worker(Extensible):
