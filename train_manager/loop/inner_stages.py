@@ -250,7 +250,7 @@ class InnerStages(ClosedStages[Model]):
         counts = self._counts
         try:
             with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
-                if requires_closure(type(optimizer)):
+                if requires_closure(type(optimizer).step):
                     optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]
                 else:
                     optimizer.step()

@@ -29,7 +29,7 @@ from train_manager.loop.losses import Collector
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.outputs import require_prediction, require_training_loss
 from train_manager.loop.step import Backward, Step
-from train_manager.loop.windows import Windows, needs_closure, warn_without_gradients
+from train_manager.loop.windows import Windows, requires_closure, warn_without_gradients
 from train_manager.telling.errors import StageError
 
 MODEL: Final = "train_model_forward"
@@ -214,7 +214,7 @@ def reason_to_open(plan_of: Callable[[str], Plan], model: object, optimizer: obj
         return "a model that is not a module"
     if not isinstance(optimizer, Optimizer):
         return "several optimizers"
-    return f"{type(optimizer).__name__}, which needs a closure" if needs_closure(optimizer) else ""
+    return f"{type(optimizer).__name__}, which needs a closure" if requires_closure(type(optimizer).step) else ""
 
 
 def _lookers(plan: Plan) -> Iterator[str]:

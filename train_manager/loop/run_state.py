@@ -41,7 +41,8 @@ class RunState:
         self.stop_at = "step" if self.stop_at == "step" else at
 
     def go_on_after(self, other: RunState) -> None:
-        """Take over a stop of the whole run from ``other``, as a phase begins or ends."""
+        """Take over a stop of the whole run, and the last checkpoint, from ``other``, as a phase begins or ends."""
+        self.saved_at = self.saved_at if other.saved_at is None else other.saved_at
         if other.stops_run:
             self.stop_reason, self.stopped_by, self.stop_at = other.stop_reason, other.stopped_by, other.stop_at
             self.stops_run = True

@@ -40,7 +40,7 @@ class Training(TrainingCall[Model]):
     ) -> TrainResult:
         """Train epochs or steps, in the run that is open or in a run of its own, and return the result."""
         began = perf_counter()
-        with self._methods_chosen(entry):
+        with self._methods_chosen():
             self._require_ready(entry, epochs)
             # Else a training call that evaluates nothing would return the results of the training call before it.
             self._progress.forget_results(entry)
