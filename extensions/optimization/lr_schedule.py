@@ -18,15 +18,13 @@ from train_manager.checkpoints.fit import (
     schedule_misfit,
 )
 from train_manager.checkpoints.made import Made, config_of
-from train_manager.core.decorators import always, priority, provides
+from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
-from train_manager.core.signature import with_parameters
 from train_manager.loop.books import Book
 from train_manager.loop.optimizers import find_rates_below_zero
 from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, require_set
 from train_manager.model.optimizers import (
     Rate,
-    StepsOf,
     learning_rates,
     optimizer_of,
     optimizers_of,
@@ -34,6 +32,7 @@ from train_manager.model.optimizers import (
     restore_settings,
     set_learning_rates,
     settings_of,
+    step_hook,
 )
 from train_manager.model.per_object import PerObject, name_of_part
 from train_manager.rebuilding.recorded import recorded
@@ -120,18 +119,12 @@ class LRSchedule(Extension):
         self._done = 0  # epochs, or steps of the optimizer, that were done when the present one began
         # With a metric each phase has Schedulers of its own, else one object serves the whole training.
         self._schedulers = Book(partial(Schedulers, self._new_scheduler), per="manager" if monitor is None else "phase")
-        self.pre_train_optimizer_step = self._rates_hook()
+        # Priority 1000: last, as what WarmUp and other hooks set for the step counts.
+        self.pre_train_optimizer_step = step_hook("learning_rates", ["train_manager"], self._rates, 1000, optimizer)
 
     @property
     def scheduler(self) -> Any:
         return self._schedulers.latest.scheduler
-
-    def _rates_hook(self) -> Callable[..., Any]:
-        """Return the hook that provides the rates; a fixture of its own for each of several optimizers."""
-        name = "learning_rates" if self.optimizer is None else f"learning_rates_{self.optimizer}"
-        hook = provides(name, stage="train_step_batch")(with_parameters(["train_manager"], self._rates))
-        hook = priority(1000)(hook)  # last: what WarmUp and other hooks set for the step counts
-        return hook if self.optimizer is None else StepsOf(self.optimizer)(hook)
 
     def _rates(self, asked: Mapping[str, Any]) -> tuple[Rate, ...]:  # the hook pre_train_optimizer_step: see __init__
         train_manager = asked["train_manager"]

@@ -9,8 +9,10 @@ from typing import Any, final
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from train_manager.core import decorators
 from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
+from train_manager.core.signature import with_parameters
 from train_manager.telling.errors import InputError, did_you_mean, near
 
 Rate = float | Tensor
@@ -73,6 +75,26 @@ class StepsOf(Schedule):
 
     def should_run(self, optimizer_name: str | None = None) -> bool:
         return optimizer_name == self.name
+
+
+def step_hook(
+    name: str, asked: Iterable[str], function: Callable[[Mapping[str, Any]], Any], priority: int, optimizer: str | None
+) -> Callable[..., Any]:
+    """Return a hook ``pre_train_optimizer_step`` that provides a fixture of ``train_step_batch``.
+
+    It is made and not written as a method, because the name of the fixture depends on an argument of the extension.
+
+    Args:
+        name: the name of the fixture; with the name of one of several optimizers behind it if one is given.
+        asked: the names of the fixtures that the function gets, in a mapping.
+        function: returns the value of the fixture.
+        priority: the priority of the hook.
+        optimizer: the name of one of several optimizers, whose steps alone run the hook.
+    """
+    hook = with_parameters(asked, function)
+    whole_name = name if optimizer is None else f"{name}_{optimizer}"
+    hook = decorators.priority(priority)(decorators.provides(whole_name, stage="train_step_batch")(hook))
+    return hook if optimizer is None else StepsOf(optimizer)(hook)
 
 
 @final
