@@ -1,4 +1,4 @@
-"""One of several optimizers; its learning rates and gradients; and how optimizers and schedulers are made."""
+"""One of several optimizers; its learning rates and gradients; and the options of new optimizers."""
 
 from __future__ import annotations
 
@@ -193,33 +193,6 @@ def parameters_with_gradients(optimizer: Optimizer | None) -> Iterator[Tensor]:
     """
     for group in optimizer.param_groups if optimizer is not None else ():
         yield from (parameter for parameter in group["params"] if parameter.grad is not None)
-
-
-def require_scheduler_factory(value: Callable[[Optimizer], Any], asked_by: str, form: str) -> None:
-    """Refuse a scheduler class or function that requires more arguments than the optimizer.
-
-    Args:
-        value: a function that returns a scheduler for an optimizer.
-        asked_by: the extension or the argument that the function was given to.
-        form: the source of the argument, for the error text: ``"lr_schedule={}"``.
-
-    Raises:
-        InputError: with the missing arguments.
-    """
-    try:
-        parameters = [*inspect.signature(value).parameters.values()][1:]
-    except ValueError:  # a function in C without a signature
-        return
-    more = [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if more:
-        called = getattr(value, "__name__", type(value).__name__)
-        arguments = ", ".join(f"{name}=..." for name in more)
-        raise InputError(
-            f"{asked_by} was given {called}, which needs more than the optimizer: {', '.join(more)}",
-            name=more[0],
-            asked_by=asked_by,
-            cure="give a function: " + form.format(f"lambda optimizer: {called}(optimizer, {arguments})"),
-        )
 
 
 def fused_argument(optimizer: Callable[..., Optimizer], parameters: list[nn.Parameter]) -> dict[str, bool]:

@@ -320,7 +320,7 @@ def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
     [
         (
             lambda: LRSchedule(plateau),
-            'LRSchedule: ReduceLROnPlateau needs a metric, but none is named\n  name it: monitor="valid/loss"',
+            'LRSchedule steps without a metric, but ReduceLROnPlateau needs one\n  name it: monitor="valid/loss"',
         ),
         (
             lambda: LRSchedule(halving, monitor="valid/loss"),
@@ -329,7 +329,7 @@ def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
         ),
         (
             lambda: LRSchedule(lambda optimizer: None),
-            "LRSchedule: make must return a scheduler with step(), but returned a NoneType\n"
+            "LRSchedule must make a scheduler with step(), but made a NoneType\n"
             "  LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10))",
         ),
     ],
