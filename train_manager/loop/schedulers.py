@@ -258,7 +258,10 @@ class Schedulers:
     def compared_with(self, saved: Mapping[str, Any], left: Left, per: str) -> Iterator[str | Difference]:
         """Yield why the scheduler cannot resume from a saved one, or which of its options differ."""
         label, made = f"the scheduler of LRSchedule ({type(self.scheduler).__name__})", saved.get("made")
-        misfit = schedule_misfit(label, self.scheduler, saved["scheduler"], made, left, per)
+        is_of_another = self._is_of_another(saved)
+        misfit = schedule_misfit(
+            label, self.scheduler, saved["scheduler"], made, left, per, is_of_another=is_of_another
+        )
         if misfit is not None:
             yield misfit
         elif made is not None:
