@@ -231,7 +231,7 @@ def test_a_loss_class_is_refused() -> None:
 
 def test_a_schedule_that_wants_a_metric_is_refused() -> None:
     assert rejected(lr_schedule=ReduceLROnPlateau) == (
-        "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau\n"
+        "lr_schedule steps without a metric, but ReduceLROnPlateau needs one\n"
         "  step it with a metric: "
         'extensions=[LRSchedule(torch.optim.lr_scheduler.ReduceLROnPlateau, monitor="valid/loss")]'
     )

@@ -126,14 +126,14 @@ def test_a_schedule_is_not_stepped_by_an_epoch_that_was_left() -> None:
         ),
         ({"lr_schedule": decay}, "lr_schedule and optimizer must both be dicts, or neither"),
         ({"lr_schedule": {"tail": decay}}, "lr_schedule names 'tail', but the optimizers are 'body' and 'head'"),
-        ({"lr_schedule": {"head": 0.1}}, "lr_schedule must be a callable of the optimizer, but is a float"),
+        ({"lr_schedule": {"head": 0.1}}, "lr_schedule needs a function of the optimizer, but was given a float"),
         (
             {"lr_schedule": {"head": lambda optimizer: optimizer.param_groups}},
-            "lr_schedule must make a scheduler, but made a list, which has no step()",
+            "lr_schedule must make a scheduler with step(), but made a list",
         ),
         (
             {"lr_schedule": {"head": ReduceLROnPlateau}},
-            "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau",
+            "lr_schedule steps without a metric, but ReduceLROnPlateau needs one",
         ),
         ({"optimizer": None, "lr_schedule": decay}, "lr_schedule needs an optimizer, but there is none"),
         (

@@ -125,13 +125,13 @@ tm = tiny_manager(Interrupt(), epochs=5)
 """
 
 
-def test_a_cell_that_is_interrupted_ends_with_where_the_next_one_begins(tmp_path: Path) -> None:
+def test_a_cell_that_is_interrupted_ends_with_what_is_saved(tmp_path: Path) -> None:
     cells = [nbformat.v4.new_code_cell(source) for source in (INTERRUPTED, "tm.train()", "tm.train().steps")]  # type: ignore[no-untyped-call]
 
     notebook = executed(nbformat.v4.new_notebook(cells=cells), tmp_path, allow_errors=True)  # type: ignore[no-untyped-call]
 
     *_, traceback, steps = outputs_of(notebook)
-    told = "stopped at step 4; the next tm.train() begins epoch 2 anew, with the weights as they are"
+    told = "stopped at step 4; this run has saved no checkpoint (the extension Checkpoints saves and resumes)"
     assert "\n".join(traceback["traceback"]).splitlines()[-1] == told
     assert steps["data"]["text/plain"] == "12"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import faulthandler
+import contextlib
 import itertools
 import os
 import random
@@ -20,6 +20,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.extensions.logging.test_progress_bar import Terminal
 from tests.fork_server import ForkServer
 from tests.rotation import share_of
 from tests.training import At
@@ -356,16 +357,6 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
     assert tm.step_num == 3
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="it cannot be known here")
-def test_a_handler_that_python_does_not_know_is_left_alone() -> None:
-    faulthandler.register(signal.SIGUSR1, file=2)
-    try:
-        with pytest.warns(UserWarning, match="SIGUSR1 has a handler of the program's own"):
-            tiny_manager(Stops(), at_step(2, send("SIGUSR1"))).train()
-    finally:
-        faulthandler.unregister(signal.SIGUSR1)
-
-
 def test_a_handler_that_is_set_in_the_run_stays() -> None:
     def mine(number: int, frame: FrameType | None) -> None: ...
 
@@ -523,6 +514,68 @@ def test_under_pytest_ctrl_c_interrupts_the_tests(fork_server: ForkServer, tmp_p
     assert child.wait() == pytest.ExitCode.INTERRUPTED, child.output
     assert "KeyboardInterrupt" in child.output
     assert "reached" not in child.output
+
+
+IN_A_TERMINAL = """
+import sys
+import time
+from train_manager import Extension
+from train_manager.extensions import Checkpoints, ProgressBar
+from train_manager.testing import tiny_manager
+
+class WaitsForCtrlC(Extension):
+    def post_train_step_batch(self, step_num, train_manager):
+        if step_num == 4:
+            print("press it", flush=True)
+            while train_manager._asked_from_outside is None:
+                time.sleep(0.01)
+
+bars = ProgressBar(interval=0)
+tm = tiny_manager(Checkpoints(), bars, WaitsForCtrlC(), epochs=9, train_dir=sys.argv[1], eval_data=None)
+tm.train()
+"""
+
+
+def screen_after_ctrl_c(program: Path, train_dir: Path) -> tuple[list[str], int]:
+    """Press Ctrl-C in a terminal that runs a program, and return the lines on its screen, and how the process ended."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    process, terminal = pty.fork()
+    if process == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        os.execve(sys.executable, [sys.executable, str(program), str(train_dir)], environment)
+    written, was_pressed = b"", False
+    with contextlib.suppress(OSError):  # Linux says so where the process has closed its terminal
+        while more := os.read(terminal, 4096):
+            written += more
+            if b"press it" in written and not was_pressed:
+                was_pressed = os.write(terminal, b"\x03") == 1
+    os.close(terminal)
+    terminal_of_test = Terminal(written.decode())
+    return terminal_of_test.screen(), os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+@pytest.mark.slow
+def test_in_a_terminal_ctrl_c_leaves_the_line_of_the_user_and_one_line_of_what_is_saved(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(IN_A_TERMINAL)
+
+    screen, exit_code = screen_after_ctrl_c(program, tmp_path / "run")
+
+    assert exit_code == EXITS["SIGINT"], screen
+    message = screen.index(MESSAGE.format("SIGINT").rstrip())  # the whole line: nothing of a bar stands behind it
+    traceback = screen.index("Traceback (most recent call last):")
+    assert screen[message + 1 : traceback] == []
+    assert screen[traceback + 2] == "    tm.train()"
+    assert not any("around_run" in line for line in screen)
+    assert screen[-2:] == [
+        "KeyboardInterrupt",
+        "stopped at step 4; with Checkpoints(resume=True) the program goes on from this step, which is saved",
+    ]
 
 
 CELLS = [  # a run that is held open lets Ctrl-C end other cells at once

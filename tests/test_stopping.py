@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -140,80 +139,66 @@ def test_an_evaluation_cannot_be_asked_for_outside_of_a_run() -> None:
     ]
 
 
-def interrupted(call: str, at_step: int, **options: Any) -> tuple[TrainManager, list[str]]:
-    """A training that was interrupted in the backward of a step, and the notes of the interrupt about it."""
+def told_on_interrupt(hook: str, at_step: int, *checkpoints: Checkpoints, **options: Any) -> list[str]:
+    """Return what an interrupt in a hook of one step tells as it leaves the run."""
 
     def interrupt(step_num: int) -> None:
         if step_num == at_step:
-            tm.remove_extension("interrupts")
             raise KeyboardInterrupt
 
-    tm = tiny_manager(extensions={"interrupts": At("post_train_backward", interrupt)}, **options)
+    tm = tiny_manager(*checkpoints, At(hook, interrupt), **options)
     with pytest.raises(KeyboardInterrupt) as caught:
-        getattr(tm, call)(*(() if call == "train" else (9,)))
-    return tm, [note for note in caught.value.__notes__ if note.startswith("stopped")]
+        tm.train()
+    return [note for note in caught.value.__notes__ if note.startswith("stopped")]
 
 
-@pytest.mark.parametrize("call", ["train", "train_epochs", "train_steps"])
-def test_an_interrupt_at_a_prompt_says_where_the_next_call_begins(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
-
-    tm, notes = interrupted(call, 4, epochs=3)
-    getattr(tm, call)(*(() if call == "train" else (3,)))
-
-    assert notes == [f"stopped at step 4; the next tm.{call}() begins epoch 2 anew, with the weights as they are"]
-    assert [row["step"] for row in tm.history.epochs][:2] == [3, 7]  # three steps after those of before
+def test_an_interrupt_says_that_nothing_was_saved() -> None:
+    assert told_on_interrupt("post_train_backward", 4, epochs=3) == [
+        "stopped at step 4; this run has saved no checkpoint (the extension Checkpoints saves and resumes)"
+    ]
 
 
-@pytest.mark.parametrize("saved_by", ["after this step", "before"])
-def test_an_interrupt_at_a_prompt_names_a_checkpoint_of_this_step(
-    saved_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+def test_an_interrupt_names_the_step_of_the_last_checkpoint(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(save_at=every(3))
 
+    assert told_on_interrupt("post_train_backward", 4, checkpoints, epochs=3, train_dir=tmp_path) == [
+        "stopped at step 4; with Checkpoints(resume=True) the program goes on from step 3, which is saved"
+    ]
+
+
+def test_an_interrupt_that_a_signal_sends_says_that_its_step_is_saved_and_nothing_else(tmp_path: Path) -> None:
     def interrupt(step_num: int) -> None:
         if step_num == 4:
             signal.raise_signal(signal.SIGINT)
 
-    save_at = "end" if saved_by == "after this step" else every(3)
-    checkpoints = Checkpoints(save_at=save_at)
-    tm = tiny_manager(checkpoints, At("post_train_backward", interrupt), epochs=3, train_dir=tmp_path)
+    tm = tiny_manager(Checkpoints(), At("post_train_backward", interrupt), epochs=3, train_dir=tmp_path)
     with pytest.raises(KeyboardInterrupt) as caught:
         tm.train()
 
-    note = "stopped at step 5; the next tm.train() begins epoch 2 anew, with the weights as they are"
-    resumes = "; a new TrainManager with Checkpoints(resume=True) continues at step 5"
-    assert caught.value.__notes__[-1] == note + (resumes if saved_by == "after this step" else "")
+    assert caught.value.__notes__ == [
+        "stopped at step 5; with Checkpoints(resume=True) the program goes on from this step, which is saved"
+    ]
 
 
-def test_an_interrupt_after_the_last_epoch_names_no_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
-
-    def interrupt(epoch_num: int) -> None:
-        if epoch_num == 2:
+def test_an_interrupt_in_a_phase_names_the_checkpoint_of_the_phase(tmp_path: Path) -> None:
+    def interrupt(step_num: int) -> None:
+        if step_num == 4:
             raise KeyboardInterrupt
 
-    tm = tiny_manager(At("pre_eval", interrupt), epochs=2)
-    with pytest.raises(KeyboardInterrupt) as caught:
+    saves = Checkpoints(save_at=every(3))
+    tm = tiny_manager(saves, At("post_train_backward", interrupt), epochs=3, train_dir=tmp_path)
+    with pytest.raises(KeyboardInterrupt) as caught, tm.run(), tm.phase("head"):
         tm.train()
 
-    assert caught.value.__notes__[-1] == "stopped at step 6"
+    assert caught.value.__notes__[-1].endswith("the program goes on from step 3, which is saved")
 
 
-def test_an_interrupt_in_a_program_which_it_ends_says_nothing_of_a_next_call() -> None:
-    assert interrupted("train", 4, epochs=3)[1] == []
-
-
-def test_an_interrupt_in_a_run_that_the_program_holds_open_says_nothing_of_a_next_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
-
+def test_an_interrupt_of_an_evaluation_says_nothing_of_checkpoints() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    tm = tiny_manager(At("post_train_backward", interrupt))
-    with pytest.raises(KeyboardInterrupt) as caught, tm.run():
-        tm.train()
+    tm = tiny_manager(At("pre_eval", interrupt))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        tm.eval()
 
     assert not any(note.startswith("stopped") for note in caught.value.__notes__)

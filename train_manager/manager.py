@@ -50,16 +50,14 @@ from train_manager.loop.arguments import (
 from train_manager.loop.attributes import Model
 from train_manager.loop.eval_at import EvalAtArgument
 from train_manager.loop.objectives import Objective
-from train_manager.loop.optimizers import (
-    OptimizerArgument,
-    warn_of_steps_per_batch,
-)
+from train_manager.loop.optimizers import OptimizerArgument
 from train_manager.loop.outputs import (
     require_modified_loss,
 )
 from train_manager.loop.own_loop import OwnLoop
 from train_manager.loop.recorded_arguments import record_of_manager
 from train_manager.loop.requests import Requests
+from train_manager.loop.schedulers import warn_of_steps_per_batch
 from train_manager.loop.setup import KEPT, Setup
 from train_manager.loop.step_limit import StepLimit
 from train_manager.reporting.results import EvalResult, TrainResult

@@ -99,25 +99,25 @@ def wait_for_the_signal_of_a_worker(error: Exception) -> None:
         time.sleep(SAME_SIGNAL)
 
 
-def note_next_call(
-    interrupt: KeyboardInterrupt, entry: str, *, step: int, epoch: int, epochs: int, saved_at: int | None
-) -> None:
-    """Note on an interrupt where the next training call begins, for a person at a prompt: a program ends.
+def note_what_is_saved(interrupt: KeyboardInterrupt, *, step: int, saved_at: int | None) -> None:
+    """Note on an interrupt, in one line, what was saved and how to resume.
+
+    >>> interrupt = KeyboardInterrupt()
+    >>> note_what_is_saved(interrupt, step=5, saved_at=4)
+    >>> interrupt.__notes__
+    ['stopped at step 5; with Checkpoints(resume=True) the program goes on from step 4, which is saved']
 
     Args:
-        interrupt: leaves a training call; the losses of the open epoch, and its place in the data, are lost.
-        entry: the method that was called.
+        interrupt: leaves a run.
         step: how many steps are done.
-        epoch: how many epochs are done.
-        epochs: how many ``train`` trains.
-        saved_at: the step of the last checkpoint of the run.
+        saved_at: the step of the last checkpoint of the run; None if the run has saved none.
     """
-    if not is_at_a_prompt():
-        return
-    then = f"; the next tm.{entry}() begins epoch {epoch + 1} anew, with the weights as they are"
-    if saved_at == step:
-        then += f"; a new TrainManager with Checkpoints(resume=True) continues at step {step}"
-    interrupt.add_note(f"stopped at step {step}{'' if entry == 'train' and epoch >= epochs else then}")
+    if saved_at is None:
+        then = "this run has saved no checkpoint (the extension Checkpoints saves and resumes)"
+    else:
+        which = "this step" if saved_at == step else f"step {saved_at}"
+        then = f"with Checkpoints(resume=True) the program goes on from {which}, which is saved"
+    interrupt.add_note(f"stopped at step {step}; {then}")
 
 
 def is_at_a_prompt() -> bool:
@@ -153,7 +153,7 @@ class _Handlers:
             handler = signal.getsignal(number)
             if handler is signal.SIG_IGN:
                 continue
-            if handler not in (signal.SIG_DFL, signal.default_int_handler) or _is_handled_elsewhere(number, handler):
+            if handler not in (signal.SIG_DFL, signal.default_int_handler):
                 warnings.warn(
                     f"{number.name} has a handler of the program's own, which is left alone: {number.name} ends no "
                     "run with a checkpoint (call tm.stop_from_outside(reason) in that handler)",
@@ -230,19 +230,10 @@ def _signals() -> list[signal.Signals]:
     return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
 
 
-def _is_handled_elsewhere(number: signal.Signals, handler: Any) -> bool:
-    """Return whether a handler was installed past Python, as by ``faulthandler.register``; known on Linux only."""
-    if handler is not signal.SIG_DFL:
-        return False
-    # SigCgt is a bit mask of the signals that this process catches, with bit 0 for signal 1.
-    with contextlib.suppress(OSError), open("/proc/self/status", encoding="utf-8", errors="replace") as status:
-        caught = next((line.split()[1] for line in status if line.startswith("SigCgt:")), "0")
-        return bool(int(caught, 16) >> (number - 1) & 1)
-    return False
-
-
 def _say(message: str) -> None:
     """Write a line to stderr, without Python's file object: the signal may have come while it was writing."""
-    start = "\n" if os.isatty(2) else ""  # a progress bar may stand in the line of the cursor
+    # A progress bar may stand in the line of the cursor, and others below it: the message begins below the first one,
+    # and erases the others, of which the end would stay behind the message. They are drawn again below it.
+    start = "\n\x1b[J" if os.isatty(2) else ""
     with contextlib.suppress(OSError):
         os.write(2, f"{start}{message}\n".encode())

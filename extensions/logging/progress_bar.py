@@ -118,8 +118,8 @@ class ProgressBar(Extension):
             self._bars["train"].move_to(epoch_num)
 
     @always
-    def post_train(self, exc_value: BaseException | None) -> None:
-        self._close("train", leave=exc_value is None)
+    def post_train(self, exc_value: BaseException | None, train_manager: TrainManager) -> None:
+        self._close("train", leave=exc_value is None and train_manager._asked_from_outside is None)
 
     def pre_eval_step_epoch(self, train_manager: TrainManager, datasource_name: str) -> None:
         total = length_of(train_manager.eval_data.get(datasource_name, ()))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.core.decorators import priority, provides
 from train_manager.core.extension import Extension
-from train_manager.core.signature import with_parameters
 from train_manager.loop.windows import require_no_closure
-from train_manager.model.optimizers import StepsOf, in_order_of, optimizer_of
+from train_manager.model.optimizers import in_order_of, optimizer_of, step_hook
 from train_manager.model.per_object import PerObject
 from train_manager.model.sharding import as_whole
 from train_manager.rebuilding.recorded import recorded
@@ -83,17 +81,10 @@ class ClipGradients(Extension):
         self.optimizer = optimizer
         # By optimizer: how many parameters it had, and these in the order of the model.
         self._ordered: PerObject[Optimizer, tuple[int, list[Tensor]]] = PerObject()
-        self.pre_train_optimizer_step = self._norm_hook()
-
-    def _norm_hook(self) -> Callable[..., Any]:
-        """Return the hook that clips and provides the norm; a fixture of its own for each of several optimizers."""
-        name = "grad_norm" if self.optimizer is None else f"grad_norm_{self.optimizer}"
-        # Made here and not as a method, because the name of the fixture depends on an argument.
-        hook = with_parameters(["model", "optimizer", "optimizer_name"], self._clip_gradients)
         # Priority 10: after Accumulate (-20), MixedPrecision (-10),
         # SAM (-5) and your own hooks (0), which change gradients.
-        hook = priority(10)(provides(name, stage="train_step_batch")(hook))
-        return hook if self.optimizer is None else StepsOf(self.optimizer)(hook)
+        asked = ("model", "optimizer", "optimizer_name")
+        self.pre_train_optimizer_step = step_hook("grad_norm", asked, self._clip_gradients, 10, optimizer)
 
     def pre_run(self, train_manager: TrainManager) -> None:
         if self.optimizer is not None:

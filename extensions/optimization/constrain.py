@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.core.extension import Extension
-from train_manager.model.modules import Chosen, choices, choose_modules, require_module, warn_of_left_out
+from train_manager.model.modules import Chosen, ModulesIn, choices, choose_modules, require_module
 from train_manager.model.per_object import PerObject
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -75,7 +75,7 @@ class Constrain(Extension):
         self.options = options
         # The parameters that were found in each model: a phase may swap the model, and swap it back.
         self._constrained: PerObject[nn.Module, dict[str, nn.Parameter]] = PerObject()
-        self._warned: set[str] = set()  # the missing names that a warning was given for
+        self._present = ModulesIn(self.modules, "Constrain", self._of)
 
     def pre_run(self, train_manager: TrainManager) -> None:
         self.parameters_of(require_module(train_manager.model, "Constrain"))  # a wrong name is an error
@@ -104,24 +104,13 @@ class Constrain(Extension):
     def _look_up(self, train_manager: TrainManager) -> dict[str, nn.Parameter]:
         """Find the parameters in the model that is trained now, and refuse a second constraint of one."""
         model, paused = train_manager.model, train_manager.paused_extensions
-        found = self._present(model)
+        found = _each_once(self._present.of(model).items())
         for name, other in train_manager.extensions.items():
             if isinstance(other, Constrain) and other is not self and name not in paused:
-                self._refuse_common(found, other, other._present(model))
+                self._refuse_common(found, other, other._present.of(model))
         if isinstance(model, nn.Module):
             self._constrained[model] = found
         return found
-
-    def _present(self, model: Any) -> dict[str, nn.Parameter]:
-        """Return the constrained parameters that a model has; warn of names that it lacks."""
-        found: list[tuple[str, nn.Parameter]] = []
-        for one in self.modules:
-            try:
-                found += self._of(require_module(model, "Constrain"), one).items()
-            except InputError as error:
-                # The model of a phase may lack modules. In the model of the run they are refused by `pre_run`.
-                warn_of_left_out(error, self._warned)
-        return _each_once(found)
 
     def _of(self, model: nn.Module, one: Chosen) -> dict[str, nn.Parameter]:
         # `_parameters` has the module's own parameters only: "trunk"

@@ -10,9 +10,8 @@ from torch import nn
 
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
-from train_manager.model.modules import Chosen, choices, choose_modules, require_module, warn_of_left_out
+from train_manager.model.modules import Chosen, ModulesIn, choices, choose_modules, require_module
 from train_manager.rebuilding.recorded import recorded
-from train_manager.telling.errors import InputError
 from train_manager.validation import require_count, require_one_of
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class FreezeModules(Extension):
         self.until: int | None = None if until is None else require_count(until, "until", at_least=1)
         self.dropout: str = require_one_of(dropout, "dropout", ("on", "off"), asked_by="FreezeModules")
         self._frozen: Frozen | None = None  # from the opening of a run to its end; None while the extension pauses
-        self._warned: set[str] = set()  # the missing names that a warning was given for
+        self._present = ModulesIn(self.modules, "FreezeModules")
 
     def around_run(self, train_manager: TrainManager) -> Iterator[None]:
         try:
@@ -143,19 +142,10 @@ class FreezeModules(Extension):
     def _freeze(self, model: Any, is_over: bool, *, warns: bool = True) -> Frozen:
         """Freeze the modules in a model, in place of what was frozen before."""
         self._unfreeze()  # of another model or epoch; or of a run that Ctrl-C has ended within `release`
-        modules = [] if is_over else [one for choice in self.modules for one in self._present(model, choice, warns)]
+        modules = () if is_over else self._present.of(model, warns=warns).values()
         frozen = self._frozen = Frozen(model, is_over, modules, with_dropout=self.dropout == "off")
         frozen.freeze()
         return frozen
-
-    def _present(self, model: Any, choice: Chosen, warns: bool) -> Iterable[nn.Module]:
-        """Return the modules that a name stands for in a model; none if the model of a phase lacks the name."""
-        try:
-            return choose_modules(require_module(model, "FreezeModules"), [choice], "FreezeModules").values()
-        except InputError as error:
-            if warns:
-                warn_of_left_out(error, self._warned)
-            return ()
 
     def _unfreeze(self) -> None:
         """Restore ``requires_grad`` of the frozen parameters."""

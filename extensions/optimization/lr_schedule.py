@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final
 
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.fit import (
-    Difference,
-    Left,
-    class_misfit,
-    options_that_differ,
-    schedule_misfit,
-)
-from train_manager.checkpoints.made import Made, config_of
-from train_manager.core.decorators import always, priority, provides
+from train_manager.checkpoints.fit import Difference, Left
+from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
-from train_manager.core.signature import with_parameters
 from train_manager.loop.books import Book
 from train_manager.loop.optimizers import find_rates_below_zero
+from train_manager.loop.schedulers import Schedulers, Taker, make_scheduler, needs_metric, require_scheduler_factory
 from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, require_set
 from train_manager.model.optimizers import (
     Rate,
-    StepsOf,
     learning_rates,
     optimizer_of,
     optimizers_of,
-    require_scheduler_factory,
-    restore_settings,
-    set_learning_rates,
-    settings_of,
+    step_hook,
 )
-from train_manager.model.per_object import PerObject, name_of_part
+from train_manager.model.per_object import name_of_part
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_one_of
@@ -43,7 +30,7 @@ from train_manager.validation import require_one_of
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
-EXAMPLE = "LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10))"  # the cure of several errors
+TAKER: Final = Taker("LRSchedule", "make", "LRSchedule({})")
 
 
 @recorded
@@ -102,14 +89,10 @@ class LRSchedule(Extension):
         optimizer: str | None = None,
         count_start: bool = False,
     ) -> None:
-        if not callable(make):
-            what = f"LRSchedule needs a function of the optimizer, but was given a {type(make).__name__}"
-            example = f"LRSchedule(lambda optimizer: torch.optim.lr_scheduler.{type(make).__name__}(optimizer, ...))"
-            raise _invalid(what, "make", example if hasattr(make, "step") else EXAMPLE)
+        require_scheduler_factory(make, TAKER)
         if monitor is not None and per is not None:
             what = f"LRSchedule takes per or monitor, but was given per={per!r} and monitor={monitor!r}"
             raise _invalid(what, "per", "leave out one of them")
-        require_scheduler_factory(make, "LRSchedule", "LRSchedule({})")
         self.make = make
         self.monitor: str | None = None if monitor is None else metric_name(monitor, "LRSchedule")
         self.per: str = (
@@ -120,18 +103,12 @@ class LRSchedule(Extension):
         self._done = 0  # epochs, or steps of the optimizer, that were done when the present one began
         # With a metric each phase has Schedulers of its own, else one object serves the whole training.
         self._schedulers = Book(partial(Schedulers, self._new_scheduler), per="manager" if monitor is None else "phase")
-        self.pre_train_optimizer_step = self._rates_hook()
+        # Priority 1000: last, as what WarmUp and other hooks set for the step counts.
+        self.pre_train_optimizer_step = step_hook("learning_rates", ["train_manager"], self._rates, 1000, optimizer)
 
     @property
     def scheduler(self) -> Any:
         return self._schedulers.latest.scheduler
-
-    def _rates_hook(self) -> Callable[..., Any]:
-        """Return the hook that provides the rates; a fixture of its own for each of several optimizers."""
-        name = "learning_rates" if self.optimizer is None else f"learning_rates_{self.optimizer}"
-        hook = provides(name, stage="train_step_batch")(with_parameters(["train_manager"], self._rates))
-        hook = priority(1000)(hook)  # last: what WarmUp and other hooks set for the step counts
-        return hook if self.optimizer is None else StepsOf(self.optimizer)(hook)
 
     def _rates(self, asked: Mapping[str, Any]) -> tuple[Rate, ...]:  # the hook pre_train_optimizer_step: see __init__
         train_manager = asked["train_manager"]
@@ -209,19 +186,10 @@ class LRSchedule(Extension):
         return self.per == "epoch"
 
     def _new_scheduler(self, optimizer: Optimizer) -> Any:
-        scheduler = self.make(optimizer)
-        kind = type(scheduler).__name__
-        if not hasattr(scheduler, "step"):
-            what = f"LRSchedule: make must return a scheduler with step(), but returned a {kind}"
-            raise _invalid(what, "make", EXAMPLE)
-        # A scheduler with a metric requires an argument of step(); torch has no common class for such schedulers.
-        parameters = inspect.signature(scheduler.step).parameters.values()
-        needs_metric = any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-        if needs_metric and self.monitor is None:
-            what = f"LRSchedule: {kind} needs a metric, but none is named"
-            raise _invalid(what, "monitor", 'name it: monitor="valid/loss"')
-        if self.monitor is not None and not needs_metric:
-            what = f"LRSchedule: {kind} takes no metric, but {self.monitor!r} is named"
+        cure = None if self.monitor is not None else 'name it: monitor="valid/loss"'
+        scheduler = make_scheduler(self.make, optimizer, TAKER, with_metric=cure)
+        if self.monitor is not None and not needs_metric(scheduler):
+            what = f"LRSchedule: {type(scheduler).__name__} takes no metric, but {self.monitor!r} is named"
             raise _invalid(what, "monitor", 'give per="epoch" or per="step" instead')
         return scheduler
 
@@ -250,112 +218,6 @@ class LRSchedule(Extension):
             saved = [one for of in met for name, one in of.get("schedulers", {}).items() if schedulers.is_of(name)]
             for one in saved:
                 yield from schedulers.compared_with(one, left, self.per)
-
-
-@final
-class Schedulers:
-    """The schedulers of the optimizers that a training, or a phase of it, has met."""
-
-    def __init__(self, make: Callable[[Optimizer], Any]) -> None:
-        self._make = make
-        self.scheduler: Any = None  # of the optimizer that is trained now; None before there is one
-        self.is_idle = False  # in a phase without the optimizer: it must not step
-        self._optimizer: Optimizer | None = None  # the optimizer that the scheduler belongs to
-        self._made: Made = {}  # how the scheduler was made in this program
-        self._made_there: Made = {}  # how the loaded scheduler was made, in the program that saved it
-        self._name = ""  # the name of that optimizer in checkpoints: the phase that has brought it
-        self._put_away: PerObject[Optimizer, tuple[str, Any]] = PerObject()  # swapped optimizers: names and states
-        self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers, by name
-
-    def has(self, optimizer: Optimizer) -> bool:
-        """Return whether an optimizer has a scheduler here."""
-        return optimizer is self._optimizer or optimizer in self._put_away
-
-    def step(self, *metric: float) -> None:
-        """Step the scheduler."""
-        if self.scheduler is not None and not self.is_idle:  # None: joined an open run
-            self.scheduler.step(*metric)
-
-    def use(self, optimizer: Optimizer, name: str, *, keeps_rates: bool) -> None:
-        """Make the scheduler of an optimizer, anew or as it was when another took the optimizer's place.
-
-        Args:
-            optimizer: the one that is trained now.
-            name: its name in a checkpoint.
-            keeps_rates: a scheduler elsewhere has set its rates.
-        """
-        if optimizer is self._optimizer:
-            return
-        if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
-            # The state, not the scheduler itself, which would keep the swapped optimizer alive.
-            self._put_away[self._optimizer] = self._name, copy.deepcopy(self.scheduler.state_dict())
-        # Making a scheduler sets the first rates. Where another
-        # scheduler has brought the rates further, they are put back.
-        settings = settings_of(optimizer)
-        self.scheduler = self._make(optimizer)
-        self._optimizer, self._name = optimizer, name
-        self._made, self._made_there = config_of(self.scheduler), {}
-        if name in self._loaded:
-            restore_settings(optimizer, settings)
-            self._take_loaded()
-        # The optimizer was here before: its scheduler continues with the state from then.
-        elif optimizer in self._put_away:
-            self.scheduler.load_state_dict(self._put_away.pop(optimizer)[1])
-            restore_settings(optimizer, settings)
-        elif keeps_rates:
-            restore_settings(optimizer, settings)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of each scheduler, and its rates, by the names of the optimizers."""
-        met = {name: _snapshot_scheduler(state, of) for of, (name, state) in self._put_away.items()}
-        if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
-            met[self._name] = {
-                **_snapshot_scheduler(self.scheduler.state_dict(), self._optimizer),
-                "made": self._made_there or self._made,
-            }
-        found = {**self._loaded, **met}
-        return {"schedulers": found} if found else {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned, as far as the optimizers are here."""
-        self._loaded = dict(state.get("schedulers", {}))
-        for optimizer, (name, _) in list(self._put_away.items()):
-            if name in self._loaded:
-                self._put_away[optimizer] = name, copy.deepcopy(self._loaded.pop(name)["scheduler"])
-        self._take_loaded()
-
-    def _is_of_another(self, found: Mapping[str, Any]) -> bool:
-        """Return whether a state was saved with an optimizer of another class, or of other groups."""
-        kind, rates = type(self._optimizer).__name__, learning_rates(self._optimizer) if self._optimizer else ()
-        return found.get("optimizer", kind) != kind or len(found["rates"]) != len(rates)
-
-    def is_of(self, name: str) -> bool:
-        """Return whether the present scheduler is of the optimizer of this name."""
-        return self._optimizer is not None and self._name == name
-
-    def compared_with(self, saved: Mapping[str, Any], left: Left, per: str) -> Iterator[str | Difference]:
-        """Yield why the scheduler cannot resume from a saved one, or which of its options differ."""
-        label, made = f"the scheduler of LRSchedule ({type(self.scheduler).__name__})", saved.get("made")
-        misfit = schedule_misfit(label, self.scheduler, saved["scheduler"], made, left, per)
-        if misfit is not None:
-            yield misfit
-        elif made is not None:
-            yield from options_that_differ(label, self._made, made)
-
-    def _take_loaded(self) -> None:
-        """Load the state that waits for the present optimizer, and set its rates; drop a state of another kind."""
-        if self._optimizer is not None and self._name in self._loaded:
-            found = self._loaded.pop(self._name)
-            if self._is_of_another(found) or class_misfit("", self.scheduler, found.get("made")):
-                return
-            self._made_there = found.get("made", {})
-            self.scheduler.load_state_dict(copy.deepcopy(found["scheduler"]))
-            set_learning_rates(self._optimizer, found["rates"])  # load_state_dict of a scheduler does not set them
-
-
-def _snapshot_scheduler(scheduler: Any, optimizer: Optimizer) -> dict[str, Any]:
-    rates = list(learning_rates(optimizer))
-    return {"scheduler": copy.deepcopy(scheduler), "rates": rates, "optimizer": type(optimizer).__name__}
 
 
 def _invalid(what: str, name: str, cure: str) -> InputError:

@@ -17,7 +17,7 @@ from train_manager.core.decorators import fixture, modifies
 from train_manager.core.extension import Extension
 from train_manager.core.outcome import SkipStage
 from train_manager.data.batch import map_batch
-from train_manager.model.modules import require_module, warn_of_left_out
+from train_manager.model.modules import Chosen, ModulesIn, require_module
 from train_manager.model.optimizers import optimizer_of, parameters_with_gradients
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -94,12 +94,13 @@ class MixedPrecision(Extension):
         self._scales: dict[str, float] = {}  # the last values that were read on the host, by optimizer
         self._skipped = Counter[str]()  # by optimizer: the skipped steps since its last step
         self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers, by name
-        self._warned: set[str] = set()  # the missing names that a warning was given for
+        # In a phase the model may lack the module; in the model of the run `pre_run` refuses that.
+        self._present = ModulesIn([optimizer or ""], "MixedPrecision", self._module)
 
     def pre_run(self, train_manager: TrainManager) -> None:
         if self.optimizer is not None:
             optimizer_of(train_manager, self.optimizer, "MixedPrecision")  # a wrong name is an error
-        self._module(train_manager)  # raises if there is no such module
+        self._module(require_module(train_manager.model, "MixedPrecision"))  # raises if there is no such module
 
     # ---- forward -----------------------------------------------------------------------------------------------------
 
@@ -124,15 +125,13 @@ class MixedPrecision(Extension):
         torch.clear_autocast_cache()  # it holds 16-bit copies of the weights from before the step
 
     def _precision(self, train_manager: TrainManager) -> AbstractContextManager[Any]:
-        try:
-            module = self._module(train_manager)
-        except InputError as error:  # in a phase whose model lacks the module; in the model of the run it is an error
-            warn_of_left_out(error, self._warned)
+        modules = self._present.of(train_manager.model)
+        if not modules:
             return nullcontext()
         first = next(train_manager.model.parameters(), None)
         self._device_type = self.device_type or ("cpu" if first is None else first.device.type)
         autocast = partial(torch.autocast, self._device_type, self.dtype)
-        return autocast() if self.optimizer is None else _only_in(module, autocast)
+        return autocast() if self.optimizer is None else _only_in(modules[self.optimizer], autocast)
 
     @contextmanager
     def _afresh(self, train_manager: TrainManager) -> Iterator[None]:
@@ -147,12 +146,11 @@ class MixedPrecision(Extension):
         finally:
             torch.clear_autocast_cache()
 
-    def _module(self, train_manager: TrainManager) -> nn.Module:
-        """Return the module that runs in 16 bits."""
-        model = require_module(train_manager.model, "MixedPrecision")
+    def _module(self, model: nn.Module, name: Chosen = "") -> dict[str, nn.Module]:
+        """Return the module that runs in 16 bits, by the name of its optimizer."""
         part = model if self.optimizer is None else getattr(model, self.optimizer, None)
         if isinstance(part, nn.Module):
-            return part
+            return {self.optimizer or "": part}
         what = f"MixedPrecision(optimizer={self.optimizer!r}) needs model.{self.optimizer}, which is not a module"
         parts = ", ".join(name for name, _ in model.named_children()) or "there is none"
         cure = f"name the optimizer after a part ({parts}), or leave it out"

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
-from train_manager.core.decorators import always, priority, provides
+from train_manager.core.decorators import always, priority
 from train_manager.core.extension import Extension
 from train_manager.core.scope import Scope
-from train_manager.core.signature import with_parameters
 from train_manager.data.readable import length_of
-from train_manager.model.optimizers import Rate, StepsOf, learning_rates, optimizer_of, set_learning_rates
+from train_manager.model.optimizers import Rate, learning_rates, optimizer_of, set_learning_rates, step_hook
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
 from train_manager.telling.source_locations import users_level
@@ -80,16 +79,9 @@ class WarmUp(Extension):
         self._own_steps = 0  # steps of `optimizer`, which the manager does not count apart
         self._update_num = 0  # of the manager, as the present step of an optimizer began
         self._before: tuple[Optimizer, tuple[Rate, ...]] | None = None  # the schedule's rates, during that step
-        self.pre_train_optimizer_step = self._factor_hook()
-
-    def _factor_hook(self) -> Callable[..., Any]:
-        """Return the hook that provides the factor; a fixture of its own for each of several optimizers."""
-        name = "warm_up_factor" if self.optimizer is None else f"warm_up_factor_{self.optimizer}"
-        asked = ["update_num"] if self.epochs is None else ["epoch_num", "batch_num", "stage"]
-        hook = with_parameters(["train_manager", *asked], self._multiply)
+        asked = ["train_manager", *(["update_num"] if epochs is None else ["epoch_num", "batch_num", "stage"])]
         # Priority 100: after the hooks that set rates for the step, so that their rates are multiplied.
-        hook = priority(100)(provides(name, stage="train_step_batch")(hook))
-        return hook if self.optimizer is None else StepsOf(self.optimizer)(hook)
+        self.pre_train_optimizer_step = step_hook("warm_up_factor", asked, self._multiply, 100, optimizer)
 
     def pre_run(self, train_manager: TrainManager, update_num: int) -> None:
         optimizer_of(train_manager, self.optimizer, "WarmUp")  # a wrong name is an error

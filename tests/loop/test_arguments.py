@@ -29,7 +29,8 @@ from train_manager.loop.arguments import (
     require_ready_to_train,
     require_train_data,
 )
-from train_manager.loop.optimizers import require_lr_schedule, require_optimizer
+from train_manager.loop.optimizers import require_optimizer
+from train_manager.loop.schedulers import require_lr_schedule
 from train_manager.model.optimizers import fused_argument
 from train_manager.testing import tiny_manager
 
@@ -339,8 +340,8 @@ def test_a_scheduler_that_was_made_already_is_refused() -> None:
     text = refusal(lambda: require_lr_schedule(StepLR(optimizer, 1), optimizer))
 
     assert text == (
-        "lr_schedule must be a callable of the optimizer, but is a StepLR\n"
-        "  lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)"
+        "lr_schedule needs a function of the optimizer, but was given a StepLR\n"
+        "  lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, ...)"
     )
 
 
@@ -348,7 +349,7 @@ def test_a_scheduler_that_needs_a_metric_is_refused() -> None:
     text = refusal(lambda: require_lr_schedule(ReduceLROnPlateau, sgd()))
 
     assert text == (
-        "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau\n"
+        "lr_schedule steps without a metric, but ReduceLROnPlateau needs one\n"
         "  step it with a metric: "
         'extensions=[LRSchedule(torch.optim.lr_scheduler.ReduceLROnPlateau, monitor="valid/loss")]'
     )
@@ -358,7 +359,7 @@ def test_a_callable_that_makes_no_scheduler_is_refused() -> None:
     text = refusal(lambda: require_lr_schedule(lambda optimizer: None, sgd()))
 
     assert text == (
-        "lr_schedule must make a scheduler, but made a NoneType, which has no step()\n"
+        "lr_schedule must make a scheduler with step(), but made a NoneType\n"
         "  lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)"
     )
 

@@ -17,7 +17,8 @@ from tests.training import At, make_batches
 from train_manager import InputError, Objective, StageError, TrainManager, WeightedLosses
 from train_manager.extensions import LRSchedule
 from train_manager.loop.arguments import modules_of_loss, require_loss
-from train_manager.loop.optimizers import find_rates_below_zero, require_lr_schedule, require_optimizer
+from train_manager.loop.optimizers import find_rates_below_zero, require_optimizer
+from train_manager.loop.schedulers import require_lr_schedule
 from train_manager.model.optimizers import parameters_in
 from train_manager.testing import tiny_manager
 

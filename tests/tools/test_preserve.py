@@ -31,7 +31,6 @@ from train_manager import (
 )
 from train_manager.extensions import EMA, Accumulate, Checkpoints, Metrics, MetricStore, MixedPrecision, TensorBoard
 from train_manager.metrics.averages import WeightedMean
-from train_manager.schedules.rules import new_call
 from train_manager.testing import tiny_manager
 from train_manager.tools.preserve import preserve_training
 from train_manager.tools.snapshot import Snapshot
@@ -111,13 +110,12 @@ def trained(tm: TrainManager, before: int, tries: Any) -> dict[str, Any]:
     torch.manual_seed(5)
     random.seed(5)
     np.random.seed(5)
-    calls = new_call()
     if before:
         tm.train_steps(before)
     tries(tm)
     tm.train()
     found = everything(tm)
-    found["run"]["call"]["number"] -= calls  # no call of this process has the number of another one
+    found["run"]["call"]["number"] = 0  # it names the call: a rehearsal makes calls too
     return found
 
 

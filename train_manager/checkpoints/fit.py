@@ -68,9 +68,16 @@ def class_misfit(label: str, component: Any, made: Made | None) -> str | None:
 
 
 def schedule_misfit(
-    label: str, schedule: Any, saved: Mapping[str, Any], made: Made | None, left: Left, per: str = "epoch"
+    label: str,
+    schedule: Any,
+    saved: Mapping[str, Any],
+    made: Made | None,
+    left: Left,
+    per: str = "epoch",
+    *,
+    is_of_another: bool = False,
 ) -> str | None:
-    """Return the error text if a saved state is of another class of schedule, or has too few steps; else None.
+    """Return the error text if a saved state is of another optimizer or class, or has too few steps; else None.
 
     Args:
         label: the name of the schedule in the text.
@@ -79,7 +86,10 @@ def schedule_misfit(
         made: how the saved schedule was made.
         left: how much is left to train.
         per: whether the schedule steps per "epoch" or per "step".
+        is_of_another: its optimizer cannot take the saved state of the optimizer.
     """
+    if is_of_another:
+        return f"{label} is of another optimizer in the checkpoint"
     total, done = (saved.get(name) if isinstance(saved, Mapping) else None for name in ("total_steps", "last_epoch"))
     # OneCycleLR raises in the middle of a step beyond its total: that is said before the first step.
     if left.epochs and isinstance(total, int) and isinstance(done, int):

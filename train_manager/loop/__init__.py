@@ -7,7 +7,8 @@ order of their imports; each imports only those above it:
     model_calls   how a model is called with its inputs
     objectives    prediction, loss and metrics in one object
     arguments     checks of the arguments, and checks before a run
-    optimizers    the optimizers and learning rate schedules, made and checked as they are given
+    schedulers    learning rate schedulers: made, checked, saved and loaded
+    optimizers    the optimizers, made and checked as they are given
     saved_state   a saved state compared with the components of a training, and restored to them
     extension_attributes  attributes of extensions that a checkpoint holds
     counts        how much was trained in all

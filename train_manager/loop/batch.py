@@ -310,7 +310,7 @@ class Batch(Run[Model]):
         counts = self._counts
         try:
             with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
-                if requires_closure(type(optimizer)):
+                if requires_closure(type(optimizer).step):
                     optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]
                 else:
                     optimizer.step()

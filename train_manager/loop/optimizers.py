@@ -1,4 +1,4 @@
-"""The optimizers and learning rate schedules of a training, made and checked as they are given."""
+"""The optimizers of a training, made and checked as they are given."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from train_manager.loop.arguments import kind_of, modules_of_loss
-from train_manager.model.optimizers import fused_argument, parameters_in, require_scheduler_factory
+from train_manager.model.optimizers import fused_argument, parameters_in
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import users_level
@@ -28,9 +27,6 @@ NAMES_OF_THE_MODEL: Final = ("model", "model_or_params")
 
 OptimizerArgument = Optimizer | Callable[[Any], Optimizer]
 """An optimizer, or a callable that makes one of parameters; or of the model, if its first parameter is called so."""
-
-Schedules = Any
-"""A scheduler, or a dict of them by optimizer; torch's schedulers have no common base class with ``step()``."""
 
 
 def require_optimizer(
@@ -167,82 +163,6 @@ def _parameters_of_loss(loss: Any) -> list[nn.Parameter]:
 
 def _loss_name(loss: Any) -> str:
     return type(getattr(loss, "__self__", loss)).__name__  # of a method, the class of its object
-
-
-def require_lr_schedule(value: Any, optimizer: Optimizer | dict[str, Optimizer] | None) -> Schedules:
-    """Return the scheduler that a callable makes of the optimizer; or several, by the names of the optimizers."""
-    if value is None:
-        return None
-    if optimizer is None:
-        raise InputError("lr_schedule needs an optimizer, but there is none", name="lr_schedule")
-    if isinstance(value, Mapping) != isinstance(optimizer, dict):
-        cure = "give a dict with the names of the optimizers, or one callable for one optimizer"
-        raise InputError("lr_schedule and optimizer must both be dicts, or neither", name="lr_schedule", cure=cure)
-    if not isinstance(optimizer, dict):
-        return _scheduler(value, optimizer)
-    unknown = [name for name in value if name not in optimizer]
-    if unknown:
-        known = " and ".join(map(repr, optimizer))
-        what = f"lr_schedule names {unknown[0]!r}, but the optimizers are {known}"
-        raise InputError(what, name="lr_schedule", cure="give it the names of the optimizers")
-    return {name: _scheduler(make, optimizer[name]) for name, make in value.items()}
-
-
-def _scheduler(value: Any, optimizer: Optimizer) -> Any:
-    cure = "lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)"
-    if not callable(value):
-        what = f"lr_schedule must be a callable of the optimizer, but is {kind_of(value)}"
-        raise InputError(what, name="lr_schedule", cure=cure)
-    require_scheduler_factory(value, "lr_schedule", "lr_schedule={}")
-    scheduler = value(optimizer)
-    if not hasattr(scheduler, "step"):
-        what = f"lr_schedule must make a scheduler, but made {kind_of(scheduler)}, which has no step()"
-        raise InputError(what, name="lr_schedule", cure=cure)
-    if isinstance(scheduler, ReduceLROnPlateau):
-        what = "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau"
-        example = 'LRSchedule(torch.optim.lr_scheduler.ReduceLROnPlateau, monitor="valid/loss")'
-        raise InputError(what, name="lr_schedule", cure=f"step it with a metric: extensions=[{example}]")
-    return scheduler
-
-
-def require_schedules_of(schedulers: Schedules, optimizers: Mapping[str, Any]) -> None:
-    """Require schedulers of these optimizers: an optimizer may have been replaced since its scheduler was made."""
-    # By groups: a wrapped optimizer is another object, but shares its groups with the one inside.
-    groups = {id(group) for optimizer in optimizers.values() for group in optimizer.param_groups}
-    for scheduler in schedulers_in(schedulers):
-        scheduled = getattr(scheduler, "optimizer", None)  # a scheduler of another library may have none
-        if scheduled is not None and groups.isdisjoint(map(id, scheduled.param_groups)):
-            raise InputError(
-                f"lr_schedule ({type(scheduler).__name__}) is of another optimizer, so no rate would change",
-                name="lr_schedule",
-                cure="was tm.optimizer replaced? make it anew: tm.lr_schedule = StepLR(tm.optimizer, 10)",
-            )
-
-
-def warn_of_steps_per_batch(schedulers: Schedules, epochs: int) -> None:
-    """Warn of a scheduler that was made for each batch, as ``OneCycleLR`` often is: here it steps once per epoch."""
-    for scheduler in schedulers_in(schedulers):
-        total = getattr(scheduler, "total_steps", None)  # OneCycleLR has it
-        if isinstance(total, int) and total > epochs:
-            name = type(scheduler).__name__
-            warnings.warn(
-                f"lr_schedule steps once per epoch, so {name} gets to step {epochs} of its {total} (the extension "
-                'LRSchedule(..., per="step") steps with the optimizer)',
-                stacklevel=users_level(),
-            )
-
-
-def schedulers_in(schedulers: Schedules) -> list[Any]:
-    """Return the schedulers in a list."""
-    if schedulers is None:
-        return []
-    return list(schedulers.values()) if isinstance(schedulers, dict) else [schedulers]
-
-
-def step_schedulers(schedulers: Schedules) -> None:
-    """Step each scheduler, as an epoch ends."""
-    for scheduler in schedulers_in(schedulers):
-        scheduler.step()
 
 
 def find_rates_below_zero(optimizers: Mapping[str, Optimizer]) -> list[Finding]:

@@ -23,7 +23,6 @@ from train_manager.loop.outputs import (
     loss_in,
     no_targets,
 )
-from train_manager.signals import note_next_call
 from train_manager.telling.errors import FixtureNotFound, StageError
 from train_manager.telling.tracebacks import hide_own_frames
 
@@ -208,21 +207,14 @@ class Overridable(Attributes[Model]):
         return Chosen(as_usual, in_own_way, **{field: self._ready(name) for field, name in names.items()})
 
     @contextmanager
-    def _methods_chosen(self, entry: str | None = None) -> Iterator[None]:
-        """Choose the methods that each batch calls, anew for each call from outside; errors show the user's frames.
-
-        Args:
-            entry: the method of a training call; then an interrupt says where the next training call begins.
-        """
+    def _methods_chosen(self) -> Iterator[None]:
+        """Choose the methods that each batch calls, anew for each call from outside; errors show the user's frames."""
         before, self._chosen = self._chosen, self._choose()
         try:
             yield
         except BaseException as error:
             hide_own_frames(error)
             self.ranks.fail(error)
-            if entry is not None and isinstance(error, KeyboardInterrupt) and "run" not in self.fixtures.path:
-                counts = {"step": self.step_num, "epoch": self.epoch_num, "epochs": self.epochs}
-                note_next_call(error, entry, **counts, saved_at=self._progress.run.saved_at)
             raise
         finally:
             self._chosen = before

@@ -33,8 +33,10 @@ from train_manager.loop.progress import EVALUATIONS
 from train_manager.loop.saving import Saving
 from train_manager.loop.setup import Setup
 from train_manager.loop.skip import skippable
+from train_manager.signals import note_what_is_saved
 from train_manager.telling.errors import CheckError, StageError
 from train_manager.telling.source_locations import users_level
+from train_manager.telling.tracebacks import hide_own_frames
 
 
 class Run(Saving[Model]):
@@ -130,6 +132,11 @@ class Run(Saving[Model]):
             with self._open_run(entry):
                 yield
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and entry not in EVALUATIONS:
+                if self._asked_from_outside is not None:
+                    error.__notes__ = []  # they name Checkpoints.around_run, which has raised it after the last step
+                note_what_is_saved(error, step=self.step_num, saved_at=self._progress.run.saved_at)
+            hide_own_frames(error)
             self.ranks.fail(error)
             raise
 

@@ -52,7 +52,8 @@ class RunState:
         return self.requests.stopped is not None and self.requests.stopped[2]
 
     def go_on_after(self, other: RunState) -> None:
-        """Take over a stop of the whole run from ``other``, as a phase begins or ends."""
+        """Take over a stop of the whole run, and the last checkpoint, from ``other``, as a phase begins or ends."""
+        self.saved_at = self.saved_at if other.saved_at is None else other.saved_at
         if other.stops_run:
             self.requests = other.requests.stop_alone.joined(self.requests)
 

@@ -71,9 +71,10 @@ def misfits(
         elif kind == "optimizers":  # not a torch optimizer: its state has no known form, so only classes are compared
             yield from filter(None, [class_misfit(label, component, made)])
         elif kind == "lr_schedule":
-            if is_there and not takes_state(here, state, names, name):
-                yield f"{label} is of another optimizer in the checkpoint"
-            yield from filter(None, [schedule_misfit(label, component, saved, made, left if is_there else Left())])
+            is_of_another = is_there and not takes_state(here, state, names, name)
+            left_here = left if is_there else Left()
+            misfit = schedule_misfit(label, component, saved, made, left_here, is_of_another=is_of_another)
+            yield from filter(None, [misfit])
     for kind in ("loss", "optimizers", "lr_schedule"):
         for name in state.get(kind, {}):
             if (kind, name) not in here:

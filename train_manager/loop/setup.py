@@ -27,14 +27,13 @@ from train_manager.loop.arguments import (
 )
 from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import (
-    require_lr_schedule,
     require_optimizer,
     require_optimizer_of,
-    require_schedules_of,
     warn_of_untrained_loss,
 )
 from train_manager.loop.parameter_check import Idle
 from train_manager.loop.saved_state import find_saved, label_of, other_dtypes, restore, saved_config
+from train_manager.loop.schedulers import require_lr_schedule, require_schedules_of
 from train_manager.model.modules import has_state, plain_name
 from train_manager.telling.errors import InputError, near
 from train_manager.validation import require_count

@@ -24,12 +24,10 @@ from train_manager.loop.attributes import Model
 from train_manager.loop.epoch import Epoch, EpochEnd
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, Feed
-from train_manager.loop.optimizers import (
-    find_rates_below_zero,
-    step_schedulers,
-)
+from train_manager.loop.optimizers import find_rates_below_zero
 from train_manager.loop.outputs import refuse_metrics_of_places
 from train_manager.loop.requests import DATA_ENDED, NOTHING
+from train_manager.loop.schedulers import schedulers_in
 from train_manager.loop.skip import skippable
 from train_manager.loop.step import Step
 from train_manager.loop.training_call import TrainingCall
@@ -53,7 +51,7 @@ class Training(TrainingCall[Model]):
     ) -> TrainResult:
         """Train epochs or steps, in the run that is open or in a run of its own, and return the result."""
         began = perf_counter()
-        with self._methods_chosen(entry):
+        with self._methods_chosen():
             self._require_ready(entry, epochs)
             # Else a training call that evaluates nothing would return the results of the training call before it.
             self._progress.forget_results(entry)
@@ -195,7 +193,8 @@ class Training(TrainingCall[Model]):
 
     def _complete_epoch(self) -> None:
         """Step the schedules, and count the epoch, before its post hooks."""
-        step_schedulers(self.lr_schedule)  # after the losses were checked: an epoch with a nan must change no rate
+        for scheduler in schedulers_in(self.lr_schedule):
+            scheduler.step()  # after the losses were checked: an epoch with a nan must change no rate
         self._progress.epoch_num += 1
         self._progress.run.has_ended_epoch = True
         self.fixtures.modify("epoch_num", self._progress.epoch_num)

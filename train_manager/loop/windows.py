@@ -267,19 +267,11 @@ def preserve_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
             parameter.grad = gradient
 
 
-def needs_closure(optimizer: Optimizer) -> bool:
-    """Return whether ``step`` requires a closure, as ``LBFGS.step`` does."""
-    return requires_closure(type(optimizer))
-
-
-def _step_requires_closure(kind: Any) -> bool:
-    closure = signature(kind.step).parameters.get("closure")
+@lru_cache(maxsize=64)  # as each step asks; by class and bounded, as the cache keeps what it is asked for alive
+def requires_closure(step: Callable[..., Any]) -> bool:
+    """Return whether the method ``step`` of a class of optimizers requires a closure, as ``LBFGS.step`` does."""
+    closure = signature(step).parameters.get("closure")
     return closure is not None and closure.default is Parameter.empty
-
-
-# Cached by class, as each step asks; bounded, as the cache keeps the classes alive.
-requires_closure: Callable[[Any], bool] = lru_cache(maxsize=64)(_step_requires_closure)
-"""Returns whether ``step`` of a class of optimizers requires a closure."""
 
 
 def require_no_closure(optimizer: Optimizer, name: str, asked_by: str) -> None:
@@ -288,7 +280,7 @@ def require_no_closure(optimizer: Optimizer, name: str, asked_by: str) -> None:
     Raises:
         InputError: the optimizer requires a closure.
     """
-    if needs_closure(optimizer):
+    if requires_closure(type(optimizer).step):
         kind = type(optimizer).__name__
         raise InputError(
             f"{asked_by} works on gradients before a step, but optimizer {name!r} ({kind}) computes more of them in it",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, final
 
 from torch import nn
 
@@ -75,18 +76,42 @@ def choose_modules(model: nn.Module, selection: Iterable[Chosen], asked_by: str)
     return found
 
 
-def warn_of_left_out(error: InputError, warned: set[str]) -> None:
-    """Warn, once for each text, that an extension leaves out modules that the present model lacks.
-
-    A phase may train a model without the modules that an extension was given for the model around it.
+@final
+class ModulesIn:
+    """The modules that an extension was given, in the model that is trained now; a phase may train another model.
 
     Args:
-        error: names the modules that the model lacks.
-        warned: the texts of the warnings so far; grows.
+        selection: the names and modules.
+        asked_by: the extension.
+        find: returns by name what a choice stands for in a model; if it is not given, the modules themselves.
     """
-    if error.what not in warned:
-        warned.add(error.what)
-        warnings.warn(f"{error.what}, and leaves it out while this model is trained", stacklevel=users_level())
+
+    def __init__(
+        self,
+        selection: Iterable[Chosen],
+        asked_by: str,
+        find: Callable[[nn.Module, Chosen], Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._selection, self._asked_by = list(selection), asked_by
+        self._find = find or partial(_choose_one, asked_by=asked_by)
+        self._warned: set[str] = set()  # the texts of the warnings so far
+
+    def of(self, model: Any, *, warns: bool = True) -> dict[str, Any]:
+        """Return what is there by name; warn, once for each text, of what the model lacks."""
+        found: dict[str, Any] = {}
+        for choice in self._selection:
+            try:
+                found |= self._find(require_module(model, self._asked_by), choice)
+            except InputError as error:
+                if warns and error.what not in self._warned:
+                    self._warned.add(error.what)
+                    what = f"{error.what}, and leaves it out while this model is trained"
+                    warnings.warn(what, stacklevel=users_level())
+        return found
+
+
+def _choose_one(model: nn.Module, choice: Chosen, asked_by: str) -> dict[str, nn.Module]:
+    return choose_modules(model, [choice], asked_by)
 
 
 def _matches(choice: Chosen, name: str, module: nn.Module) -> bool:

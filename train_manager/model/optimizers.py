@@ -1,4 +1,4 @@
-"""One of several optimizers; its learning rates and gradients; and how optimizers and schedulers are made."""
+"""One of several optimizers; its learning rates and gradients; and the options of new optimizers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any, final
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from train_manager.core import decorators
 from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
+from train_manager.core.signature import with_parameters
 from train_manager.telling.errors import InputError, did_you_mean, near
 
 Rate = float | Tensor
@@ -73,6 +75,26 @@ class StepsOf(Schedule):
 
     def should_run(self, optimizer_name: str | None = None) -> bool:
         return optimizer_name == self.name
+
+
+def step_hook(
+    name: str, asked: Iterable[str], function: Callable[[Mapping[str, Any]], Any], priority: int, optimizer: str | None
+) -> Callable[..., Any]:
+    """Return a hook ``pre_train_optimizer_step`` that provides a fixture of ``train_step_batch``.
+
+    It is made and not written as a method, because the name of the fixture depends on an argument of the extension.
+
+    Args:
+        name: the name of the fixture; with the name of one of several optimizers behind it if one is given.
+        asked: the names of the fixtures that the function gets, in a mapping.
+        function: returns the value of the fixture.
+        priority: the priority of the hook.
+        optimizer: the name of one of several optimizers, whose steps alone run the hook.
+    """
+    hook = with_parameters(asked, function)
+    whole_name = name if optimizer is None else f"{name}_{optimizer}"
+    hook = decorators.priority(priority)(decorators.provides(whole_name, stage="train_step_batch")(hook))
+    return hook if optimizer is None else StepsOf(optimizer)(hook)
 
 
 @final
@@ -171,33 +193,6 @@ def parameters_with_gradients(optimizer: Optimizer | None) -> Iterator[Tensor]:
     """
     for group in optimizer.param_groups if optimizer is not None else ():
         yield from (parameter for parameter in group["params"] if parameter.grad is not None)
-
-
-def require_scheduler_factory(value: Callable[[Optimizer], Any], asked_by: str, form: str) -> None:
-    """Refuse a scheduler class or function that requires more arguments than the optimizer.
-
-    Args:
-        value: a function that returns a scheduler for an optimizer.
-        asked_by: the extension or the argument that the function was given to.
-        form: the source of the argument, for the error text: ``"lr_schedule={}"``.
-
-    Raises:
-        InputError: with the missing arguments.
-    """
-    try:
-        parameters = [*inspect.signature(value).parameters.values()][1:]
-    except ValueError:  # a function in C without a signature
-        return
-    more = [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if more:
-        called = getattr(value, "__name__", type(value).__name__)
-        arguments = ", ".join(f"{name}=..." for name in more)
-        raise InputError(
-            f"{asked_by} was given {called}, which needs more than the optimizer: {', '.join(more)}",
-            name=more[0],
-            asked_by=asked_by,
-            cure="give a function: " + form.format(f"lambda optimizer: {called}(optimizer, {arguments})"),
-        )
 
 
 def fused_argument(optimizer: Callable[..., Optimizer], parameters: list[nn.Parameter]) -> dict[str, bool]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, final
 
@@ -48,16 +47,6 @@ def reserve_call_number(number: int) -> int:
     """Return the number of a training call that resumes from a checkpoint; no new training call will have it."""
     _calls[0] = max(_calls[0], number)
     return number
-
-
-@contextmanager
-def preserve_call_numbers() -> Iterator[None]:
-    """Give the training calls after a ``with`` block the numbers that they would have without the block."""
-    before = _calls[0]
-    try:
-        yield
-    finally:
-        _calls[0] = before
 
 
 class Counted(Schedule):

@@ -24,7 +24,6 @@ from train_manager.loop.program import Program
 from train_manager.loop.progress import Progress
 from train_manager.loop.windows import Windows, preserve_gradients
 from train_manager.manager import TrainManager
-from train_manager.schedules.rules import preserve_call_numbers
 from train_manager.telling.errors import InputError, StageError
 from train_manager.tools.snapshot import GENERATORS, Snapshot, refill
 
@@ -73,7 +72,6 @@ def preserve_training(
     # attributes of the manager, and the random states at the very end, because the steps before may draw.
     with ExitStack() as stack:
         stack.enter_context(preserve_random_state())
-        stack.enter_context(preserve_call_numbers())
         for one in (train_manager, *parts):
             stack.callback(refill, vars(one), dict(vars(one)))
         for one in data:

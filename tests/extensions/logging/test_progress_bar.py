@@ -35,9 +35,12 @@ class Terminal(io.StringIO):
         """Return the text on the screen, without empty lines."""
         lines = [""]
         row = column = 0
-        for part in self.getvalue().replace("\x1b[A", "\x1b").replace("\x1b", "\0\x1b\0").split("\0"):
-            if part == "\x1b":
+        for part in re.split("(\x1b\\[[AJ])", self.getvalue()):
+            if part == "\x1b[A":
                 row -= 1
+                continue
+            if part == "\x1b[J":
+                lines[row:] = [lines[row][:column]]
                 continue
             for char in part:
                 if char == "\n":

@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import (
 )
 
 from tests.extensions.optimization.two_optimizers import TwoOptimizers
-from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies
+from train_manager import CheckpointError, Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies
 from train_manager.extensions import LRSchedule, WarmUp
 from train_manager.extensions.optimization.warm_up import factor_after
 from train_manager.testing import tiny_manager
@@ -320,7 +320,7 @@ def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
     [
         (
             lambda: LRSchedule(plateau),
-            'LRSchedule: ReduceLROnPlateau needs a metric, but none is named\n  name it: monitor="valid/loss"',
+            'LRSchedule steps without a metric, but ReduceLROnPlateau needs one\n  name it: monitor="valid/loss"',
         ),
         (
             lambda: LRSchedule(halving, monitor="valid/loss"),
@@ -329,7 +329,7 @@ def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
         ),
         (
             lambda: LRSchedule(lambda optimizer: None),
-            "LRSchedule: make must return a scheduler with step(), but returned a NoneType\n"
+            "LRSchedule must make a scheduler with step(), but made a NoneType\n"
             "  LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10))",
         ),
     ],
@@ -593,3 +593,20 @@ def test_a_rate_may_come_from_a_lazy_fixture_of_the_batch() -> None:
     tm.train()
 
     assert tm.optimizers["optimizer"].param_groups[0]["lr"] == before / 2
+
+
+def test_a_saved_scheduler_of_another_optimizer_is_refused_with_the_words_of_lr_schedule() -> None:
+    def manager(kind: type[torch.optim.Optimizer]) -> TrainManager:
+        schedule = LRSchedule(lambda optimizer: ExponentialLR(optimizer, 0.5))
+        return tiny_manager(schedule, optimizer=lambda parameters: kind(parameters, lr=0.1), epochs=3)  # type: ignore[call-arg]
+
+    saved, other = manager(torch.optim.SGD), manager(torch.optim.AdamW)
+    saved.train_epochs(1)
+    other.train_epochs(0)
+
+    with pytest.raises(CheckpointError) as refused:
+        other.load_state_dict(saved.state_dict())
+
+    assert "  - the scheduler of LRSchedule (ExponentialLR) is of another optimizer in the checkpoint" in str(
+        refused.value
+    )

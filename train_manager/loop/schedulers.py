@@ -1,0 +1,283 @@
+"""Learning rate schedulers, of ``lr_schedule=`` and of ``LRSchedule``: made, checked, saved and loaded."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, final
+
+from torch.optim import Optimizer
+
+from train_manager.checkpoints.fit import (
+    Difference,
+    Left,
+    class_misfit,
+    options_that_differ,
+    schedule_misfit,
+)
+from train_manager.checkpoints.made import Made, config_of
+from train_manager.loop.arguments import kind_of
+from train_manager.model.optimizers import learning_rates, restore_settings, set_learning_rates, settings_of
+from train_manager.model.per_object import PerObject
+from train_manager.telling.errors import InputError
+from train_manager.telling.source_locations import users_level
+
+EXAMPLE: Final = "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)"
+
+Schedules = Any
+"""A scheduler, or a dict of them by optimizer; torch's schedulers have no common base class with ``step()``."""
+
+
+# ---- made ------------------------------------------------------------------------------------------------------------
+
+
+@final
+class Taker(NamedTuple):
+    """What takes a function that makes a scheduler, for the error texts."""
+
+    name: str  # of the extension or the argument
+    argument: str  # the argument that the function is given to
+    form: str  # the source of that argument: "lr_schedule={}"
+
+
+def require_scheduler_factory(make: Any, taker: Taker) -> None:
+    """Require a function that makes a scheduler of the optimizer alone.
+
+    Args:
+        make: what was given.
+        taker: what it was given to.
+
+    Raises:
+        InputError: it is not a function, or needs more arguments, which the message names.
+    """
+    if not callable(make):
+        # A scheduler that is made already, or something else.
+        like = f"lambda optimizer: torch.optim.lr_scheduler.{type(make).__name__}(optimizer, ...)"
+        raise InputError(
+            f"{taker.name} needs a function of the optimizer, but was given {kind_of(make)}",
+            name=taker.argument,
+            asked_by=taker.name,
+            cure=taker.form.format(like if hasattr(make, "step") else EXAMPLE),
+        )
+    try:
+        parameters = [*inspect.signature(make).parameters.values()][1:]
+    except ValueError:  # a function in C without a signature
+        return
+    more = [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if more:
+        called = getattr(make, "__name__", type(make).__name__)
+        arguments = ", ".join(f"{name}=..." for name in more)
+        raise InputError(
+            f"{taker.name} was given {called}, which needs more than the optimizer: {', '.join(more)}",
+            name=more[0],
+            asked_by=taker.name,
+            cure="give a function: " + taker.form.format(f"lambda optimizer: {called}(optimizer, {arguments})"),
+        )
+
+
+def make_scheduler(
+    make: Callable[[Optimizer], Any], optimizer: Optimizer, taker: Taker, *, with_metric: str | None
+) -> Any:
+    """Return the scheduler that a function makes of an optimizer.
+
+    Args:
+        make: the function.
+        optimizer: the optimizer.
+        taker: what the function was given to.
+        with_metric: the cure for a scheduler that needs a metric; None if a metric is named.
+
+    Raises:
+        InputError: the function makes something else, or a scheduler that needs a metric where none is named.
+    """
+    scheduler = make(optimizer)
+    if not hasattr(scheduler, "step"):
+        what = f"{taker.name} must make a scheduler with step(), but made {kind_of(scheduler)}"
+        raise InputError(what, name=taker.argument, asked_by=taker.name, cure=taker.form.format(EXAMPLE))
+    if with_metric is not None and needs_metric(scheduler):
+        what = f"{taker.name} steps without a metric, but {type(scheduler).__name__} needs one"
+        raise InputError(what, name=taker.argument, asked_by=taker.name, cure=with_metric)
+    return scheduler
+
+
+def needs_metric(scheduler: Any) -> bool:
+    """Return whether a scheduler steps with a metric, as ``ReduceLROnPlateau``; torch has no common class for these."""
+    parameters = inspect.signature(scheduler.step).parameters.values()
+    return any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+
+
+# ---- the argument lr_schedule ----------------------------------------------------------------------------------------
+
+
+def require_lr_schedule(value: Any, optimizer: Optimizer | dict[str, Optimizer] | None) -> Schedules:
+    """Return the scheduler that a callable makes of the optimizer; or several, by the names of the optimizers."""
+    if value is None:
+        return None
+    if optimizer is None:
+        raise InputError("lr_schedule needs an optimizer, but there is none", name="lr_schedule")
+    if isinstance(value, Mapping) != isinstance(optimizer, dict):
+        cure = "give a dict with the names of the optimizers, or one callable for one optimizer"
+        raise InputError("lr_schedule and optimizer must both be dicts, or neither", name="lr_schedule", cure=cure)
+    if not isinstance(optimizer, dict):
+        return _scheduler(value, optimizer)
+    unknown = [name for name in value if name not in optimizer]
+    if unknown:
+        known = " and ".join(map(repr, optimizer))
+        what = f"lr_schedule names {unknown[0]!r}, but the optimizers are {known}"
+        raise InputError(what, name="lr_schedule", cure="give it the names of the optimizers")
+    return {name: _scheduler(make, optimizer[name]) for name, make in value.items()}
+
+
+def _scheduler(make: Any, optimizer: Optimizer) -> Any:
+    taker = Taker("lr_schedule", "lr_schedule", "lr_schedule={}")
+    require_scheduler_factory(make, taker)
+    example = 'LRSchedule(torch.optim.lr_scheduler.ReduceLROnPlateau, monitor="valid/loss")'
+    cure = f"step it with a metric: extensions=[{example}]"
+    return make_scheduler(make, optimizer, taker, with_metric=cure)
+
+
+def require_schedules_of(schedulers: Schedules, optimizers: Mapping[str, Any]) -> None:
+    """Require schedulers of these optimizers: an optimizer may have been replaced since its scheduler was made."""
+    # By groups: a wrapped optimizer is another object, but shares its groups with the one inside.
+    groups = {id(group) for optimizer in optimizers.values() for group in optimizer.param_groups}
+    for scheduler in schedulers_in(schedulers):
+        scheduled = getattr(scheduler, "optimizer", None)  # a scheduler of another library may have none
+        if scheduled is not None and groups.isdisjoint(map(id, scheduled.param_groups)):
+            raise InputError(
+                f"lr_schedule ({type(scheduler).__name__}) is of another optimizer, so no rate would change",
+                name="lr_schedule",
+                cure="was tm.optimizer replaced? make it anew: tm.lr_schedule = StepLR(tm.optimizer, 10)",
+            )
+
+
+def warn_of_steps_per_batch(schedulers: Schedules, epochs: int) -> None:
+    """Warn of a scheduler that was made for each batch, as ``OneCycleLR`` often is: here it steps once per epoch."""
+    for scheduler in schedulers_in(schedulers):
+        total = getattr(scheduler, "total_steps", None)  # OneCycleLR has it
+        if isinstance(total, int) and total > epochs:
+            name = type(scheduler).__name__
+            warnings.warn(
+                f"lr_schedule steps once per epoch, so {name} gets to step {epochs} of its {total} (the extension "
+                'LRSchedule(..., per="step") steps with the optimizer)',
+                stacklevel=users_level(),
+            )
+
+
+def schedulers_in(schedulers: Schedules) -> list[Any]:
+    """Return the schedulers in a list."""
+    if schedulers is None:
+        return []
+    return list(schedulers.values()) if isinstance(schedulers, dict) else [schedulers]
+
+
+# ---- the schedulers of a training ------------------------------------------------------------------------------------
+
+
+@final
+class Schedulers:
+    """The schedulers of the optimizers that a training, or a phase of it, has met."""
+
+    def __init__(self, make: Callable[[Optimizer], Any]) -> None:
+        self._make = make
+        self.scheduler: Any = None  # of the optimizer that is trained now; None before there is one
+        self.is_idle = False  # in a phase without the optimizer: it must not step
+        self._optimizer: Optimizer | None = None  # the optimizer that the scheduler belongs to
+        self._made: Made = {}  # how the scheduler was made in this program
+        self._made_there: Made = {}  # how the loaded scheduler was made, in the program that saved it
+        self._name = ""  # the name of that optimizer in checkpoints: the phase that has brought it
+        self._put_away: PerObject[Optimizer, tuple[str, Any]] = PerObject()  # swapped optimizers: names and states
+        self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers, by name
+
+    def has(self, optimizer: Optimizer) -> bool:
+        """Return whether an optimizer has a scheduler here."""
+        return optimizer is self._optimizer or optimizer in self._put_away
+
+    def step(self, *metric: float) -> None:
+        """Step the scheduler."""
+        if self.scheduler is not None and not self.is_idle:  # None: joined an open run
+            self.scheduler.step(*metric)
+
+    def use(self, optimizer: Optimizer, name: str, *, keeps_rates: bool) -> None:
+        """Make the scheduler of an optimizer, anew or as it was when another took the optimizer's place.
+
+        Args:
+            optimizer: the one that is trained now.
+            name: its name in a checkpoint.
+            keeps_rates: a scheduler elsewhere has set its rates.
+        """
+        if optimizer is self._optimizer:
+            return
+        if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
+            # The state, not the scheduler itself, which would keep the swapped optimizer alive.
+            self._put_away[self._optimizer] = self._name, copy.deepcopy(self.scheduler.state_dict())
+        # Making a scheduler sets the first rates. Where another
+        # scheduler has brought the rates further, they are put back.
+        settings = settings_of(optimizer)
+        self.scheduler = self._make(optimizer)
+        self._optimizer, self._name = optimizer, name
+        self._made, self._made_there = config_of(self.scheduler), {}
+        if name in self._loaded:
+            restore_settings(optimizer, settings)
+            self._take_loaded()
+        # The optimizer was here before: its scheduler continues with the state from then.
+        elif optimizer in self._put_away:
+            self.scheduler.load_state_dict(self._put_away.pop(optimizer)[1])
+            restore_settings(optimizer, settings)
+        elif keeps_rates:
+            restore_settings(optimizer, settings)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of each scheduler, and its rates, by the names of the optimizers."""
+        met = {name: _snapshot_scheduler(state, of) for of, (name, state) in self._put_away.items()}
+        if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
+            met[self._name] = {
+                **_snapshot_scheduler(self.scheduler.state_dict(), self._optimizer),
+                "made": self._made_there or self._made,
+            }
+        found = {**self._loaded, **met}
+        return {"schedulers": found} if found else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned, as far as the optimizers are here."""
+        self._loaded = dict(state.get("schedulers", {}))
+        for optimizer, (name, _) in list(self._put_away.items()):
+            if name in self._loaded:
+                self._put_away[optimizer] = name, copy.deepcopy(self._loaded.pop(name)["scheduler"])
+        self._take_loaded()
+
+    def _is_of_another(self, found: Mapping[str, Any]) -> bool:
+        """Return whether a state was saved with an optimizer of another class, or of other groups."""
+        kind, rates = type(self._optimizer).__name__, learning_rates(self._optimizer) if self._optimizer else ()
+        return found.get("optimizer", kind) != kind or len(found["rates"]) != len(rates)
+
+    def is_of(self, name: str) -> bool:
+        """Return whether the present scheduler is of the optimizer of this name."""
+        return self._optimizer is not None and self._name == name
+
+    def compared_with(self, saved: Mapping[str, Any], left: Left, per: str) -> Iterator[str | Difference]:
+        """Yield why the scheduler cannot resume from a saved one, or which of its options differ."""
+        label, made = f"the scheduler of LRSchedule ({type(self.scheduler).__name__})", saved.get("made")
+        is_of_another = self._is_of_another(saved)
+        misfit = schedule_misfit(
+            label, self.scheduler, saved["scheduler"], made, left, per, is_of_another=is_of_another
+        )
+        if misfit is not None:
+            yield misfit
+        elif made is not None:
+            yield from options_that_differ(label, self._made, made)
+
+    def _take_loaded(self) -> None:
+        """Load the state that waits for the present optimizer, and set its rates; drop a state of another kind."""
+        if self._optimizer is not None and self._name in self._loaded:
+            found = self._loaded.pop(self._name)
+            if self._is_of_another(found) or class_misfit("", self.scheduler, found.get("made")):
+                return
+            self._made_there = found.get("made", {})
+            self.scheduler.load_state_dict(copy.deepcopy(found["scheduler"]))
+            set_learning_rates(self._optimizer, found["rates"])  # load_state_dict of a scheduler does not set them
+
+
+def _snapshot_scheduler(scheduler: Any, optimizer: Optimizer) -> dict[str, Any]:
+    rates = list(learning_rates(optimizer))
+    return {"scheduler": copy.deepcopy(scheduler), "rates": rates, "optimizer": type(optimizer).__name__}
