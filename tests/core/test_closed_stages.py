@@ -192,7 +192,7 @@ def test_an_extension_that_is_added_inside_of_it_is_refused() -> None:
     with pytest.raises(StageError) as error:
         machine.work(lambda machine: machine.add_extension(Extension.of(post_inner=lambda: None)))
     assert str(error.value).startswith(
-        "an extension was added or removed inside stage 'inner', which is too late for its hooks\n"
+        "the extensions are changed inside stage 'inner', which is too late for their hooks\n"
     )
     assert str(error.value).endswith("do so in a hook of a stage around it, or between two calls")
 

@@ -18,6 +18,7 @@ from train_manager import (
     Extension,
     NonFiniteLoss,
     Objective,
+    StageError,
     TrainManager,
     add_loss,
     every,
@@ -128,7 +129,7 @@ OWN_FORWARDS = dict(zip(FORWARDS, [doubled_model, doubled_model, doubled_loss, d
 OWN_CLASSES = {name: type("Own", (TrainManager,), {name: method}) for name, method in OWN_FORWARDS.items()}
 
 
-# ---- what runs in the region -----------------------------------------------------------------------------------------
+# ---- what runs in closed stages -------------------------------------------------------------------------------------
 
 
 def test_the_stages_stay_closed_if_nothing_looks_into_the_inner_stages() -> None:
@@ -636,6 +637,20 @@ def test_an_extension_that_a_hook_removes_is_not_called_any_more() -> None:
     assert runs(tm)
 
 
+def test_an_extension_that_a_model_adds_in_a_closed_stage_is_refused() -> None:
+    class Adds(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            if tm.step_num == 2:
+                tm.add_extension(ClipGradients(1.0), name="clip")
+            return super().forward(x)
+
+    tm = tiny_manager(model=Adds(2, 3), epochs=2)
+
+    with pytest.raises(StageError, match="changed inside stage 'train_model_forward', which is too late"):
+        tm.train()
+    assert "clip" not in tm.extensions
+
+
 def test_an_extension_that_a_phase_adds_opens_the_stages_in_the_phase_only() -> None:
     stepped = Values("post_train_optimizer_step", "step_num")
     tm = tiny_manager(epochs=9)
@@ -824,7 +839,7 @@ def test_a_batch_whose_window_continues_leaves_its_gradients() -> None:
     assert found == [True] * 3
 
 
-def test_the_loss_of_a_window_that_the_region_has_opened_can_be_computed_anew() -> None:
+def test_the_loss_of_a_window_that_closed_stages_have_opened_can_be_computed_anew() -> None:
     def hook(train_manager: TrainManager, step_num: int, loss: Tensor) -> None:
         if step_num == 3:
             again.append((float(train_manager.closure()().detach()), float(loss.detach())))
@@ -859,7 +874,7 @@ def test_an_optimizer_may_compute_its_loss_anew() -> None:
     assert len(losses) == 8
 
 
-# ---- what else works in the region -----------------------------------------------------------------------------------
+# ---- what else works in closed stages -------------------------------------------------------------------------------
 
 
 class Sparse(nn.Module):

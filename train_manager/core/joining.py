@@ -41,6 +41,15 @@ def joined_stage(store: Store) -> Stage | None:
     return stage
 
 
+def refuse_in_closed_stage(store: Store) -> None:
+    """Refuse a change of the extensions inside a stage that runs closed, as it has passed the place of their hooks."""
+    closed = None if store.innermost is None else store.innermost.inner_stage
+    if closed is not None:
+        what = f"the extensions are changed inside stage {closed.name!r}, which is too late for their hooks"
+        cure = "do so in a hook of a stage around it, or between two calls"
+        raise StageError(what, name=closed.name, stages=store.path, cure=cure)
+
+
 def open_stages(store: Store) -> list[Stage]:
     """Return the open stages, the innermost first; none unless one of them is the stage that extensions join."""
     stages = store.scopes() if joined_stage(store) is not None else []

@@ -11,7 +11,16 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar, final
 
 from train_manager.core.extension import Extension, require_extension
 from train_manager.core.hooks import Hook, read_hooks
-from train_manager.core.joining import join, joined_stage, leave, let_go, open_stages, post_hooks, take_again
+from train_manager.core.joining import (
+    join,
+    joined_stage,
+    leave,
+    let_go,
+    open_stages,
+    post_hooks,
+    refuse_in_closed_stage,
+    take_again,
+)
 from train_manager.core.lookalikes import refuse_lookalikes, warn_if_idle
 from train_manager.core.outcome import Failures
 from train_manager.core.plan import Plans
@@ -165,6 +174,7 @@ class Registry:
 
     def _change(self, added: dict[str, Added], paused: frozenset[str]) -> None:
         """Change to these extensions; on an error, and on Ctrl-C, an extension is wholly there or not at all."""
+        refuse_in_closed_stage(self._store)
         stage, before = joined_stage(self._store), (self._added, self._paused)
         gone = Failures(self._store.options.joined)
         try:

@@ -258,20 +258,11 @@ class Stage(Scope):
     def _end_closed(self, error: BaseException | None) -> None:
         """End a stage that was never opened: an error gets a note with its path, as in an open one."""
         store = self._store
-        changed = error is None and self.name not in store.closed
         if error is not None and store.options.notes_errors and isinstance(error, Exception):
             note_place(error, store.path)
         assert self.parent is not None, "as in `open_late`"
         self.parent.inner_stage = self._given = None
         self.phase = CLOSED
-        if changed:
-            raise self._hooks_changed()
-
-    def _hooks_changed(self) -> StageError:
-        """Make the error for extensions that came or went inside the stage, whose new hooks it could not call."""
-        what = f"an extension was added or removed inside stage {self.name!r}, which is too late for its hooks"
-        cure = "do so in a hook of a stage around it, or between two calls"
-        return StageError(what, name=self.name, asked_at=line_of(self.opened_at), stages=self._store.path, cure=cure)
 
     def _end_failed(self, error: BaseException | None) -> None:
         """End after an error in the body, or while stages inside this one are open."""
