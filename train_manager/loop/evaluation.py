@@ -128,14 +128,14 @@ class Evaluation(Batch[Model]):
 
     def _record_evaluation(self, results: Mapping[str, EvalResult] | None) -> None:
         """Add an evaluation to the history."""
-        place = self._place()
+        place = self._begin_row()
         if self.fixtures["standalone_eval"]:
             place["standalone"] = True
         self.history.add_evaluation(results or {}, place)
         names = [name for result in (results or {}).values() for name in result]
         refuse_metrics_of_places("eval_result", names, self._registry.hooks)
 
-    def _place(self) -> dict[str, Any]:
+    def _begin_row(self) -> dict[str, Any]:
         """Return the epoch, the step and the phase, with which each row of the history begins."""
         phase = self.fixtures["phase_name"]
         place = {"epoch": self.epoch_num, "step": self.step_num}

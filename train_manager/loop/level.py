@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 from train_manager.checkpoints.fit import Difference, Left
+from train_manager.loop.call import Call
 from train_manager.loop.feed import misfits_of_position
 from train_manager.loop.progress import Progress
 from train_manager.loop.ranks import ONE_PROCESS, Ranks
+from train_manager.loop.run_state import RunState
 from train_manager.loop.saved_state import misfits
 from train_manager.loop.setup import Setup
 
@@ -22,6 +24,30 @@ class Level(NamedTuple):
 
     setup: Setup
     progress: Progress
+
+    def inner(self, setup: Setup, key: str, epoch_num: int, step_num: int) -> Level:
+        """Return the level of a phase that opens in this one.
+
+        Args:
+            setup: the components of the phase.
+            key: the name of the phase's lifetime.
+            epoch_num: how many epochs of it are done: all of them, if it was completed before the checkpoint.
+            step_num: how many steps were trained before it.
+        """
+        here, run = self.progress, RunState(self.progress.run.entry)
+        run.go_on_after(here.run)  # a run that was stopped trains in none of its phases
+        if here.feed.is_within(setup.train_data):
+            here.feed.let_another_read()
+        return Level(setup, Progress(run, Call(here.call.number, step_num), epoch_num, key, here.findings))
+
+    def go_on_after(self, phase: Level) -> None:
+        """Go on after a phase in this level."""
+        self.setup.device = phase.setup.device  # no component of the phase: `tm.device = ...` in it stays
+        # A stop of the whole run ends the training calls around the phase too.
+        self.progress.run.go_on_after(phase.progress.run)
+        # The training call that a checkpoint was written in was over before the program opened this phase: the next
+        # training call must not continue it.
+        self.progress.interrupted = None
 
     def state_dict(
         self, around: Level | None, open_stages: Sequence[str], held: Collection[int] = (), ranks: Ranks = ONE_PROCESS

@@ -25,14 +25,11 @@ from train_manager.loop.arguments import (
 )
 from train_manager.loop.attributes import Model
 from train_manager.loop.batch_losses import BatchLosses
-from train_manager.loop.call import Call
 from train_manager.loop.extension_attributes import (
     note_tensors,
 )
-from train_manager.loop.level import Level
 from train_manager.loop.modes import preserve_modes
-from train_manager.loop.progress import EVALUATIONS, Progress
-from train_manager.loop.run_state import RunState
+from train_manager.loop.progress import EVALUATIONS
 from train_manager.loop.saving import Saving
 from train_manager.loop.setup import Setup
 from train_manager.loop.skip import skippable
@@ -297,20 +294,14 @@ class Run(Saving[Model]):
     @contextmanager
     def _level_of_phase(self, name: str, given: Mapping[str, Any]) -> Iterator[None]:
         """Put the setup and the progress of a phase in place for a ``with`` block; then those around it come back."""
-        program, outer = self._program, self._level
+        program, outer, around = self._program, self._level, self.fixtures["phase_name"]
         outer.progress.losses.check()  # a nan from before the phase must not be reported as one of the phase
         # The rows so far were measured outside of the phase: their readers must look before phase_name changes.
         self.fixtures["batch_losses"].look()
         setup = outer.setup.of_phase(given, f"phase {program.phase_number + 1}")
-        if outer.progress.feed.is_within(setup.train_data):
-            outer.progress.feed.let_another_read()
-        around, run = self.fixtures["phase_name"], RunState(outer.progress.run.entry)
         phase = program.enter(name, outer)
-        call = Call(outer.progress.call.number, self.step_num)
         key = f"phase {program.phase_number}: {' > '.join(phase.of)}"
-        epoch_num, findings = phase.end if phase.is_done else 0, outer.progress.findings
-        self._level = Level(setup, Progress(run, call, epoch_num, key, findings))
-        run.go_on_after(outer.progress.run)  # a run that was stopped trains in none of its phases
+        self._level = outer.inner(setup, key, phase.end if phase.is_done else 0, self.step_num)
         failed, modules = True, None  # until the block has ended without an error
         try:
             # Completed before the checkpoint: nothing is trained in it again, so its own modules get their final state.
@@ -324,16 +315,13 @@ class Run(Saving[Model]):
             self._warn_of_epochs_without_end()
             modules = None if phase.is_done else self._copy_of_own_modules(outer.setup)
             # A stop of the whole run leaves the phase unfinished: a program that resumes continues in it.
+            run = self._progress.run
             failed = run.stop_at is not None and run.stops_run
         finally:
             self._progress.feed.close()  # a generator of batches cleans up now, not when it is garbage-collected
             self._program.leave(self.epoch_num, failed=failed, modules=modules)
-            outer.setup.device = self._setup.device  # no component of the phase: `tm.device = ...` in it stays
+            outer.go_on_after(self._level)
             self._level = outer
-            outer.progress.run.go_on_after(run)  # a stop of the whole run ends the training calls around the phase too
-            # The training call that a checkpoint was written in was over before the program opened this phase: the next
-            # training call must not continue it.
-            outer.progress.interrupted = None
             self._modify_level(around)
 
     def _copy_of_own_modules(self, around: Setup) -> dict[str, Any] | None:

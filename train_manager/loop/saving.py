@@ -399,7 +399,7 @@ class Saving(Asking[Model]):
                         states[name],
                         known,
                         device,
-                        place=self._place_in_stages,
+                        place=self._step_and_stages,
                         made=partial(self._attribute_was_made, name),
                     )
 
@@ -479,12 +479,12 @@ class Saving(Asking[Model]):
                 raise
             raise not_a_state(error, what) from error
 
-    def _place_in_stages(self) -> tuple[Any, ...]:
+    def _step_and_stages(self) -> tuple[Any, ...]:
         return self.step_num, *self.fixtures.path
 
     def _attribute_was_made(self, extension: str, name: str, attribute: Any, state: Any, looked_for_at: Any) -> None:
         """Load a saved state into an attribute of an extension, if a hook has looked for it and made it."""
-        label, place = f"{name} of extension {extension!r}", self._place_in_stages()
+        label, place = f"{name} of extension {extension!r}", self._step_and_stages()
         if looked_for_at == place or not self.fixtures.path:
             with self._loading(label):
                 require_fit(attribute_misfits(label, attribute, state), strict=self._program.strict)

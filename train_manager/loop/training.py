@@ -1,4 +1,16 @@
-"""The page: a training call, its epochs, their batches, and the requests between two batches."""
+"""The page: a training call, its epochs, their batches, and the requests between two batches.
+
+Each method calls those below it, from the outside in::
+
+    _make_call               checks, a run unless one is open, and the result
+        _train                   stage "train": an evaluation before the first epoch; after each epoch, and at the end,
+                                 an evaluation and a checkpoint if they were asked for
+            _train_step_epoch        stage "train_step_epoch": its batches; then its losses are checked, the schedules
+                                     step, the epoch counts, and the history gets its row
+                _train_all_batches       until the data end, or a request ends the epoch or the call:
+                    _handle_requests         between two batches: an evaluation, a checkpoint, an end
+                    _train_or_drop           a batch: see ``batch.py``
+"""
 
 from __future__ import annotations
 
@@ -183,7 +195,7 @@ class Training(TrainingCall[Model]):
     def _record_epoch(self, metrics: Mapping[str, float], is_complete: bool) -> dict[str, Any]:
         """Add the present epoch to the history, and return its row; a part without a batch is not added."""
         progress, epoch = self._progress, self._progress.epoch
-        row = {**self._place(), "seconds": epoch.seconds, **metrics}
+        row = {**self._begin_row(), "seconds": epoch.seconds, **metrics}
         if not is_complete:
             row |= {"epoch": self.epoch_num + 1, "partial": True}
         if is_complete or progress.feed.batch_num:
