@@ -21,7 +21,7 @@ class Breaks(Extension):
 
     @modifies("loss")
     def post_train_loss_forward(self, loss: Tensor, step_num: int) -> Tensor:
-        return loss.detach() * self.value if step_num + 1 == self.step else loss
+        return loss * self.value if step_num + 1 == self.step else loss
 
 
 def ten_batches() -> list[tuple[Tensor, Tensor]]:

@@ -230,14 +230,14 @@ def test_the_inner_stages_stay_closed_with_weight_histograms_and_throughput() ->
     tm = manager(WeightHistograms(every=2), Throughput(), ConfusionMatrix(), PredictionGallery())
     tm.train()
 
-    assert tm.explain(all=True).count("(stays closed: nothing looks into it)") == 4
+    assert tm.explain(all=True).count("(stays closed: nothing looks into it)") == 6
 
 
-def test_what_opens_the_inner_stages_is_named() -> None:
+def test_what_opens_an_inner_stage_is_named() -> None:
     tm = manager(GradientNorms())
     tm.train()
 
-    assert "stays closed" not in tm.explain(all=True)
+    assert "train_optimizer_step  (opened for GradientNorms)" in tm.explain(all=True)
     assert "GradientNorms.pre_train_optimizer_step of extension 'gradient_norms'" in tm.explain()
 
 
