@@ -81,7 +81,7 @@ def test_the_loss_of_each_objective_is_measured_under_its_name_without_its_weigh
     seen: list[dict[str, float]] = []
 
     def keep(losses: Any, loss: Any) -> None:
-        seen.append({**{name: float(part) for name, part in losses.items()}, "sum": float(loss.detach())})
+        seen.append({**{name: float(part.detach()) for name, part in losses.items()}, "sum": float(loss.detach())})
 
     objectives = {"class": {**CLASS, "weight": 0.5}, "other": {"use": "cross_entropy", "at": "side", "weight": 2.0}}
     learner = learner_of(model=network(module={**network()["module"], **SIDE}, objective=objectives))
