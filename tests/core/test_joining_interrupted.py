@@ -14,17 +14,19 @@ from train_manager import Extensible, Extension, TrainManager, always, fixture, 
 from train_manager.core.state import Options
 from train_manager.testing import tiny_manager
 
-ADDING = ("core/extensible.py", "core/registry.py", "core/joining.py", "core/plan.py", "loop/run.py")
+CHANGING = ("core/extensible.py", "core/registry.py", "core/joining.py", "core/plan.py")
+ADDING = (*CHANGING, "loop/run.py")
 
 
 class Interrupter:
     """Raises KeyboardInterrupt at a line of the files that add extensions, and counts the lines until then."""
 
-    def __init__(self, at_line: int) -> None:
+    def __init__(self, at_line: int, files: tuple[str, ...] = ADDING) -> None:
         self.left = at_line
+        self.files = files
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Interrupter | None:
-        if not frame.f_code.co_filename.replace("\\", "/").endswith(ADDING):
+        if not frame.f_code.co_filename.replace("\\", "/").endswith(self.files):
             return None
         if event == "line":
             self.left -= 1
@@ -72,9 +74,9 @@ def require_whole(extensible: Extensible, whole: Whole) -> bool:
     return is_there
 
 
-def interrupted(do: Callable[[], object], at_line: int) -> bool:
-    """Call a function that Ctrl-C interrupts at a line; return whether it has such a line."""
-    interrupter, previous = Interrupter(at_line), sys.gettrace()
+def interrupted(do: Callable[[], object], at_line: int, files: tuple[str, ...] = ADDING) -> bool:
+    """Call a function that Ctrl-C interrupts at a line of some files; return whether it has such a line."""
+    interrupter, previous = Interrupter(at_line, files), sys.gettrace()
     try:
         sys.settrace(interrupter)
         do()
@@ -123,6 +125,26 @@ def test_ctrl_c_in_any_line_that_adds_for_a_block_removes_it_and_in_any_that_rem
                 assert whole in reached  # Ctrl-C has come in the lines that remove it
                 tm.remove_extension(whole)
             assert whole.log.count("pre") <= whole.log.count("post"), at_line
+            if not has_line:
+                break
+    assert at_line > 100
+
+
+def test_ctrl_c_in_any_line_that_removes_an_extension_of_a_block_removes_it_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TrainManager, "_check", lambda *args, **kwargs: [])
+    tm = tiny_manager()
+
+    def add() -> None:
+        with tm._adding([whole]):
+            pass
+
+    with tm.run():
+        for at_line in count(1):
+            whole = Whole()
+            has_line = interrupted(add, at_line, CHANGING)
+            assert not require_whole(tm, whole), at_line
             if not has_line:
                 break
     assert at_line > 100

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, StageError
+from train_manager import Extensible, Extension, OrderError, StageError, modifies
 from train_manager import priority as hook_priority
 from train_manager.core.hooks import read_hooks
 from train_manager.core.plan import Plans, compile_plan
@@ -100,3 +100,17 @@ def test_a_refused_stage_name_leaves_nothing_open() -> None:
         pass
     assert extensible.fixtures["stage"] is None
     assert dict(extensible.fixtures) == {}
+
+
+class Doubles(Extension):
+    """Modifies a fixture at many stages."""
+
+    def __init__(self) -> None:
+        for stage in "abcdefghij":
+            setattr(self, f"pre_stage_{stage}", modifies("x")(lambda x: 2 * x))
+
+
+def test_of_mistakes_at_several_stages_that_of_the_first_hook_is_refused() -> None:
+    first, *_ = hooks = [hook for owner in "ab" for hook in read_hooks(Doubles(), owner)]
+    with pytest.raises(OrderError, match=f"at pre_{first.stage}, and nothing says which is first"):
+        Plans(Store({})).use(hooks, [])

@@ -14,6 +14,7 @@ from torch.optim import LBFGS, SGD, Optimizer
 from tests.training import At, Values, make_batches, skip_batch, skip_stage, weights
 from train_manager import Extension, InputError, StageError, TrainManager
 from train_manager.extensions import Accumulate
+from train_manager.loop.windows import Windows
 from train_manager.testing import tiny_manager
 
 
@@ -428,3 +429,18 @@ def test_a_closure_leaves_the_prediction_as_it_was() -> None:
     tiny_manager(before, after, optimizer=lbfgs).train()
 
     assert all(one is other for one, other in zip(before.seen, after.seen, strict=True))
+
+
+def test_saved_windows_open_in_their_order_in_each_process() -> None:
+    # Processes that train together exchange one message for each window, so all must do so in one order.
+    names = [f"optimizer {number}" for number in range(9)]
+    layers = {name: nn.Linear(1, 1) for name in names}
+    optimizers: dict[str, Optimizer] = {name: sgd(layer.parameters()) for name, layer in layers.items()}
+    before, after = Windows(), Windows()
+    for name in reversed(names):
+        loss = layers[name](torch.ones(1)).sum()
+        before.backward(name, optimizers[name], loss, retain_graph=False, is_modified=False, is_last=False)
+    parameters = {id(weight): f"{name}.{n}" for name, layer in layers.items() for n, weight in layer.named_parameters()}
+    after.load_state_dict(before.state_dict(lambda: parameters), optimizers, lambda: parameters)
+
+    assert after.names() == before.names() == names[::-1]

@@ -261,3 +261,11 @@ def test_nothing_stays_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     verify_resume(exact, at=4)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def make_beside_another() -> TrainManager:
+    return tiny_manager(epochs=2, train_data=tiny_manager().train_data)
+
+
+def test_a_manager_that_is_made_and_trains_nothing_is_no_difference() -> None:
+    assert verify_resume(make_beside_another, at=4).identical

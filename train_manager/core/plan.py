@@ -133,7 +133,9 @@ class Plans:
         hooks = tuple(hooks)
         by_stage = choose_providers(list(providers))
         refuse_two_providers(hooks, by_stage)
-        for stage in {hook.stage for hook in hooks}:  # among them EVERY_STAGE, whose hooks meet each other too
+        # Among them EVERY_STAGE, whose hooks meet each other too. In the order of the hooks, so that each process
+        # refuses the same one of several mistakes.
+        for stage in dict.fromkeys(hook.stage for hook in hooks):
             in_their_order(stage, hooks, _of_all_stages(by_stage))
         self._hooks, self._providers = hooks, by_stage
         self._state.forget_definers()  # removed hooks, and with them their extension, may be among them

@@ -373,8 +373,14 @@ class Run(Saving[Model]):
 
     def _remove_if_there(self, extension: Extension) -> None:
         """Remove an extension, unless it was removed already, or never added."""
-        if any(one is extension for one in self.extensions.values()):
-            self.remove_extension(extension)
+        try:
+            if any(one is extension for one in self.extensions.values()):
+                self.remove_extension(extension)
+        except KeyboardInterrupt:
+            # Ctrl-C has taken the removal back, so that the extension would stay after its block.
+            if any(one is extension for one in self.extensions.values()):
+                self.remove_extension(extension)
+            raise
 
     def _rest_readers(self) -> None:
         """Give no rows to the readers of extensions that pause, as their hooks do not run."""

@@ -203,7 +203,9 @@ class Windows:
         for name in list(self._open):
             self.close(name)
         self.ended, names = state["ended"], names_of_parameters() if state["open"] else {}
-        for name in state["open"].keys() & optimizers.keys():
+        # In the saved order, which is that of all processes: each of their messages is of one window. The order of a
+        # set differs from process to process.
+        for name in [name for name in state["open"] if name in optimizers]:
             window = self._open[name] = Window(optimizers[name])
             window.load_state_dict(state["open"][name], names)
 

@@ -80,6 +80,8 @@ def _unseeded(folder: Path, number: int, one: str, others: Sequence[str]) -> lis
     paths = [folder / run / begin_name(number) for run in (one, *others)]
     # A manager may begin only after the kill, in the run that resumes.
     begun = [read_checkpoint(path)["random"] for path in paths if path.exists()]
+    if len(begun) < 2:  # the manager was made, and trained nothing: nothing tells which states have a seed
+        return list(read_checkpoint(folder / one / f"final-{number}")["random"])
     return [name for name in begun[0] if any(differences(begun[0][name], begun[1][name], BEGINS))]
 
 
