@@ -75,7 +75,6 @@ class State:
         "shares",
         "strict",
         "thread",
-        "version",
         "without_hooks",
     )  # for speed, not for space: each stage reads a dozen of these attributes, and slots are read fastest
 
@@ -102,7 +101,6 @@ class State:
         # The plans of the stages that have opened, by name; None: make it anew, since extensions have changed.
         self.plans: dict[str, Any] = {}
         self.without_hooks: bool = False  # the plans that are made now have no hooks
-        self.version: int = 0  # of the plans; each change of the extensions raises it
         self.plan_of: Callable[[str], Any] = self.plans.__getitem__  # makes a plan, and keeps it in `plans`
         # The check of the hooks, called as an outermost stage opens, unless the hooks were checked already.
         self.check_once: Callable[[], None] = _nothing
@@ -116,11 +114,12 @@ class State:
         self.strict: bool = False  # hooks may write only what they declare
         self.shares: bool = False  # another Extensible has, or had, an extension of this one
         self.hook_seconds: float = 0.0  # the time that hooks have taken, with `Options.times_hooks`
-        self.thread: int = 0  # that opened the last outermost stage; 0, which is no thread, before the first one
+        self.thread: int = (
+            0  # that opened the last outermost stage; 0 before the first one
+        )
 
     def forget_plans(self) -> None:
         """Let each plan be made anew at the next opening of its stage."""
-        self.version += 1
         self.closed.clear()
         for stage in self.plans:
             self.plans[stage] = None

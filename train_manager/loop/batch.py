@@ -474,10 +474,3 @@ class Batch(Run[Model]):
             stage: f"opened for {lookers}" if lookers else "stays closed: nothing looks into it"
             for stage, lookers in looking.items()
         }
-
-    def _asks_in_batches(self, fixture: str) -> bool:
-        """Return whether a hook or a provider of a batch asks for a fixture, however seldom it runs."""
-        plans = [self._registry.plans[stage] for stage in ("train_step_batch", *INNER)]
-        asked = [hook.parameters for plan in plans for hook in (*plan.around, *plan.pre, *plan.post)]
-        asked += [provider.call.parameters for plan in plans for provider in plan.providers.values()]
-        return any(fixture in names for names in asked)

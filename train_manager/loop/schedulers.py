@@ -89,7 +89,7 @@ def make_scheduler(
         with_metric: the cure for a scheduler that needs a metric; None if a metric is named.
 
     Raises:
-        InputError: the function makes something else, or a scheduler that needs a metric where none is named.
+        InputError: the function makes something else, or a scheduler that needs a metric, if no metric is named.
     """
     scheduler = make(optimizer)
     if not hasattr(scheduler, "step"):

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from train_manager.core.stage import Stage
 from train_manager.data.readable import no_batch
+from train_manager.loop.arguments import INNER
 from train_manager.loop.attributes import Model
 from train_manager.loop.epoch import Epoch, EpochEnd
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
@@ -242,6 +243,13 @@ class Training(TrainingCall[Model]):
             elif end is not EpochEnd.PAUSED:  # also after an error: the workers of a DataLoader must not wait on
                 feed.leave()
         return end is EpochEnd.COMPLETE
+
+    def _asks_in_batches(self, fixture: str) -> bool:
+        """Return whether a hook or a provider of a batch asks for a fixture, however seldom it runs."""
+        plans = [self._registry.plans[stage] for stage in ("train_step_batch", *INNER)]
+        asked = [hook.parameters for plan in plans for hook in (*plan.around, *plan.pre, *plan.post)]
+        asked += [provider.call.parameters for plan in plans for provider in plan.providers.values()]
+        return any(fixture in names for names in asked)
 
     def _pull(self, feed: Feed) -> Any:
         """Return the next batch; END if there is none, or a signal has ended the workers that make it."""

@@ -100,11 +100,6 @@ class Windows:
         # At a usual end drop_all has closed all windows, with a warning; the ones here are of a run that has failed.
         self.drop_all()
 
-    @property
-    def is_any_open(self) -> bool:
-        """Whether an optimizer has gathered gradients that no step has used."""
-        return bool(self._open)
-
     def names(self) -> list[str]:
         """Return the names of the optimizers with an open window."""
         return list(self._open)

@@ -102,21 +102,6 @@ def folders_with_runs(folder: Path) -> Iterator[Path]:
         below[:] = [] if is_deepest else sorted(one for one in below if one[0] != "." and one not in NOT_RUNS)
 
 
-def chain_of(entry: Entry, entries: Sequence[Entry]) -> list[Entry]:
-    """Return the runs of its folder that a run resumed from, the oldest first, and the run itself.
-
-    >>> first, other = {"id": "a"}, {"id": "b"}
-    >>> last = {"id": "c", "goes_on_from": {"run": "a", "step": 40}}
-    >>> [one["id"] for one in chain_of(last, [first, other, last])]
-    ['a', 'c']
-    """
-    by_id, chain = {one["id"]: one for one in entries}, [entry]
-    # `before not in chain`: forged files may have a circle.
-    while (before := by_id.get((chain[0].get("goes_on_from") or {}).get("run"))) is not None and before not in chain:
-        chain.insert(0, before)
-    return chain
-
-
 def labels_of(places: Sequence[tuple[Path, str]]) -> list[str]:
     """Return the shortest ends of the paths that tell runs apart, with a part of the run_id where they share a folder.
 
