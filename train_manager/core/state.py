@@ -114,9 +114,7 @@ class State:
         self.strict: bool = False  # hooks may write only what they declare
         self.shares: bool = False  # another Extensible has, or had, an extension of this one
         self.hook_seconds: float = 0.0  # the time that hooks have taken, with `Options.times_hooks`
-        self.thread: int = (
-            0  # that opened the last outermost stage; 0 before the first one
-        )
+        self.thread: int = 0  # that opened the last outermost stage; 0 before the first one
 
     def forget_plans(self) -> None:
         """Let each plan be made anew at the next opening of its stage."""
