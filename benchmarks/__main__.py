@@ -14,6 +14,7 @@ NAMES: Final = (
     "dispatch",
     "counts",
     "loop",
+    "usual",
     "epoch",
     "import_cost",
     "check_time",

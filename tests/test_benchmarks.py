@@ -27,6 +27,7 @@ TINY: dict[str, dict[str, Any]] = {
     "dispatch": {"rounds": 1, "calls": 5, "with_peers": False},
     "counts": {"with_peers": False},
     "loop": {"rounds": 1, "steps": 5, "with_peers": False},
+    "usual": {"rounds": 1, "steps": 5},
     "scale": {"rounds": 1, "calls": 5, "most": 100},
     "checkpoint_cost": {"rounds": 1, "megabytes": 1},
     "run_records": {"rounds": 1, "each": False},

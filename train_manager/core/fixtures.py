@@ -61,11 +61,20 @@ class Fixtures(Mapping[str, Any]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the fixture's value, or ``default`` if it is not alive."""
-        return self._store.value(name) if name in self else default
+        store = self._store
+        if store.thread != get_ident():
+            store.require_own_thread()
+        try:
+            return store.cells[name].value  # as in `__getitem__`
+        except (KeyError, AttributeError):
+            pass
+        return store.value(name) if store.has(name) else default
 
     def __contains__(self, name: object) -> bool:
-        self._store.require_own_thread()
-        return self._store.has(name)
+        store = self._store
+        if store.thread != get_ident():
+            store.require_own_thread()
+        return store.has(name)
 
     def __iter__(self) -> Iterator[str]:
         self._store.require_own_thread()

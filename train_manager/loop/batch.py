@@ -45,7 +45,7 @@ from train_manager.loop.outputs import (
 )
 from train_manager.loop.requests import SKIP_BATCH, Requests
 from train_manager.loop.run import Run
-from train_manager.loop.skip import SkipBatch, raise_if_of_another, skippable, skipped_too_late_error
+from train_manager.loop.skip import SkipBatch, raise_if_of_another, skipped_too_late_error
 from train_manager.loop.step import NO_BACKWARD, NO_STEP, Backward, Step, StepClock
 from train_manager.loop.windows import requires_closure, updated_twice_error, warn_without_gradients
 from train_manager.telling.errors import StageError
@@ -329,38 +329,43 @@ class Batch(Run[Model]):
 
     # ---- the stages inside a batch of an evaluation ------------------------------------------------------------------
 
-    @skippable("eval_model_forward")
     def _eval_model_forward(self) -> None:
-        with self.staged("eval_model_forward"):
-            losses, is_first = self.fixtures["losses"], "prediction" not in self.fixtures
-            if not is_first:  # an own eval_batch calls forward() a second time
-                losses.forget_added()
-            self._collector.losses = losses
-            try:
-                prediction = self._chosen.eval_model_forward()
-            finally:
-                self._collector.losses = None
-            require_prediction(prediction, self.model, type(self), "eval_model_forward")
-            if is_first:
-                self.fixtures.define("prediction", prediction, stage="eval_step_batch")
-            else:
-                self.fixtures.modify("prediction", prediction)
+        try:
+            with self.staged("eval_model_forward"):
+                losses = self._collector.losses = self._losses
+                is_first = "prediction" not in self.fixtures
+                if not is_first:  # an own eval_batch calls forward() a second time
+                    losses.forget_added()
+                try:
+                    prediction = require_prediction(
+                        self._chosen.eval_model_forward(), self.model, type(self), "eval_model_forward"
+                    )
+                finally:
+                    self._collector.losses = None
+                if is_first:
+                    self.fixtures.define("prediction", prediction, stage="eval_step_batch")
+                else:
+                    self.fixtures.modify("prediction", prediction)
+        except SkipStage as skip:
+            raise_if_of_another(skip, *self.fixtures.path, "eval_model_forward")
 
-    @skippable("eval_loss_forward")
     def _eval_loss_forward(self) -> None:
-        with self.staged("eval_loss_forward"):
-            losses = self._collector.losses = self.fixtures["losses"]
-            try:
-                loss = self._chosen.eval_loss_forward()
-            finally:
-                self._collector.losses = None
-            if loss is None and losses.added is None and self._may_lack_a_loss():
-                return
-            total = require_scalar_loss(losses.total(loss))
-            if "loss" not in self.fixtures:  # an own eval_batch may have set one
-                self.fixtures.define("loss", total, stage="eval_step_batch")
-            else:
-                self.fixtures.modify("loss", total)
+        try:
+            with self.staged("eval_loss_forward"):
+                losses = self._collector.losses = self._losses
+                try:
+                    returned = self._chosen.eval_loss_forward()
+                finally:
+                    self._collector.losses = None
+                if returned is None and losses.added is None and self._may_lack_a_loss():
+                    return
+                loss = require_scalar_loss(losses.total(returned))
+                if "loss" not in self.fixtures:  # an own eval_batch may have set one
+                    self.fixtures.define("loss", loss, stage="eval_step_batch")
+                else:
+                    self.fixtures.modify("loss", loss)
+        except SkipStage as skip:
+            raise_if_of_another(skip, *self.fixtures.path, "eval_loss_forward")
 
     def _may_lack_a_loss(self) -> bool:
         """Return whether no loss function was given, and an evaluation has other results than the loss."""
