@@ -85,7 +85,8 @@ class HardExamples(Drawing):
 
     Raises:
         InputError: ``show`` is not a whole number of at least 1; or, as a training call begins, the data do not number
-            their examples, or there is no loss that it can call.
+            their examples, or there is no loss that it can call; or, in the first batch, the loss of each example by
+            itself is 0, as it compares examples.
     """
 
     def __init__(self, show: int = 16) -> None:
@@ -117,6 +118,8 @@ class HardExamples(Drawing):
         losses = losses_of_examples(train_manager._store, len(index), is_own=_has_own_loss(train_manager))
         right = _right(prediction, train_manager.fixtures.get("targets"), len(index), boundary_of(train_manager.loss))
         found = self._losses.of(train_manager)
+        if found.is_empty:  # of the first batch only, as it waits for the device
+            _require_losses(losses, train_manager.fixtures["loss"])
         if not train_manager._decides:
             found.append(datasource_name, index, losses, right)
         elif is_stand_in(train_manager.fixtures["true_batch_size"]):
@@ -171,6 +174,14 @@ class HardExamples(Drawing):
 
 def _has_own_loss(train_manager: TrainManager) -> bool:
     return any(train_manager._overrides(name, Overridable) for name in ("loss_forward", "train_loss_forward"))
+
+
+def _require_losses(losses: Tensor, of_batch: Tensor) -> None:
+    """Refuse a loss that compares the examples of a batch: an example by itself has none."""
+    if len(losses) > 1 and of_batch.any() and not losses.any():
+        what = f"the loss of a batch is {of_batch.item():.3g}, but that of each of its examples by itself is 0"
+        cure = "leave HardExamples out: a loss that compares the examples of a batch is of none of them alone"
+        raise InputError(what, name="loss", asked_by="HardExamples", cure=cure)
 
 
 def _sets_in(data: Any) -> dict[str, Any]:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
 NORMS: Final = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+OF_ONE_ROW: Final = (
+    "TestTimeTraining lets BatchNorm use the statistics of the batch, and a batch of one example has none: give "
+    "batches of several examples, or TestTimeTraining(batch_statistics=False)"
+)
 LABELLED: Final = ("targets", "batch", "loss")  # fixtures that have labels in them
 
 
@@ -183,6 +187,10 @@ class TestTimeTraining(Extension):
             self._adapted = adapted
             try:
                 yield
+            except ValueError as error:
+                if self.batch_statistics and "Expected more than 1 value per channel" in str(error):
+                    error.add_note(OF_ONE_ROW)
+                raise
             finally:
                 self._adapted = None
 

@@ -25,7 +25,8 @@ from train_manager.loop.ranks import ranks_of
 from train_manager.model.modules import plain_name, require_module
 from train_manager.model.per_object import name_of_part
 from train_manager.rebuilding.recorded import recorded
-from train_manager.telling.errors import InputError
+from train_manager.telling.errors import InputError, did_you_mean, near
+from train_manager.telling.findings import Finding
 from train_manager.validation import require_count, require_number
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class EWC(Extension):
     Without phases call ``anchor(train_manager, "first")`` between two trainings. An anchor is taken once for each name,
     and checkpoints hold it: a program that resumes in the second phase keeps the anchor of the first.
 
-    *Runs at:* the start of ``train``, the end of ``phase`` and of ``train_loss_forward``, there after extensions that
-    weight the loss, such as ``Distil`` (priority 10).
+    *Runs at:* the start of ``train``, the end of ``phase``, ``run`` and ``train_loss_forward``, there after extensions
+    that weight the loss, such as ``Distil`` (priority 10).
 
     *Asks for:* ``phase_name``, ``loss``, ``losses``; the model, the loss and the training data.
 
@@ -92,6 +93,14 @@ class EWC(Extension):
         # A stop of the whole run leaves the phase unfinished: a resumed program trains the rest, and is here again.
         if phase_name in self.after and not train_manager._progress.run.stops_run:
             self.anchor(train_manager, phase_name)
+
+    def post_run(self, train_manager: TrainManager) -> None:
+        phases = train_manager._program.phases
+        missing = [name for name in self.after if name not in phases and name not in self._anchors]
+        if missing and len(phases) > 1:
+            what = f"EWC has taken no anchor after the phase {missing[0]!r}: this program has had {', '.join(phases)}"
+            cure = did_you_mean(near(missing[0], phases)) or 'name the phases as they are opened: EWC(after="first")'
+            train_manager.add_finding(Finding("EWC", "warning", what, cure=cure))
 
     def anchor(self, train_manager: TrainManager, name: str) -> None:
         """Take an anchor of the present weights with the present training data, unless there is one of this name."""

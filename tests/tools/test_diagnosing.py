@@ -451,6 +451,17 @@ def test_a_loss_that_finds_the_second_of_each_pair_need_not_come_near_zero() -> 
     assert found[0].what.endswith("with a loss that compares the examples")
 
 
+def test_a_model_of_one_token_cannot_tell_equal_tokens_with_different_successors() -> None:
+    tokens = torch.tensor([0, 1, 0, 2, 0, 1, 0, 3, 2, 1, 3, 0])
+    data = [(tokens[:-1], tokens[1:])]
+
+    found = asked("overfit", nn.Embedding(4, 4), optimizer=lambda p: Adam(p, 0.1), train_data=data)
+
+    assert [(one.level, one.what.partition(", with ")[2]) for one in found] == [
+        ("note", "equal predictions that have different labels")
+    ]
+
+
 def test_a_loss_whose_least_value_is_not_known_need_not_come_near_zero() -> None:
     found = asked("overfit", **regression(loss=lambda prediction, targets: 1 + squared(prediction, targets)))
 

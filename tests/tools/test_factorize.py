@@ -221,3 +221,18 @@ def test_a_subclass_which_may_compute_otherwise_stays() -> None:
     made: Any = factorize(nn.Sequential(Doubled(32, 32), nn.Linear(32, 32)), rank=4)
 
     assert [type(one) for one in made] == [Doubled, nn.Sequential]
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_a_weight_that_is_not_finite_is_refused_by_the_name_of_its_layer(wrong: float) -> None:
+    model = network()
+    with torch.no_grad():
+        model[5].weight[0, 0] = wrong
+
+    with pytest.raises(InputError) as error:
+        factorize(model)
+
+    assert str(error.value) == (
+        "factorize: the weight of layer '5' has numbers that are nan or infinite\n"
+        "  load the weights of a training that has not failed"
+    )

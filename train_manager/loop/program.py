@@ -79,7 +79,12 @@ class Program:
     @property
     def phase_number(self) -> int:
         """How many phases this program has opened so far."""
-        return sum(event.kind == PHASE for event in self.events[: self._cursor])
+        return len(self.phases)
+
+    @property
+    def phases(self) -> list[str]:
+        """The names of the phases that this program has opened so far."""
+        return [event.of[-1] for event in self.events[: self._cursor] if event.kind == PHASE]
 
     @property
     def has_phases_left(self) -> bool:

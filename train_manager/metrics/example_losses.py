@@ -59,6 +59,11 @@ class ExampleLosses:
         self._held: list[tuple[Any, ...]] = []
         self._tables: dict[str, Tensor] = {}  # of each set, a row for each example number
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no batch was added yet."""
+        return not (self._waiting or self._held or self._tables)
+
     def append(self, source: str, index: Tensor, losses: Tensor, right: Tensor | None) -> None:
         """Add a batch.
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 
@@ -22,7 +23,7 @@ from train_manager.diagnosis.initial_loss import check_initial_loss
 from train_manager.diagnosis.inputs import Rows, check_answers, check_labels, check_rows, check_scale, paths_of_inputs
 from train_manager.diagnosis.loss_calls import LabelsOutOfRange, LossCall, classes_of, labels_in
 from train_manager.diagnosis.loss_leak import check_loss_leak
-from train_manager.diagnosis.overfit import SECONDS, check_overfit
+from train_manager.diagnosis.overfit import LEARNED, SECONDS, check_overfit
 from train_manager.diagnosis.parameters import any_nonzero, check_beside, check_parameters, hidden_in, sums_and_counts
 from train_manager.loop.arguments import modules_in_loss
 from train_manager.loop.losses import Losses
@@ -251,6 +252,7 @@ def _overfit(trial: TrialSteps) -> Findings:
         "a loss whose least value is not known": not _calls_of_loss(trial),
         "a frozen part": not all(one.requires_grad for one in tm.model.parameters()),
         f"label_smoothing {smoothing:g}": smoothing,
+        "equal predictions that have different labels": any(map(_is_contradicted, _calls_of_loss(trial))),
     }
     with trial.training() as step:
         return check_overfit(
@@ -266,6 +268,21 @@ def _overfit(trial: TrialSteps) -> Findings:
 def _is_soft(call: LossCall) -> bool:
     target = call.target
     return call.name != "mse_loss" and target.is_floating_point() and not bool((target == target.round()).all())
+
+
+def _is_contradicted(call: LossCall) -> bool:
+    """Return whether equal predictions have different labels, as those of a model that sees one token at a time.
+
+    The least loss is then the mean of ``-log(share of the label among those of equal predictions)``.
+    """
+    labels, rows = labels_in(call), call.output.movedim(1, -1).flatten(0, -2) if call.output.dim() > 1 else call.output
+    if not len(labels) or len(rows) != len(labels):  # probabilities of classes, or some labels are ignored
+        return False
+    different, numbers, alike = rows.unique(dim=0, return_inverse=True, return_counts=True)
+    _, pairs, same = torch.stack([numbers, labels]).unique(dim=1, return_inverse=True, return_counts=True)
+    least = float((alike[numbers] / same[pairs]).log().mean())
+    # If all predictions are equal, a part of the model is cut off, or begins with zeros.
+    return len(different) > 1 and least > LEARNED * float(F.cross_entropy(rows, labels))
 
 
 def _is_contrastive(call: LossCall) -> bool:

@@ -165,10 +165,19 @@ def largest_difference(expected: list[Tensor], found: list[Tensor]) -> float:
 
     >>> largest_difference([torch.tensor([1.0, 2.0])], [torch.tensor([1.0, 2.5])])
     0.5
+
+    Equal infinities do not differ: a model may mask its outputs with -inf.
+
+    >>> largest_difference([torch.tensor([1.0, -torch.inf])], [torch.tensor([1.0, -torch.inf])])
+    0.0
     """
     pairs = zip(expected, found, strict=True)
     # max() of Python would drop a nan.
-    return float(torch.stack([(one.double() - other.double()).abs().max() for one, other in pairs]).max())
+    return float(torch.stack([_differences(one.double(), other.double()).max() for one, other in pairs]).max())
+
+
+def _differences(one: Tensor, other: Tensor) -> Tensor:
+    return (one - other).abs().where(one != other, 0.0)
 
 
 def _named(value: Any, alone: str) -> dict[str, Tensor]:

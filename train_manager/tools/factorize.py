@@ -64,10 +64,13 @@ def factorize(model: nn.Module, share: float = 0.5, *, rank: int | None = None) 
         rank: the rank of all layers, in place of a share.
 
     Raises:
-        InputError: no layer can be split, or the share cannot be reached.
+        InputError: no layer can be split, the share cannot be reached, or a weight is nan or infinite.
     """
     made = copy.deepcopy(model)
-    parts = {name: _parts_of(layer) for name, layer in _layers(made).items()}
+    layers = _layers(made)
+    for name, layer in layers.items():
+        _require_finite(name, layer)
+    parts = {name: _parts_of(layer) for name, layer in layers.items()}
     if rank is not None:
         ranks = dict.fromkeys(parts, require_count(rank, "rank", at_least=1))
     else:
@@ -120,6 +123,13 @@ def _layers(model: nn.Module) -> dict[str, Layer]:
 
 def _calls_its_modules(parent: nn.Module) -> bool:
     return type(parent) in CONTAINERS or not type(parent).__module__.startswith("torch.nn.")
+
+
+def _require_finite(name: str, layer: Layer) -> None:
+    """Refuse a weight that has no singular values."""
+    if not layer.weight.isfinite().all():
+        what = f"factorize: the weight of layer {name!r} has numbers that are nan or infinite"
+        raise InputError(what, name="model", cure="load the weights of a training that has not failed")
 
 
 def _parts_of(layer: Layer) -> Parts:

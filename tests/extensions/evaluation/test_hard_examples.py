@@ -363,3 +363,18 @@ def test_a_phase_has_examples_of_its_own() -> None:
 def test_a_wrong_number_to_show_is_refused(value: Any) -> None:
     with pytest.raises(InputError, match="show must be a whole number of at least 1"):
         HardExamples(value)
+
+
+def test_a_loss_that_compares_examples_is_refused_in_the_first_batch() -> None:
+    def contrast(prediction: Tensor) -> Tensor:
+        return F.cross_entropy(prediction @ prediction.T, torch.arange(len(prediction)))
+
+    tm = tiny_manager(HardExamples(), loss=contrast, train_data=in_memory(shuffle=False), eval_data=None)
+
+    with pytest.raises(InputError) as error:
+        tm.train()
+
+    assert str(error.value) == (
+        "the loss of a batch is 2.77, but that of each of its examples by itself is 0\n"
+        "  leave HardExamples out: a loss that compares the examples of a batch is of none of them alone"
+    )

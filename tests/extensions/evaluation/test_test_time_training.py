@@ -282,3 +282,16 @@ def test_a_set_that_is_not_there_is_refused_before_the_first_step() -> None:
         "TestTimeTraining was given the set 'foggy', but eval_data has 'clean' and 'shifted'",
         "  name the sets as in eval_data: TestTimeTraining(sets=[...])",
     ]
+
+
+def test_a_batch_of_one_example_has_no_statistics_and_the_error_says_what_to_do() -> None:
+    inputs, labels = shifted(17)
+    tm = manager(TestTimeTraining(), eval_data={"shifted": sets(inputs, labels)})
+
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel") as error:
+        tm.eval()
+
+    assert error.value.__notes__[-1] == (
+        "TestTimeTraining lets BatchNorm use the statistics of the batch, and a batch of one example has none: give "
+        "batches of several examples, or TestTimeTraining(batch_statistics=False)"
+    )

@@ -81,7 +81,7 @@ def test_the_loss_is_that_of_the_batch_and_the_penalty() -> None:
 
 
 def test_without_an_anchor_the_training_is_as_without_the_extension_to_the_bit() -> None:
-    tm, plain = tiny_manager(EWC(1000.0, "another")), tiny_manager()
+    tm, plain = tiny_manager(EWC(1000.0)), tiny_manager()
     in_phases(tm)
     in_phases(plain)
 
@@ -302,3 +302,22 @@ def test_a_batch_of_lists_of_examples_is_refused() -> None:
         "EWC calls the model with one example, but a batch has lists of 2 examples\n"
         "  anchor with train_data whose batches are tensors, with a row for each example"
     )
+
+
+def test_a_phase_that_the_program_does_not_have_is_told_at_the_end_of_the_run() -> None:
+    tm = tiny_manager(EWC(1.0, after="frist"))
+
+    with pytest.warns(UserWarning, match="no anchor") as warned:
+        in_phases(tm)
+
+    assert [str(one.message) for one in warned] == [
+        "EWC has taken no anchor after the phase 'frist': this program has had first, second (did you mean 'first'?)"
+    ]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_run_without_further_phases_may_be_followed_by_one_that_has_them() -> None:
+    tm = tiny_manager(EWC(1.0, after="second"))
+
+    with tm.phase("first"):
+        tm.train()
