@@ -336,7 +336,7 @@ class TrainManager(OwnLoop[Model]):
         """
         self._refuse_inside("open", "run", cure="it is open already; close() ends a run that open() has begun")
         self._held = ExitStack()
-        self._held.enter_context(self._new_run(None))
+        self._held.enter_context(self._in_run(None))
 
     def close(self) -> None:
         """End the run that ``open`` has begun; if there is none, do nothing."""

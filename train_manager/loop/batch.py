@@ -297,8 +297,6 @@ class Batch(Run[Model]):
         step.losses.end_step(name)
         if window is not None:
             warn_without_gradients(window.optimizer, name)
-            if name not in self._setup.looked_at:
-                self._look_at_parameters(name)
             # Also for a window without a backward in this batch: a hook of the step may change its gradients and then
             # fail, so the window must be dropped with the batch.
             step.backwards.setdefault(name, NO_BACKWARD)

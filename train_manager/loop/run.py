@@ -29,6 +29,7 @@ from train_manager.loop.extension_attributes import (
     note_tensors,
 )
 from train_manager.loop.modes import preserve_modes
+from train_manager.loop.parameter_check import ParameterCheck
 from train_manager.loop.progress import EVALUATIONS
 from train_manager.loop.saving import Saving
 from train_manager.loop.setup import Setup
@@ -124,7 +125,24 @@ class Run(Saving[Model]):
 
     def _in_run(self, entry: str | None) -> AbstractContextManager[None]:
         """Join the run that is open; else open one, entered by the method of that name."""
+        if entry not in EVALUATIONS:
+            self._look_at_parameters()
         return nullcontext() if "run" in self.fixtures.path else self._new_run(entry)
+
+    def _look_at_parameters(self, *, ends: bool = False) -> None:
+        """Have the check of the present components among the extensions until it knows, and none of others.
+
+        Args:
+            ends: the run has ended, so there must be none.
+        """
+        setup = self._setup
+        check, there = setup.parameter_check, [one for one in self.extensions.values() if type(one) is ParameterCheck]
+        is_needed = self.check_parameters and not ends and not check.is_done(setup.optimizers)
+        for one in there:
+            if one is not check or not is_needed:
+                self.remove_extension(one)
+        if is_needed and check not in there:
+            self.add_extension(check)
 
     @contextmanager
     def _new_run(self, entry: str | None) -> Iterator[None]:
@@ -139,6 +157,8 @@ class Run(Saving[Model]):
             hide_own_frames(error)
             self.ranks.fail(error)
             raise
+        finally:
+            self._look_at_parameters(ends=True)
 
     @contextmanager
     def _open_run(self, entry: str | None) -> Iterator[None]:
