@@ -251,6 +251,18 @@ def test_an_own_hook_that_skips_a_step_hides_no_finding() -> None:
     assert len(list_warnings(tm)) == 1
 
 
+def test_an_own_train_batch_that_makes_no_step_of_the_loop_is_not_refused() -> None:
+    class ByHand(TrainManager):
+        def train_batch(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> None:
+            F.cross_entropy(model(inputs), targets).backward()
+            self.optimizer.step()
+
+    model = Net()
+    tm = ByHand(model=model, loss=F.cross_entropy, optimizer=sgd, train_data=make_batches(3))
+
+    assert [text.partition(" in ")[0] for text in list_warnings(tm)] == ["train_batch has not called self.update(loss)"]
+
+
 def test_a_phase_with_parts_of_its_own_is_looked_at_anew() -> None:
     tm = manager(without_unused())
     model = Net()

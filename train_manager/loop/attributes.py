@@ -96,6 +96,20 @@ STATE: Final = {
 """The attributes with the state of a training, and their classes."""
 
 
+LIVE_FIXTURES: Final = {
+    "model": "_setup.called_model",
+    "device": "_setup.device",
+    "phase_name": "_program.phase_name",
+    "epoch_num": "_progress.epoch_num",
+    "step_num": "_counts.step_num",
+    "update_num": "_counts.update_num",
+    "samples_seen": "_counts.samples_seen",
+    "start_step": "_progress.call.start_step",
+    "end_step": "_progress.call.end",
+}
+"""Fixtures of a run that are read where they live."""
+
+
 class Held(property, Generic[Value, Given]):
     """An attribute that an object of the manager holds: ``tm.model`` is ``tm._setup.model``.
 
@@ -127,7 +141,13 @@ class Attributes(Extensible, Generic[Model]):
     """Warn, once, of parameters without a gradient or in no optimizer; may be set on a class or an object."""
 
     _options = Options(
-        own_name="train_manager", times_hooks=True, notes_errors=True, closing=INNER, joined="run", words=WORDS
+        own_name="train_manager",
+        times_hooks=True,
+        notes_errors=True,
+        closing=INNER,
+        joined="run",
+        words=WORDS,
+        live=LIVE_FIXTURES,
     )
 
     _setup: Setup  # the components of the training, or of the phase that is open
@@ -141,6 +161,8 @@ class Attributes(Extensible, Generic[Model]):
     train_data: Held[Iterable[Any] | None] = Held("_setup")
     eval_data: Held[dict[str, Iterable[Any]]] = Held("_setup")
     epochs: Held[int] = Held("_setup")
+    device: Held[torch.device | None] = Held("_setup")
+    """The device that the model and the batches are moved to; None leaves both as they are."""
     steps_per_epoch: Held[int | None] = Held("_setup")
 
     _progress: Progress  # how far the training has come, or the phase that is open
@@ -174,7 +196,7 @@ class Attributes(Extensible, Generic[Model]):
             raise _taken_error(cls, "defines", name, f"call it otherwise: my{name}")
         super().__init_subclass__(**options)
         held = [name for name, one in vars(Attributes).items() if isinstance(one, Held)]
-        for name in (*held, "device", "samples_seen"):
+        for name in (*held, "samples_seen"):
             # A class attribute `epochs = 5` would hide the property, and the loop would count to another number.
             if getattr_static(cls, name) is not vars(Attributes)[name]:
                 cure = "override loss_forward" if name == "loss" else f"give it to the constructor: {name}=..."
@@ -256,19 +278,6 @@ class Attributes(Extensible, Generic[Model]):
     @called_model.setter
     def called_model(self, value: Any) -> None:
         self._setup.wrapped = None if value is self.model else value
-        if "model" in self.fixtures:  # a run is open: its hooks must see the new form
-            self.fixtures.modify("model", self.called_model)
-
-    @property
-    def device(self) -> torch.device | None:
-        """The device that the model and the batches are moved to; None leaves both as they are."""
-        return self._setup.device
-
-    @device.setter
-    def device(self, value: torch.device | None) -> None:
-        self._setup.device = value
-        if "device" in self.fixtures:  # a run is open: its hooks must see the new device
-            self.fixtures.modify("device", value)
 
     @property
     def eval_at(self) -> EvalAtPoints:
@@ -374,8 +383,7 @@ class Attributes(Extensible, Generic[Model]):
 
     @property
     def end_step(self) -> int | None:
-        call = self._progress.call
-        return call.expected_end if call.end_step is None else call.end_step
+        return self._progress.call.end
 
     @property
     def step_limit(self) -> int | None:

@@ -65,6 +65,7 @@ class ParameterCheck(Extension):
     """
 
     priority = -1_000_000  # before hooks that change gradients, or skip the step
+    checked_before_run = False  # an own train_batch may make no step of the loop
 
     def __init__(self) -> None:
         self._idle: dict[str, Idle] = {}  # by the name of the optimizer, until all is known of it
@@ -109,10 +110,6 @@ class ParameterCheck(Extension):
             if idle.is_known:
                 found += idle.find(setup.model, setup.loss, setup.optimizers[name], name)
         return found
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing: a training that resumes looks anew, and its checkpoint has what was found."""
-        return {}
 
 
 def check_first_window(
