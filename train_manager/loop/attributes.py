@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import secrets
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from contextlib import AbstractContextManager, ExitStack
 from inspect import getattr_static
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic
 
@@ -31,6 +29,7 @@ from train_manager.loop.books import Lifetime
 from train_manager.loop.call import Call
 from train_manager.loop.counts import Counts
 from train_manager.loop.eval_at import EvalAtArgument, EvalAtPoints, require_eval_at
+from train_manager.loop.held import Held
 from train_manager.loop.level import Level
 from train_manager.loop.losses import Collector
 from train_manager.loop.modes import mode
@@ -41,9 +40,8 @@ from train_manager.loop.ranks import ONE_PROCESS, Ranks
 from train_manager.loop.run_state import RunState
 from train_manager.loop.scheduled_eval import EvalAt, scheduled_eval
 from train_manager.loop.setup import Setup
-from train_manager.loop.windows import (
-    Windows,
-)
+from train_manager.loop.taken_names import private_names_of_others, taken_error
+from train_manager.loop.windows import Windows
 from train_manager.metrics.deferred import numbers
 from train_manager.metrics.history_rows import PART
 from train_manager.model.optimizers import learning_rates
@@ -64,12 +62,10 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar  # with a default, so that a plain `TrainManager` is complete
 
     Model = TypeVar("Model", bound=nn.Module | TrainsItself, default=Any)
-    Value = TypeVar("Value")
-    Given = TypeVar("Given", default=Value)
 else:
     from typing import TypeVar
 
-    Model, Value, Given = TypeVar("Model"), TypeVar("Value"), TypeVar("Given")
+    Model = TypeVar("Model")
 
 WORDS: Final = Words(
     fixtures=FIXTURES,
@@ -108,30 +104,6 @@ LIVE_FIXTURES: Final = {
     "end_step": "_progress.call.end",
 }
 """Fixtures of a run that are read where they live."""
-
-
-class Held(property, Generic[Value, Given]):
-    """An attribute that an object of the manager holds: ``tm.model`` is ``tm._setup.model``.
-
-    Args:
-        owner: the name of the manager's attribute with that object.
-    """
-
-    def __init__(self, owner: str) -> None:
-        self._owner = owner
-
-    def __set_name__(self, cls: type, name: str) -> None:
-        owner = self._owner
-        # Here, not in __init__: a property in C is several times as fast as a __get__ in Python.
-        super().__init__(
-            attrgetter(f"{owner}.{name}"), lambda manager, value: setattr(getattr(manager, owner), name, value)
-        )
-
-    if TYPE_CHECKING:
-
-        def __get__(self, manager: Any, cls: type | None = None) -> Value: ...  # type: ignore[override]
-
-        def __set__(self, manager: Any, value: Given) -> None: ...
 
 
 class Attributes(Extensible, Generic[Model]):
@@ -192,22 +164,22 @@ class Attributes(Extensible, Generic[Model]):
     """Which TrainManager of this process with a ``train_dir`` it is, from 1; None without one."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        for name in _private_names_of_others(cls):
-            raise _taken_error(cls, "defines", name, f"call it otherwise: my{name}")
+        for name in private_names_of_others(cls, Attributes):
+            raise taken_error(cls, "defines", name, f"call it otherwise: my{name}")
         super().__init_subclass__(**options)
         held = [name for name, one in vars(Attributes).items() if isinstance(one, Held)]
         for name in (*held, "samples_seen"):
             # A class attribute `epochs = 5` would hide the property, and the loop would count to another number.
             if getattr_static(cls, name) is not vars(Attributes)[name]:
                 cure = "override loss_forward" if name == "loss" else f"give it to the constructor: {name}=..."
-                raise _taken_error(cls, "defines", name, cure)
+                raise taken_error(cls, "defines", name, cure)
 
     if not TYPE_CHECKING:  # a type checker that saw __setattr__ would accept any attribute
 
         def __setattr__(self, name: str, value: Any) -> None:
             # `self._progress = tqdm()` in a subclass would replace the state of the training.
             if name in STATE and not isinstance(value, STATE[name]):
-                raise _taken_error(type(self), "sets", name, f"call it otherwise: my{name}")
+                raise taken_error(type(self), "sets", name, f"call it otherwise: my{name}")
             super().__setattr__(name, value)
 
     def _begin_to_exist(self) -> None:
@@ -553,17 +525,3 @@ class Attributes(Extensible, Generic[Model]):
         if in_hooks and self._store.running is not None:
             what = f"{method}() cannot be called in a hook ({self._store.running.label})"
             raise StageError(what, name=method, stages=self.fixtures.path, cure=cure)
-
-
-def _private_names_of_others(cls: type) -> Iterator[str]:
-    """Yield the private names of the library's classes that a new class, or a mixin of it, defines once more."""
-    library = [one for one in cls.__mro__ if one.__module__.startswith("train_manager.")]
-    taken = {name for one in library for name in (*vars(one), *inspect.get_annotations(one))}
-    # Not of a class of managers that was made before: the library itself has set attributes of it since.
-    new = [cls, *(one for one in cls.__mro__ if not issubclass(one, Attributes))]
-    defined = (name for one in new if one not in library for name in vars(one))
-    return (name for name in defined if name in taken and name.startswith("_") and not name.endswith("_"))
-
-
-def _taken_error(cls: type, does: str, name: str, cure: str) -> TypeError:
-    return TypeError(f"{cls.__name__} {does} {name!r}, which each TrainManager has of its own ({cure})")
