@@ -3,7 +3,8 @@
 This file has the constructor and the public methods; each hands on to the classes that TrainManager is made of. They
 are the files at the end of ``loop/``, each of which knows those before it:
 
-    attributes   what a training is made of, and how far it has come
+    attributes   what a training is made of
+    how_far      how far it has come
     overridable  the methods that a subclass may override
     asking       what hooks ask for
     saving       what a checkpoint holds

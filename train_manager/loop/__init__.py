@@ -43,7 +43,8 @@ order of their imports; each imports only those above it:
     rebuilt_arguments  these arguments, rebuilt from a checkpoint
     held          an attribute that an object of the manager holds
     taken_names   names of the library that a subclass of a manager may not take
-    attributes    what a TrainManager is made of, and how far its training has come
+    attributes    what a TrainManager is made of
+    how_far       how far its training has come
     overridable   the methods that users override, and which of them a call uses
     asking        what hooks ask for: a stop, an evaluation, a checkpoint, a closure
     saving        the table of what a checkpoint holds; saving and loading
