@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tests.training import At, Values, at_rate, weights
 from train_manager import CheckError, SkipStage
+from train_manager.telling.errors import FixtureExists
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -104,3 +105,32 @@ def test_a_hook_may_name_a_fixture_that_code_around_a_held_run_defines() -> None
         tm.train_steps(2)
 
     assert seen == [0.5, 0.5]
+
+
+def test_hooks_read_the_counts_where_they_live() -> None:
+    seen: list[tuple[Any, ...]] = []
+    tm = tiny_manager(At("post_train_step_batch", lambda step_num, end_step: seen.append((step_num, end_step))))
+    with tm.run():
+        tm.train_steps(1)
+        tm.step_num = 7
+        assert tm.fixtures["step_num"] == 7
+        tm.train_steps(1)
+
+    assert seen == [(1, 1), (8, 8)]
+
+
+def test_a_device_that_is_set_in_a_run_is_the_fixture_at_once() -> None:
+    tm = tiny_manager(device="cpu")
+    with tm.run():
+        tm.device = torch.device("meta")
+        assert tm.fixtures["device"] == torch.device("meta")
+        tm.device = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    "name", ["model", "device", "phase_name", "epoch_num", "step_num", "update_num", "start_step", "end_step"]
+)
+def test_what_the_loop_keeps_itself_cannot_be_modified_as_a_fixture(name: str) -> None:
+    tm = tiny_manager(device="cpu")
+    with tm.run(), pytest.raises(FixtureExists, match=f"modifies '{name}', which is an attribute of the train_manager"):
+        tm.fixtures.modify(name, None)

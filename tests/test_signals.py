@@ -570,9 +570,8 @@ def test_in_a_terminal_ctrl_c_leaves_the_line_of_the_user_and_one_line_of_what_i
     message = screen.index(MESSAGE.format("SIGINT").rstrip())  # the whole line: nothing of a bar stands behind it
     traceback = screen.index("Traceback (most recent call last):")
     assert screen[message + 1 : traceback] == []
-    assert screen[traceback + 2] == "    tm.train()"
-    assert not any("around_run" in line for line in screen)
-    assert screen[-2:] == [
+    assert screen[traceback + 2 :] == [
+        "    tm.train()",
         "KeyboardInterrupt",
         "stopped at step 4; with Checkpoints(resume=True) the program goes on from this step, which is saved",
     ]

@@ -3,7 +3,8 @@
 This file has the constructor and the public methods; each hands on to the classes that TrainManager is made of. They
 are the files at the end of ``loop/``, each of which knows those before it:
 
-    attributes   what a training is made of, and how far it has come
+    attributes   what a training is made of
+    how_far      how far it has come
     overridable  the methods that a subclass may override
     asking       what hooks ask for
     saving       what a checkpoint holds
@@ -336,7 +337,7 @@ class TrainManager(OwnLoop[Model]):
         """
         self._refuse_inside("open", "run", cure="it is open already; close() ends a run that open() has begun")
         self._held = ExitStack()
-        self._held.enter_context(self._new_run(None))
+        self._held.enter_context(self._in_run(None))
 
     def close(self) -> None:
         """End the run that ``open`` has begun; if there is none, do nothing."""

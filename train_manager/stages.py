@@ -134,6 +134,8 @@ TOO_LATE: Final = (
     ),
     TooLate(("update_begins",), "the loop sets it", "modify update_ends at pre_train_step_batch"),
     TooLate(("epoch_num", "step_num", "update_num", "samples_seen"), "the loop counts it", _COUNT),
+    TooLate(("start_step", "end_step", "phase_name"), "the loop sets it", "provide a fixture of another name"),
+    TooLate(("device",), "the loop moves batches to what the train_manager has", "set train_manager.device"),
     TooLate(("batch_num", "batches_done"), "the loop counts it", "provide a fixture of another name"),
     TooLate(("model",), "the loop calls what the train_manager has", "set train_manager.called_model"),
     TooLate(

@@ -47,6 +47,18 @@ def test_a_hook_of_a_stage_that_an_override_leaves_out_is_found(at: At) -> None:
     )
 
 
+def test_a_hook_of_a_class_that_is_not_checked_may_have_no_stage() -> None:
+    class Own(Steps):
+        def with_batch(self) -> None: ...
+
+    class Perhaps(Extension):
+        checked_before_run = False
+
+        def post_forward(self) -> None: ...
+
+    assert Own([Perhaps()]).check() == []
+
+
 def test_a_provider_of_such_a_stage_is_found(at: At) -> None:
     class Own(Steps):
         def with_batch(self) -> None: ...  # nothing at all

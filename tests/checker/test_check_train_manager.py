@@ -230,6 +230,9 @@ def modifier(point: str, name: str) -> Extension:
         ("pre_train_step_batch", "update_begins", "which is read-only: the loop sets it"),
         ("pre_run", "step_num", "which is read-only: the loop counts it"),
         ("post_run", "model", "which is read-only: the loop calls what the train_manager has"),
+        ("pre_train", "end_step", "which is read-only: the loop sets it"),
+        ("pre_phase", "phase_name", "which is read-only: the loop sets it"),
+        ("pre_train", "device", "which is read-only: the loop moves batches to what the train_manager has"),
         ("pre_train_backward", "optimizer", "which is read-only: the loop steps what the train_manager has"),
     ],
 )

@@ -15,6 +15,7 @@ from torch.optim import SGD, Optimizer
 
 from tests.training import make_batches, sgd
 from train_manager import TrainManager
+from train_manager.core.outcome import SkipStage
 from train_manager.extensions import Accumulate, FreezeModules, MixedPrecision
 from train_manager.loop.parameter_check import places
 from train_manager.telling.findings import Finding
@@ -167,11 +168,99 @@ def test_parameters_that_the_second_batch_of_a_window_uses_are_not_told() -> Non
     assert list_warnings(manager(ByTurns(), sgd, Accumulate(2))) == []
 
 
-def test_the_stages_inside_a_batch_stay_closed_and_no_hook_is_needed() -> None:
+def test_the_stages_inside_a_batch_stay_closed_once_the_check_knows() -> None:
     tm = manager(Net())
     list_warnings(tm)
 
     assert "train_backward  (stays closed: nothing looks into it)" in tm.explain()
+
+
+def steps_with_the_check(tm: TrainManager, steps: int = 12) -> list[int]:
+    """Train, and return the steps at whose end the check was among the extensions."""
+    seen: list[int] = []
+
+    def note(step_num: int) -> None:
+        if "parameter_check" in tm.extensions:
+            seen.append(step_num)
+
+    tm.add_extension(post_train_step_batch=note)
+    list_warnings(tm, lambda tm: tm.train_steps(steps))
+    return seen
+
+
+def test_the_check_leaves_in_the_first_window_if_all_parameters_have_a_gradient() -> None:
+    assert steps_with_the_check(manager(without_unused())) == []
+
+
+def test_the_check_leaves_in_the_tenth_window_if_a_parameter_has_none() -> None:
+    assert steps_with_the_check(manager(Net())) == [*range(1, 10)]
+
+
+def test_the_check_is_no_extension_between_two_runs() -> None:
+    tm = manager(Net())
+    tm.train_steps(2)
+
+    assert "parameter_check" not in tm.extensions
+
+
+def test_the_windows_of_several_runs_are_counted_together() -> None:
+    tm = manager(Net())
+
+    assert len(list_warnings(tm, lambda tm: [tm.train_steps(1) for _ in range(10)])) == 1
+
+
+def test_an_optimizer_that_takes_the_place_of_another_is_looked_at_anew() -> None:
+    tm = manager(without_unused())
+    tm.train_steps(1)
+    tm.optimizer = of("trunk")(tm.model)
+
+    assert list_warnings(tm, lambda tm: tm.train_steps(1)) == [
+        f"2 parameters have a gradient and are in no optimizer: head.weight, head.bias ({GIVE})"
+    ]
+
+
+def test_an_optimizer_that_a_hook_replaces_is_looked_at_from_the_next_training_call_on() -> None:
+    tm = manager(Net(), steps_per_epoch=3)
+
+    def replace(step_num: int) -> None:
+        if step_num == 2:
+            tm.optimizer = of("trunk")(tm.model)
+
+    tm.add_extension(post_train_step_batch=replace)
+
+    assert list_warnings(tm, lambda tm: tm.train_steps(12)) == []
+    assert len(list_warnings(tm, lambda tm: tm.train_steps(1))) == 1
+
+
+def test_a_copy_looks_for_itself() -> None:
+    tm = manager(Net())
+    tm.train_steps(1)
+
+    assert steps_with_the_check(copy.deepcopy(tm)) == [*range(2, 11)]
+
+
+def test_an_own_hook_that_skips_a_step_hides_no_finding() -> None:
+    class Skips(TrainManager):
+        def pre_train_optimizer_step(self, step_num: int) -> None:
+            if step_num < 2:
+                raise SkipStage
+
+    model = without_unused()
+    tm = Skips(model=model, loss=F.cross_entropy, optimizer=of("trunk")(model), train_data=make_batches(3))
+
+    assert len(list_warnings(tm)) == 1
+
+
+def test_an_own_train_batch_that_makes_no_step_of_the_loop_is_not_refused() -> None:
+    class ByHand(TrainManager):
+        def train_batch(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> None:
+            F.cross_entropy(model(inputs), targets).backward()
+            self.optimizer.step()
+
+    model = Net()
+    tm = ByHand(model=model, loss=F.cross_entropy, optimizer=sgd, train_data=make_batches(3))
+
+    assert [text.partition(" in ")[0] for text in list_warnings(tm)] == ["train_batch has not called self.update(loss)"]
 
 
 def test_a_phase_with_parts_of_its_own_is_looked_at_anew() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import pytest
@@ -193,6 +195,41 @@ def test_an_interruption_stays_one() -> None:
     error = error_of(tiny_manager(At("post_train_step_batch", interrupt)).train)
 
     assert (type(error), frames(error)[-1]) == (KeyboardInterrupt, "interrupt")
+
+
+def shown_as_it_ends(do: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of the frames that are shown of an error, as if it ended the program."""
+    shown: list[TracebackType | None] = []
+    monkeypatch.setattr("sys.excepthook", lambda kind, error, traceback: shown.append(traceback))
+    error = error_of(do)
+    sys.excepthook(type(error), error, error.__traceback__)
+    return [frame.name for frame in traceback.extract_tb(shown[0])]
+
+
+def test_of_an_interrupt_that_ends_the_program_the_users_line_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    press = At("post_train_step_batch", lambda: signal.raise_signal(signal.SIGINT))
+    tm = tiny_manager(Checkpoints(), press, train_dir=tmp_path)
+
+    assert shown_as_it_ends(tm.train, monkeypatch) == ["error_of"]
+
+
+def test_the_frames_of_any_other_error_that_ends_the_program_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames_of_training = ["error_of", *ENTRY, "post_train_step_batch"]
+
+    assert shown_as_it_ends(tiny_manager(Failing()).train, monkeypatch) == frames_of_training
+
+
+def test_the_hook_that_shows_errors_is_the_one_from_before_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sys.excepthook
+    monkeypatch.setattr("sys.excepthook", ignored := lambda *error: None)
+    hide_own_frames(KeyboardInterrupt())
+    hide_own_frames(KeyboardInterrupt())
+    assert sys.excepthook is not ignored
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+
+    assert sys.excepthook is ignored is not before
 
 
 def test_errors_that_cause_each_other_in_a_circle_end() -> None:

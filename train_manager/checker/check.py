@@ -58,14 +58,15 @@ def check(
     ]
     left_out = partial(call_left_out, owner, plan_of=plan_of)
     search = Mistakes(whole, entered, providers, frozenset(known), options.words, options.too_late, left_out)
-    found = list(search.of(registry.hooks, strict=strict, outside=outside))
+    hooks = [hook for hook in registry.hooks if not hook.owner or registry.extensions[hook.owner].checked_before_run]
+    found = list(search.of(hooks, strict=strict, outside=outside))
     if outside:  # code outside of the class may open stages and define fixtures that the class does not
         found = [mistake for mistake in found if search.is_of_a_known_name(mistake)]
     if found:
         count = f"{len(found)} mistakes" if len(found) > 1 else "a mistake"
         raise CheckError(f"{count} in the hooks of {owner.__name__}, found {found_when}", found)
     elsewhere = ["stages opened outside of this class"] if outside else []
-    return find_unopened(registry.hooks, whole), [*entered.unknown, *elsewhere]
+    return find_unopened(hooks, whole), [*entered.unknown, *elsewhere]
 
 
 def _require_method(owner: type[Extensible], name: str | None) -> None:

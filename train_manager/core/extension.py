@@ -41,12 +41,15 @@ class Extension:
             anew afterwards.
         ranks: on the class: 0 plans its hooks in process 0 alone, of several that train together; its fixtures, and the
             hooks that write fixtures, stay in all of them.
+        checked_before_run: on the class: False leaves its hooks out of the check before a run, as their stages may
+            never open.
         sends_away: on the class: what it writes leaves ``train_dir``, so that it pauses in a rehearsal.
     """
 
     priority: int = 0
     shared: bool = False
     keeps_hold: bool = False
+    checked_before_run: bool = True
     sends_away: bool = False
     ranks: int | None = None
 

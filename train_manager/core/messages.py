@@ -110,6 +110,13 @@ def reserved_error(state: State, name: str, definer: Definer) -> FixtureExists:
     return FixtureExists(what, cure="take another name", **error_data(state, name, definer))
 
 
+def live_error(state: State, name: str, definer: Definer) -> FixtureExists:
+    """Make the error for a modification of a fixture that is an attribute of the Extensible."""
+    own = state.options.own_name
+    what = f"{who(definer)} modifies {name!r}, which is an attribute of the {own}, and cannot be written as a fixture"
+    return FixtureExists(what, cure=f"set the attribute of the {own}", **error_data(state, name, definer))
+
+
 def no_stage_error(state: State, name: str, definer: Definer) -> NoStageOpen:
     """Make the error for a write with no stage open."""
     what = f"{who(definer)} writes {name!r} while no stage is open"

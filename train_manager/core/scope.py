@@ -13,9 +13,10 @@ than its stage.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from operator import attrgetter
 from types import CodeType
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, Final, NamedTuple, Protocol, final
 
 from train_manager.telling.source_locations import Site
 
@@ -57,7 +58,6 @@ class Content(NamedTuple):
     values: tuple[Any, ...]  # the value; empty if the cell has none
 
 
-@final
 class Cell:
     """One fixture: its value, and the scope that owns it."""
 
@@ -89,6 +89,35 @@ class Cell:
         self.owner, self.definer, self.stage, self.compute, self.next, values = content
         for value in values:
             self.value = value
+
+
+LIVE: Final = object()
+"""The value that a stage gives a live fixture, which is read elsewhere."""
+
+
+@final
+class LiveCell(Cell):
+    """A fixture that is an attribute of the Extensible: read there each time, so that no write keeps the two equal.
+
+    Args:
+        name: of the fixture.
+        path: of the attribute, with dots.
+        holder: returns the Extensible.
+    """
+
+    __slots__ = ("_holder", "_read")
+
+    def __init__(self, name: str, path: str, holder: Callable[[], Any]) -> None:
+        super().__init__(name)
+        self._read, self._holder = attrgetter(path), holder
+
+    def _value(self) -> Any:
+        if self.owner is None:
+            raise AttributeError(self.name)
+        return self._read(self._holder())
+
+    # The stage writes LIVE as it opens and deletes it as it ends; neither touches the attribute.
+    value = property(_value, lambda self, given: None, lambda self: None)
 
 
 class Hidden(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 from weakref import ref
 
-from train_manager.core.scope import Caller, Cell, Content, Scope
+from train_manager.core.scope import Caller, Cell, Content, LiveCell, Scope
 from train_manager.telling.words import NO_WORDS, Words
 
 FAILURE = ("exc_type", "exc_value", "traceback")
@@ -35,6 +35,9 @@ class Options:
     joined: str = ""  # the stage that extensions may join while it is open; empty if there is none
     words: Words = NO_WORDS  # the names that its fixtures, stages and hooks have in other tools
     too_late: tuple[Any, ...] = ()  # points at which hooks may not modify a fixture any more; for the checker
+    # Fixtures that are attributes of the object, by name: the path of the attribute, with dots. The stage that defines
+    # such a fixture says how long it is alive, and gives LIVE as its value.
+    live: Mapping[str, str] = field(default_factory=dict)
     replacing: frozenset[str] = frozenset()  # fixtures of its loop for which `@replaced_by` leaves hooks out
     # By stage and name of a fixture: called with a value that the fixture is modified to, and with `error_data` of the
     # hook or function that modifies it; raises to refuse the value.
@@ -93,6 +96,8 @@ class State:
         # Weakly, since the Extensible holds this state: a value in the cell would be a cycle, and keep both alive.
         for name in self.own_names:
             self.cells[name].compute = ref(owner)
+        if owner is not None:
+            self.cells.update({name: LiveCell(name, path, ref(owner)) for name, path in self.options.live.items()})
         # Computed at each lookup: writing the cell at each opening and each end of a stage would cost more.
         self.cells["stage"].compute = self.to_write
         # The open stages.

@@ -12,7 +12,7 @@ order of their imports; each imports only those above it:
     saved_state   a saved state compared with the components of a training, and restored to them
     extension_attributes  attributes of extensions that a checkpoint holds
     counts        how much was trained in all
-    parameter_check  which parameters a training leaves out
+    parameter_check  which parameters a training leaves out, and the extension that looks for them
     last_batch    a last batch that is too small for a norm
     ranks         the processes that train together
     step          one batch that is trained on
@@ -41,7 +41,10 @@ order of their imports; each imports only those above it:
     step_limit    the extension that ends a training after a number of steps
     recorded_arguments  the arguments of a TrainManager, recorded for checkpoints
     rebuilt_arguments  these arguments, rebuilt from a checkpoint
-    attributes    what a TrainManager is made of, and how far its training has come
+    held          an attribute that an object of the manager holds
+    taken_names   names of the library that a subclass of a manager may not take
+    attributes    what a TrainManager is made of
+    how_far       how far its training has come
     overridable   the methods that users override, and which of them a call uses
     asking        what hooks ask for: a stop, an evaluation, a checkpoint, a closure
     saving        the table of what a checkpoint holds; saving and loading

@@ -17,7 +17,6 @@ from train_manager.loop.outputs import (
     require_training_loss,
 )
 from train_manager.loop.overridable import Overridable
-from train_manager.loop.parameter_check import Idle, check_first_window
 from train_manager.loop.probe import probe_batch
 from train_manager.loop.requests import NOTHING, OF_A_PLACE, Requests
 from train_manager.loop.step import NO_BACKWARD
@@ -26,7 +25,6 @@ from train_manager.loop.windows import (
     once_known,
 )
 from train_manager.telling.errors import StageError
-from train_manager.telling.findings import Finding
 from train_manager.validation import require_one_of
 
 
@@ -246,35 +244,3 @@ class Asking(Overridable[Model]):
             return require_prediction(probe_batch(self._store, kind, self._setup.on_device(batch)), self.model)
         cure = "call it in a hook such as post_train_step_batch, or in train_batch(self, ...)"
         raise StageError(what, stages=self.fixtures.path, cure=cure)
-
-    # ---- parameters that are left out --------------------------------------------------------------------------------
-
-    def _look_at_parameters(self, name: str) -> None:
-        """Warn of parameters that are left out; called as one of an optimizer's first windows has its gradients."""
-        setup = self._setup
-        if not self.check_parameters:
-            setup.looked_at.add(name)
-            return
-        idle, findings = setup.idle.get(name), list[Finding]()
-        if idle is None:  # the first window: most mistakes show in it
-            idle = setup.idle[name] = Idle(setup.optimizers[name])
-            findings += check_first_window(
-                setup.model,
-                setup.loss,
-                setup.optimizers,
-                name,
-                wrapped=setup.wrapped is not None,
-                around=[one for level in self._program.around for one in level.setup.optimizers.values()],
-                frozen=self._frozen_parameter_ids(),
-                resting=self._progress.call.resting,
-            )
-        else:
-            idle.look()
-        # With several sets of data (Interleaved), the batches of another set may use the parameters that are idle here.
-        if idle.is_known or self._progress.feed.datasource_name != "train":
-            setup.looked_at.add(name)
-            del setup.idle[name]
-            if idle.is_known:
-                findings += idle.find(setup.model, setup.loss, setup.optimizers[name], name)
-        if findings:
-            self.add_finding(*findings)

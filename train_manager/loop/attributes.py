@@ -1,37 +1,32 @@
-"""The attributes of a TrainManager, and the objects that hold its state."""
+"""The attributes of a TrainManager: what its training is made of, and the objects that hold its state."""
 
 from __future__ import annotations
 
 import copy
-import inspect
 import secrets
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from contextlib import AbstractContextManager, ExitStack
 from inspect import getattr_static
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
-from train_manager.core.decorators import fixture
 from train_manager.core.extensible import Extensible
 from train_manager.core.state import Options
-from train_manager.data.readable import example_index_of
 from train_manager.files.train_dirs import train_dir_of
 from train_manager.loop.arguments import (
     INNER,
     TrainsItself,
 )
-from train_manager.loop.books import Lifetime
 from train_manager.loop.call import Call
 from train_manager.loop.counts import Counts
 from train_manager.loop.eval_at import EvalAtArgument, EvalAtPoints, require_eval_at
-from train_manager.loop.level import Level
+from train_manager.loop.held import Held
 from train_manager.loop.losses import Collector
 from train_manager.loop.modes import mode
 from train_manager.loop.objectives import Objective
@@ -41,16 +36,12 @@ from train_manager.loop.ranks import ONE_PROCESS, Ranks
 from train_manager.loop.run_state import RunState
 from train_manager.loop.scheduled_eval import EvalAt, scheduled_eval
 from train_manager.loop.setup import Setup
-from train_manager.loop.windows import (
-    Windows,
-)
+from train_manager.loop.taken_names import private_names_of_others, taken_error
+from train_manager.loop.windows import Windows
 from train_manager.metrics.deferred import numbers
-from train_manager.metrics.history_rows import PART
-from train_manager.model.optimizers import learning_rates
 from train_manager.model.replacement import replace_in_optimizers
 from train_manager.reporting.description import Facts, as_html, as_text, facts
 from train_manager.reporting.history import History
-from train_manager.schedules.rules import CallProgress
 from train_manager.telling.errors import StageError
 from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import users_level
@@ -64,12 +55,10 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar  # with a default, so that a plain `TrainManager` is complete
 
     Model = TypeVar("Model", bound=nn.Module | TrainsItself, default=Any)
-    Value = TypeVar("Value")
-    Given = TypeVar("Given", default=Value)
 else:
     from typing import TypeVar
 
-    Model, Value, Given = TypeVar("Model"), TypeVar("Value"), TypeVar("Given")
+    Model = TypeVar("Model")
 
 WORDS: Final = Words(
     fixtures=FIXTURES,
@@ -96,38 +85,34 @@ STATE: Final = {
 """The attributes with the state of a training, and their classes."""
 
 
-class Held(property, Generic[Value, Given]):
-    """An attribute that an object of the manager holds: ``tm.model`` is ``tm._setup.model``.
-
-    Args:
-        owner: the name of the manager's attribute with that object.
-    """
-
-    def __init__(self, owner: str) -> None:
-        self._owner = owner
-
-    def __set_name__(self, cls: type, name: str) -> None:
-        owner = self._owner
-        # Here, not in __init__: a property in C is several times as fast as a __get__ in Python.
-        super().__init__(
-            attrgetter(f"{owner}.{name}"), lambda manager, value: setattr(getattr(manager, owner), name, value)
-        )
-
-    if TYPE_CHECKING:
-
-        def __get__(self, manager: Any, cls: type | None = None) -> Value: ...  # type: ignore[override]
-
-        def __set__(self, manager: Any, value: Given) -> None: ...
+LIVE_FIXTURES: Final = {
+    "model": "_setup.called_model",
+    "device": "_setup.device",
+    "phase_name": "_program.phase_name",
+    "epoch_num": "_progress.epoch_num",
+    "step_num": "_counts.step_num",
+    "update_num": "_counts.update_num",
+    "samples_seen": "_counts.samples_seen",
+    "start_step": "_progress.call.start_step",
+    "end_step": "_progress.call.end",
+}
+"""Fixtures of a run that are read where they live."""
 
 
 class Attributes(Extensible, Generic[Model]):
-    """What a TrainManager is made of, and how far its training has come."""
+    """What a TrainManager is made of."""
 
     check_parameters: bool = True
     """Warn, once, of parameters without a gradient or in no optimizer; may be set on a class or an object."""
 
     _options = Options(
-        own_name="train_manager", times_hooks=True, notes_errors=True, closing=INNER, joined="run", words=WORDS
+        own_name="train_manager",
+        times_hooks=True,
+        notes_errors=True,
+        closing=INNER,
+        joined="run",
+        words=WORDS,
+        live=LIVE_FIXTURES,
     )
 
     _setup: Setup  # the components of the training, or of the phase that is open
@@ -141,6 +126,8 @@ class Attributes(Extensible, Generic[Model]):
     train_data: Held[Iterable[Any] | None] = Held("_setup")
     eval_data: Held[dict[str, Iterable[Any]]] = Held("_setup")
     epochs: Held[int] = Held("_setup")
+    device: Held[torch.device | None] = Held("_setup")
+    """The device that the model and the batches are moved to; None leaves both as they are."""
     steps_per_epoch: Held[int | None] = Held("_setup")
 
     _progress: Progress  # how far the training has come, or the phase that is open
@@ -170,22 +157,22 @@ class Attributes(Extensible, Generic[Model]):
     """Which TrainManager of this process with a ``train_dir`` it is, from 1; None without one."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        for name in _private_names_of_others(cls):
-            raise _taken_error(cls, "defines", name, f"call it otherwise: my{name}")
+        for name in private_names_of_others(cls, Attributes):
+            raise taken_error(cls, "defines", name, f"call it otherwise: my{name}")
         super().__init_subclass__(**options)
         held = [name for name, one in vars(Attributes).items() if isinstance(one, Held)]
-        for name in (*held, "device", "samples_seen"):
+        for name in (*held, "samples_seen"):
             # A class attribute `epochs = 5` would hide the property, and the loop would count to another number.
             if getattr_static(cls, name) is not vars(Attributes)[name]:
                 cure = "override loss_forward" if name == "loss" else f"give it to the constructor: {name}=..."
-                raise _taken_error(cls, "defines", name, cure)
+                raise taken_error(cls, "defines", name, cure)
 
     if not TYPE_CHECKING:  # a type checker that saw __setattr__ would accept any attribute
 
         def __setattr__(self, name: str, value: Any) -> None:
             # `self._progress = tqdm()` in a subclass would replace the state of the training.
             if name in STATE and not isinstance(value, STATE[name]):
-                raise _taken_error(type(self), "sets", name, f"call it otherwise: my{name}")
+                raise taken_error(type(self), "sets", name, f"call it otherwise: my{name}")
             super().__setattr__(name, value)
 
     def _begin_to_exist(self) -> None:
@@ -256,19 +243,6 @@ class Attributes(Extensible, Generic[Model]):
     @called_model.setter
     def called_model(self, value: Any) -> None:
         self._setup.wrapped = None if value is self.model else value
-        if "model" in self.fixtures:  # a run is open: its hooks must see the new form
-            self.fixtures.modify("model", self.called_model)
-
-    @property
-    def device(self) -> torch.device | None:
-        """The device that the model and the batches are moved to; None leaves both as they are."""
-        return self._setup.device
-
-    @device.setter
-    def device(self, value: torch.device | None) -> None:
-        self._setup.device = value
-        if "device" in self.fixtures:  # a run is open: its hooks must see the new device
-            self.fixtures.modify("device", value)
 
     @property
     def eval_at(self) -> EvalAtPoints:
@@ -352,8 +326,6 @@ class Attributes(Extensible, Generic[Model]):
         """The names of the extensions that pause, as ``phase(without=...)`` says."""
         return self._registry.paused
 
-    # ---- how far the training is -------------------------------------------------------------------------------------
-
     @property
     def samples_seen(self) -> int:
         """The examples in all batches that were trained on; waits for the device if batch sizes are tensors there."""
@@ -362,144 +334,6 @@ class Attributes(Extensible, Generic[Model]):
     @samples_seen.setter
     def samples_seen(self, value: int) -> None:
         self._counts.samples_seen = value
-
-    @property
-    def first_step(self) -> int:
-        """``step_num`` as the training began, or the present phase."""
-        return self._progress.first_step
-
-    @property
-    def start_step(self) -> int:
-        return self._progress.call.start_step
-
-    @property
-    def end_step(self) -> int | None:
-        call = self._progress.call
-        return call.expected_end if call.end_step is None else call.end_step
-
-    @property
-    def step_limit(self) -> int | None:
-        """The ``step_num`` at which the present call of ``train_steps`` ends; None in other training calls."""
-        return self._progress.call.step_limit
-
-    @property
-    def learning_rates(self) -> dict[str, tuple[float | Tensor, ...]]:
-        """The present learning rates by the names of the optimizers, one for each group of parameters.
-
-        >>> from train_manager.testing import tiny_manager
-        >>> tiny_manager().learning_rates
-        {'optimizer': (0.5,)}
-
-        They stand in the optimizers now. The factor of ``WarmUp`` is among them only while an optimizer steps; the
-        fixture ``learning_rates`` of ``LRSchedule`` has the rates that it steps with.
-        """
-        return {name: learning_rates(optimizer) for name, optimizer in self.optimizers.items()}
-
-    @property
-    def losses_by_optimizer(self) -> dict[str, Tensor]:
-        """The losses of several optimizers in this batch, if its ``loss`` is only their sum; else empty.
-
-        So it is where ``train_batch`` makes no loss by ``forward()``. Tables and curves show these in place of the
-        sum, by the same names: "losses/generator".
-        """
-        losses = self._progress.step.losses
-        by_optimizer = losses.by_optimizer if losses.is_shown_apart else None
-        return {f"{PART}{name}": loss for name, loss in (by_optimizer or {}).items()}
-
-    @property
-    def stop_reason(self) -> str | None:
-        return self._progress.run.stop_reason
-
-    @property
-    def entered_by(self) -> str | None:
-        """The method that opened the present or last run, as "train"; None if the program holds it open."""
-        return self._progress.run.entry
-
-    @property
-    def batch_num(self) -> int:
-        """The number of the batch in its epoch, from 1, also of one that was skipped."""
-        return self._progress.feed.batch_num
-
-    @property
-    def datasource_name(self) -> str:
-        """The set of ``Interleaved`` data that the batch is of; "train" if there is one set only."""
-        return self._progress.feed.datasource_name
-
-    @property
-    def progress(self) -> CallProgress:
-        """How far the present or last training call has come."""
-        call, end = self._progress.call, self.end_step
-        total = None if end is None else end - call.start_step
-        return CallProgress(call.number, self._steps_begun() - call.start_step, total, self._is_last_step)
-
-    @property
-    def resumed_stages(self) -> Set[str]:
-        """The stages that were open in the checkpoint that this run resumes from, until they have opened again."""
-        return self._progress.reopens
-
-    @property
-    def median_step_seconds(self) -> float:
-        """How long a training step takes, without the time of hooks; nan before the first.
-
-        The median of the last thousand. On a GPU it is the time to hand the work over.
-        """
-        import statistics  # here: it imports fractions and decimal, which few programs need
-
-        return statistics.median(self._step_seconds) if self._step_seconds else float("nan")
-
-    def _is_last_step(self) -> bool:
-        """Return whether the training call ends with the present step, as far as that is known."""
-        requests, call, epoch = self._progress.run.requests, self._progress.call, self._progress.present_epoch
-        if requests.stop or self._steps_begun() == call.end_step:
-            return True
-        ends_with_epoch = epoch.is_last or requests.stop_after_epoch
-        return ends_with_epoch and (epoch.requests.end_epoch or self._is_last_batch())
-
-    def _steps_begun(self) -> int:
-        """Return ``step_num``, with a batch that is not counted yet."""
-        return self.step_num + (not self._progress.step.is_counted)
-
-    def _is_last_batch(self) -> bool:
-        return self._progress.step.is_own_last if self._progress.step.is_own else self._progress.feed.is_last()
-
-    @fixture("train_step_batch")
-    def last_batch(self) -> bool:
-        """Whether the epoch's data ends with this batch; if its length is unknown, this looks one batch ahead."""
-        return self._is_last_batch()
-
-    @fixture("train_step_batch")
-    def example_index(self) -> Any:
-        """The rows of this batch in the data set, if the data knows them (``InMemory``, ``Rows``)."""
-        return example_index_of(None if self._progress.step.is_own else self.train_data, self._progress.feed.data_name)
-
-    @fixture("train_step_batch")
-    def data_seconds(self) -> float:
-        """How long the training has waited for this batch; nan for one of your own, and where no hook has asked."""
-        progress = self._progress
-        return float("nan") if progress.step.is_own else progress.feed.data_seconds
-
-    @property
-    def _level(self) -> Level:
-        """The training, or the phase that is open in it."""
-        return Level(self._setup, self._progress)
-
-    @_level.setter
-    def _level(self, level: Level) -> None:
-        self._setup, self._progress = level
-
-    def _levels(self) -> list[Level]:
-        """Return the training, and the phases that are open in it, from the outside in."""
-        return [*self._program.around, self._level]
-
-    def _lifetime(self, per: str) -> Lifetime:
-        """Return the lifetime of the present epoch, of the present phase, or of all."""
-        if per == "epoch":
-            return self._progress.present_epoch.lifetime
-        return self._progress.lifetime if per == "phase" else self._levels()[0].progress.lifetime
-
-    def _place_of_checkpoint(self) -> tuple[int, ...]:
-        """Return step, epoch and depth of phases: where these are the same, a second checkpoint has nothing new."""
-        return self.step_num, self.epoch_num, len(self._program.around)
 
     def _frozen_parameter_ids(self) -> set[int]:
         return {id(p) for one in self.extensions.values() for p in getattr(one, "frozen_parameters", ())}
@@ -545,17 +379,3 @@ class Attributes(Extensible, Generic[Model]):
         if in_hooks and self._store.running is not None:
             what = f"{method}() cannot be called in a hook ({self._store.running.label})"
             raise StageError(what, name=method, stages=self.fixtures.path, cure=cure)
-
-
-def _private_names_of_others(cls: type) -> Iterator[str]:
-    """Yield the private names of the library's classes that a new class, or a mixin of it, defines once more."""
-    library = [one for one in cls.__mro__ if one.__module__.startswith("train_manager.")]
-    taken = {name for one in library for name in (*vars(one), *inspect.get_annotations(one))}
-    # Not of a class of managers that was made before: the library itself has set attributes of it since.
-    new = [cls, *(one for one in cls.__mro__ if not issubclass(one, Attributes))]
-    defined = (name for one in new if one not in library for name in vars(one))
-    return (name for name in defined if name in taken and name.startswith("_") and not name.endswith("_"))
-
-
-def _taken_error(cls: type, does: str, name: str, cure: str) -> TypeError:
-    return TypeError(f"{cls.__name__} {does} {name!r}, which each TrainManager has of its own ({cure})")

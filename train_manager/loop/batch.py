@@ -297,8 +297,6 @@ class Batch(Run[Model]):
         step.losses.end_step(name)
         if window is not None:
             warn_without_gradients(window.optimizer, name)
-            if name not in self._setup.looked_at:
-                self._look_at_parameters(name)
             # Also for a window without a backward in this batch: a hook of the step may change its gradients and then
             # fail, so the window must be dropped with the batch.
             step.backwards.setdefault(name, NO_BACKWARD)
@@ -307,7 +305,6 @@ class Batch(Run[Model]):
             self._train_optimizer_step(name, window.optimizer)
 
     def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> None:
-        counts = self._counts
         try:
             with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
                 if requires_closure(type(optimizer).step):
@@ -316,8 +313,7 @@ class Batch(Run[Model]):
                     optimizer.step()
                 self._windows.close(name)  # frees the gradients now, so that the next forward pass can use their memory
                 del self._progress.step.backwards[name]
-                counts.count_update(name)  # before the post hooks, which read update_num
-                self._store.cells["update_num"].value = counts.update_num
+                self._counts.count_update(name)  # before the post hooks, which read update_num
         except SkipStage as skip:
             raise_if_of_another(skip, *self.fixtures.path, "train_optimizer_step")
             self._refuse_skip_of_one_process(skip)
@@ -451,8 +447,6 @@ class Batch(Run[Model]):
         self._windows.ended = self._store.cells["update_ends"].value
         counts.step_num += 1
         counts.samples_seen = counts.samples_seen + seen  # not `+=`: it may be a tensor that a hook has kept
-        self._store.cells["step_num"].value = counts.step_num
-        self._store.cells["samples_seen"].value = counts.samples_seen
         rows: BatchLosses = self._store.cells["batch_losses"].value
         if rows.appends:
             name = cells["datasource_name"].value

@@ -27,6 +27,11 @@ class Call:
     # The submodules of the model that were in eval mode as the call has put the model into train mode.
     resting: list[str] = field(default_factory=list)
 
+    @property
+    def end(self) -> int | None:
+        """``step_num`` at the end of the call, as far as it is known or expected."""
+        return self.expected_end if self.end_step is None else self.end_step
+
 
 @final
 class InterruptedCall(NamedTuple):

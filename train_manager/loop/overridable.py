@@ -15,7 +15,8 @@ from train_manager.loop.arguments import (
     FIXTURES_OF_A_BATCH,
     bind_loss,
 )
-from train_manager.loop.attributes import Attributes, Model
+from train_manager.loop.attributes import Model
+from train_manager.loop.how_far import HowFar
 from train_manager.loop.losses import Losses
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.outputs import (
@@ -61,7 +62,7 @@ _FOUND_ONCE = frozenset({*_METHODS, *_COMMON.values()})
 """Methods that are found once per call: a method that was replaced meanwhile would count from the next call only."""
 
 
-class Overridable(Attributes[Model]):
+class Overridable(HowFar[Model]):
     """The methods of a TrainManager that a subclass may override; each is called by fixture names.
 
     >>> from train_manager import TrainManager

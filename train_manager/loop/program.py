@@ -77,6 +77,11 @@ class Program:
         return [opened.around for opened in self._open]
 
     @property
+    def phase_name(self) -> str | None:
+        """The name of the innermost phase that is open."""
+        return self._open[-1].event.of[-1] if self._open else None
+
+    @property
     def phase_number(self) -> int:
         """How many phases this program has opened so far."""
         return len(self.phases)

@@ -11,6 +11,7 @@ from torch import nn
 
 from train_manager.core.extension import Extension, Extensions, free_name, name_extensions
 from train_manager.core.hooks import Hook
+from train_manager.core.scope import LIVE
 from train_manager.core.stage import Stage
 from train_manager.data.cures import say_that_train_batch_lacks_a_prediction
 from train_manager.data.random_state import seed_all
@@ -29,6 +30,7 @@ from train_manager.loop.extension_attributes import (
     note_tensors,
 )
 from train_manager.loop.modes import preserve_modes
+from train_manager.loop.parameter_check import ParameterCheck
 from train_manager.loop.progress import EVALUATIONS
 from train_manager.loop.saving import Saving
 from train_manager.loop.setup import Setup
@@ -124,7 +126,27 @@ class Run(Saving[Model]):
 
     def _in_run(self, entry: str | None) -> AbstractContextManager[None]:
         """Join the run that is open; else open one, entered by the method of that name."""
+        if entry not in EVALUATIONS:
+            self._look_at_parameters()
         return nullcontext() if "run" in self.fixtures.path else self._new_run(entry)
+
+    def _look_at_parameters(self, *, ends: bool = False) -> None:
+        """Have the check of the present components among the extensions until it knows, and none of others.
+
+        Args:
+            ends: the run has ended, so there must be none.
+        """
+        setup, there = self._setup, [one for one in self.extensions.values() if type(one) is ParameterCheck]
+        check = setup.parameter_check
+        # A model that is not a module does its steps by itself.
+        looks = self.check_parameters and isinstance(setup.model, nn.Module) and not check.is_done(setup.optimizers)
+        wanted = [check] if looks and not ends else []
+        for one in there:
+            if one not in wanted:
+                self.remove_extension(one)
+        for one in wanted:
+            if one not in there:
+                self.add_extension(one)
 
     @contextmanager
     def _new_run(self, entry: str | None) -> Iterator[None]:
@@ -139,6 +161,8 @@ class Run(Saving[Model]):
             hide_own_frames(error)
             self.ranks.fail(error)
             raise
+        finally:
+            self._look_at_parameters(ends=True)
 
     @contextmanager
     def _open_run(self, entry: str | None) -> Iterator[None]:
@@ -147,21 +171,21 @@ class Run(Saving[Model]):
         is_evaluation = entry in EVALUATIONS
         # A literal with all names: `check` and `explain` read the fixtures of the stage from this source.
         given: dict[str, Any] = {
-            "model": self.called_model,
-            "phase_name": None,
-            "epoch_num": self.epoch_num,
-            "step_num": self.step_num,
-            "update_num": self.update_num,
-            "samples_seen": self._counts.samples_seen,
-            "start_step": self.step_num,
-            "end_step": None,
+            "model": LIVE,
+            "phase_name": LIVE,
+            "epoch_num": LIVE,
+            "step_num": LIVE,
+            "update_num": LIVE,
+            "samples_seen": LIVE,
+            "start_step": LIVE,
+            "end_step": LIVE,
             "standalone_eval": entry in ("eval", "eval_on_batch"),
             "batch_losses": BatchLosses(),
         }
         if self.train_dir is not None:
             given["train_dir"] = self.train_dir
         if self.device is not None:
-            given["device"] = self.device
+            given["device"] = LIVE
         with (
             preserve_modes(*self._setup.modules_of_model()),
             nullcontext() if is_evaluation else self._windows,
@@ -174,7 +198,6 @@ class Run(Saving[Model]):
                 self.call_by_name(self.initialize_params)
                 self._has_run = True
             self._load_checkpoint()
-            self._modify_counts()  # a post hook of load_checkpoint may have set tm.step_num
             step_num = self.step_num
             try:
                 yield
@@ -214,7 +237,7 @@ class Run(Saving[Model]):
     def _load_checkpoint(self) -> None:
         before = self._program
         with self.staged("load_checkpoint", {"checkpoint_loaded": False}):
-            self._modify_counts()  # the counts that a pre hook has loaded, for post hooks
+            pass  # the stage is the place for hooks that load one: tm.load_state_dict(state)
         if self._program is not before:  # a hook has loaded a state
             self._keep_changes_to_loaded()
 
@@ -236,14 +259,6 @@ class Run(Saving[Model]):
             self._level.load_state_dict(of_phase, left, is_there=False, ranks=self.ranks)
         # Nothing was trained since the load, so a request must not save this place again. The open phases count in it.
         self._progress.saved_at = self._place_of_checkpoint()
-        self._modify_counts()
-
-    def _modify_counts(self) -> None:
-        """Give the fixtures of the run the counts that were loaded."""
-        self.fixtures.modify("epoch_num", self.epoch_num)
-        self.fixtures.modify("step_num", self.step_num)
-        self.fixtures.modify("update_num", self.update_num)
-        self.fixtures.modify("samples_seen", self._counts.samples_seen)
 
     def _save_checkpoint(self) -> None:
         """Save a checkpoint, at the loop's point of decision; nothing happens if none of the extensions does so."""
@@ -295,7 +310,7 @@ class Run(Saving[Model]):
     @contextmanager
     def _level_of_phase(self, name: str, given: Mapping[str, Any]) -> Iterator[None]:
         """Put the setup and the progress of a phase in place for a ``with`` block; then those around it come back."""
-        program, outer, around = self._program, self._level, self.fixtures["phase_name"]
+        program, outer = self._program, self._level
         # A nan from before the phase must not be reported as one of the phase.
         outer.progress.present_epoch.losses.check()
         # The rows so far were measured outside of the phase: their readers must look before phase_name changes.
@@ -309,7 +324,6 @@ class Run(Saving[Model]):
             # Completed before the checkpoint: nothing is trained in it again, so its own modules get their final state.
             if phase.is_done:
                 setup.load_modules(phase.modules)
-            self._modify_level(name)
             try:
                 yield
             finally:
@@ -323,7 +337,6 @@ class Run(Saving[Model]):
             self._program.leave(self.epoch_num, failed=failed, modules=modules)
             outer.go_on_after(self._level)
             self._level = outer
-            self._modify_level(around)
 
     def _copy_of_own_modules(self, around: Setup) -> dict[str, Any] | None:
         """Return a copy of the states of modules that only the present phase has, if checkpoints are to hold them."""
@@ -334,14 +347,6 @@ class Run(Saving[Model]):
         from train_manager.checkpoints.copies import copy_state
 
         return cast("dict[str, Any]", copy_state(own))
-
-    def _modify_level(self, phase_name: str | None) -> None:
-        """Give the fixtures of the run the values of a phase that begins; or, as a phase ends, those from around it."""
-        self.fixtures.modify("phase_name", phase_name)
-        self.fixtures.modify("epoch_num", self.epoch_num)
-        self.fixtures.modify("model", self.called_model)
-        self.fixtures.modify("start_step", self._progress.call.start_step)
-        self.fixtures.modify("end_step", self._progress.call.end_step)
 
     @contextmanager
     def _pausing(self, without: Iterable[str]) -> Iterator[None]:

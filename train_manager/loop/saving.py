@@ -29,6 +29,7 @@ from train_manager.loop.extension_attributes import (
 )
 from train_manager.loop.feed import epoch_length
 from train_manager.loop.level import Level
+from train_manager.loop.parameter_check import ParameterCheck
 from train_manager.loop.program import PHASE
 from train_manager.loop.ranks import random_state_of_ranks, set_random_state_of_rank
 from train_manager.loop.saved_state import (
@@ -367,6 +368,7 @@ class Saving(Asking[Model]):
             return {
                 name: state_with_attributes(one, known) if self._runs_here(one) else {}
                 for name, one in self._registry.extensions.items()
+                if not isinstance(one, ParameterCheck)  # a training that resumes looks anew
             }
 
     def _known_to_checkpoints(self) -> Known:

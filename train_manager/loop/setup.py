@@ -31,7 +31,7 @@ from train_manager.loop.optimizers import (
     require_optimizer_of,
     warn_of_untrained_loss,
 )
-from train_manager.loop.parameter_check import Idle
+from train_manager.loop.parameter_check import ParameterCheck
 from train_manager.loop.saved_state import find_saved, label_of, other_dtypes, restore, saved_config
 from train_manager.loop.schedulers import require_lr_schedule, require_schedules_of
 from train_manager.model.modules import has_state, plain_name
@@ -71,9 +71,7 @@ class Setup:
     steps_per_epoch: int | None = None
     checked_loss: Any = None  # the loss whose weights were looked for in the optimizers
     brought_by: dict[str, str] = field(default_factory=dict)  # component -> the phase that has replaced it
-    # Optimizers whose parameters were looked at; and of those that still are, the parameters without a gradient so far.
-    looked_at: set[str] = field(default_factory=set, init=False)
-    idle: dict[str, Idle] = field(default_factory=dict, init=False)
+    parameter_check: ParameterCheck = field(default_factory=ParameterCheck, init=False)  # of what is trained
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -87,12 +85,12 @@ class Setup:
             self.loaded.pop(name, None)
             self.left_out = {key: one for key, one in self.left_out.items() if key[0] != name}
         if name in TRAINED:
-            self.looked_at, self.idle = set(), {}
+            self.parameter_check = ParameterCheck()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled: no lambda that makes optimizers, and nothing that a new training notes."""
         kept = self.optimizer_argument if isinstance(self.optimizer_argument, type) else None
-        return {**self.__dict__, "optimizer_argument": kept, "looked_at": set(), "idle": {}}
+        return {**self.__dict__, "optimizer_argument": kept, "parameter_check": ParameterCheck()}
 
     # ---- made, and replaced by a phase ---------------------------------------------------------------------------
 
@@ -139,8 +137,8 @@ class Setup:
         if "optimizer" in given:
             given.setdefault("lr_schedule", None)  # the outer schedule is of the outer optimizer, so it rests
         inner = replace(self, brought_by={**self.brought_by, **dict.fromkeys(_attributes_of(given), phase)})
-        # dataclasses.replace begins these anew; `replace` below does so too if the phase has components of its own.
-        inner.looked_at, inner.idle = {*self.looked_at}, self.idle
+        # dataclasses.replace begins it anew; `replace` below does so too if the phase has components of its own.
+        inner.parameter_check = self.parameter_check
         inner.replace({name: component for name, component in given.items() if name in ("model", "loss")})
         if "loss" in given:
             bind_loss(inner.loss)  # here, so that an unusable loss is refused before an optimizer is made

@@ -92,7 +92,7 @@ class Training(TrainingCall[Model]):
                 self._train_step_epoch(epochs_after)
                 self._evaluate_and_save(evaluates=eval_at.epoch and self.epoch_num > done)
             self._evaluate_and_save(evaluates=eval_at.end, call_ends=True)
-            self._set_end(self.step_num)  # for post hooks of train, also if a stop has ended it early
+            self._progress.call.end_step = self.step_num  # for post hooks of train, also if a stop has ended it early
 
     def _begin_call(self) -> None:
         """Look at the model and the data, and restore what was open in the checkpoint that the call goes on from."""
@@ -198,7 +198,6 @@ class Training(TrainingCall[Model]):
             scheduler.step()  # after the losses were checked: an epoch with a nan must change no rate
         self._progress.epoch_num += 1
         self._progress.run.has_ended_epoch = True
-        self.fixtures.modify("epoch_num", self._progress.epoch_num)
 
     def _record_epoch(self, metrics: Mapping[str, float], is_complete: bool) -> dict[str, Any]:
         """Add the present epoch to the history, and return its row; a part without a batch is not added."""

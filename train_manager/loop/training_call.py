@@ -64,14 +64,12 @@ class TrainingCall(Evaluation[Model]):
             rested = progress.begin_call(entry, self.step_num, steps, evaluates=eval_at is not NEVER)
             progress.call.resting = resting
             self._setup.rest(rested)  # submodules that a hook had set to eval mode before the checkpoint
-            self.fixtures.modify("model", self.called_model)  # which may have been replaced while a run is held open
-            self.fixtures.modify("start_step", progress.call.start_step)
             self._set_first_end(epochs)
             try:
                 yield
             finally:  # also after an error: the run may continue, and Accumulate asks for both in train_on_batch
                 progress.call.step_limit = None
-                self._set_end(self.step_num)
+                progress.call.end_step = self.step_num
 
     def _set_first_end(self, epochs: int | None) -> None:
         """Note where the training call will end, as it begins; ``epochs`` is None in ``train_steps``."""
@@ -80,9 +78,9 @@ class TrainingCall(Evaluation[Model]):
         length = epoch_length(data, per_epoch)
         if epochs is not None and length is not None:
             # Less the batches of an epoch that the last training call has left unfinished.
-            self._set_end(self.step_num + epochs * length - progress.feed.batches_done(data, per_epoch))
+            progress.call.end_step = self.step_num + epochs * length - progress.feed.batches_done(data, per_epoch)
         else:
-            self._set_end(progress.call.step_limit)
+            progress.call.end_step = progress.call.step_limit
 
     def _expect_end(self, epochs_after: int, first_step: int | None) -> None:
         """Note anew where the training call will end, as an epoch ends.
@@ -91,18 +89,12 @@ class TrainingCall(Evaluation[Model]):
             epochs_after: how many epochs follow.
             first_step: ``step_num`` as the epoch began; None if it began in an earlier training call.
         """
-        length = epoch_length(self.train_data, self.steps_per_epoch)
+        call, length = self._progress.call, epoch_length(self.train_data, self.steps_per_epoch)
         if length is not None:
-            self._set_end(self.step_num + epochs_after * length)
+            call.end_step = self.step_num + epochs_after * length
         elif first_step is not None and not self._progress.epoch.requests.end_epoch:
             # The length is unknown: the coming epochs are taken to be as long as this one, which had all its batches.
-            expected = self.step_num + epochs_after * (self.step_num - first_step)
-            self._progress.call.expected_end = expected
-            self.fixtures.modify("end_step", expected)
-
-    def _set_end(self, end_step: int | None) -> None:
-        self._progress.call.end_step = end_step
-        self.fixtures.modify("end_step", end_step)
+            call.expected_end = self.step_num + epochs_after * (self.step_num - first_step)
 
     # ---- what it finds and returns -----------------------------------------------------------------------------------
 

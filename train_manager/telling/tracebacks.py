@@ -6,8 +6,10 @@ A training is some twenty calls deep, and none of these frames says more about a
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from types import TracebackType
-from typing import Final
+from typing import Final, final
 
 from train_manager.telling.errors import TrainManagerError
 
@@ -22,10 +24,30 @@ def hide_own_frames(error: BaseException) -> None:
     """Take the frames of this library out of the traceback of an error, and of the errors that led to it.
 
     The first frame stays, and so do the frames of other code. The last frame stays too, unless the error is of this
-    library, whose message says what happened there, or an interrupt, which came from outside.
+    library, whose message says what happened there, or an interrupt, which came from outside. Of an interrupt that
+    ends the program, the first frame is hidden too.
     """
     if os.environ.get(FULL_TRACEBACK, "0") == "0":
         _hide_in(error)
+        if isinstance(error, KeyboardInterrupt) and not isinstance(sys.excepthook, _UsersLine):
+            sys.excepthook = _UsersLine(sys.excepthook)
+
+
+@final
+class _UsersLine:
+    """Shows the error that ends the program, or a command at a prompt, as before, but an interrupt without own frames.
+
+    Only here the traceback is whole: an error on its way out passes frames of this library that come before the first.
+    """
+
+    def __init__(self, before: Callable[..., object]) -> None:
+        self._before = before
+
+    def __call__(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        sys.excepthook = self._before
+        if isinstance(error, KeyboardInterrupt):
+            _link(traceback, keeps_last=False)
+        self._before(kind, error, traceback)
 
 
 def _hide_in(error: BaseException) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from train_manager.loop.attributes import Attributes
+    from train_manager.loop.how_far import HowFar
     from train_manager.reporting.history import History
 
 
@@ -73,9 +73,7 @@ class StoredManager:
             raise InputError("a metric was written after its run", name="writer", asked_by="writer", cure=cure)
         return self.run
 
-    def begin_run(
-        self, reader: object, train_manager: Attributes[Any], losses: BatchLosses | None, epoch_num: int
-    ) -> None:
+    def begin_run(self, reader: object, train_manager: HowFar[Any], losses: BatchLosses | None, epoch_num: int) -> None:
         """Keep the file open, and read the rows of batches, until the run ends."""
         self.thread.open()
         self.run = StoredRun(self, reader, train_manager, losses, epoch_num)
@@ -109,7 +107,7 @@ class StoredRun:
     """
 
     def __init__(
-        self, stored: StoredManager, reader: object, manager: Attributes[Any], losses: BatchLosses | None, epoch: int
+        self, stored: StoredManager, reader: object, manager: HowFar[Any], losses: BatchLosses | None, epoch: int
     ) -> None:
         self.manager, self.thread = manager, stored.thread
         self._stored, self._reader, self._losses = stored, reader, losses
@@ -287,7 +285,7 @@ class PartInMemory:
         last_step: the last step that was seen; an earlier one is of another part.
     """
 
-    def __init__(self, manager: Attributes[Any], is_aside: bool) -> None:
+    def __init__(self, manager: HowFar[Any], is_aside: bool) -> None:
         self.is_aside, self.last_step = is_aside, manager.step_num
         self._appended = {EPOCHS: AppendedRows(manager.history.epochs)}
         self._appended[EVALUATIONS] = AppendedRows(manager.history.evaluations)
