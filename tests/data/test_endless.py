@@ -9,6 +9,7 @@ import torch
 
 from train_manager import Endless, InMemory, InputError, Interleaved
 from train_manager.data.batch import FromSource
+from train_manager.data.named_sets import NEXT_PASS
 from train_manager.testing import tiny_manager
 
 
@@ -90,7 +91,7 @@ def test_each_pass_is_told_its_epoch_also_after_a_resume() -> None:
     again.load_state_dict(data.state_dict())
     next(iter(again))
 
-    assert (first.epochs, resumed.epochs) == ([0, 1, 2], [2])
+    assert (first.epochs, resumed.epochs) == ([0, NEXT_PASS, 2 * NEXT_PASS], [2 * NEXT_PASS])
 
 
 def test_the_batches_of_sets_in_turns_keep_their_names() -> None:

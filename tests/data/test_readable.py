@@ -129,7 +129,7 @@ def test_the_epoch_reaches_every_set_when_it_is_read(several: type[Interleaved |
     list(data)
 
     assert (loader.epochs[0], rows.epochs[0]) == (3, 3)
-    assert endless.epochs == [3 << 20]  # the number of the data's first pass in this epoch
+    assert endless.epochs == [3]
 
 
 # ---- which examples ----------------------------------------------------------------------------------------------

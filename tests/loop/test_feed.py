@@ -14,7 +14,8 @@ from torch import Tensor
 
 from tests.training import At, Values, make_batches, skip_stage, stop_at, weights
 from train_manager import Endless, InputError
-from train_manager.loop.feed import END, Feed
+from train_manager.data.reader import END
+from train_manager.loop.feed import Feed
 from train_manager.schedules import at_most
 from train_manager.testing import tiny_manager
 

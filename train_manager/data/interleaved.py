@@ -71,6 +71,7 @@ class Interleaved(NamedSets):
         choose: Callable[[], str] | None = None,
     ) -> None:
         super().__init__(data)
+        self.data: Mapping[str, Iterable[Any]] = self._sets
         if choose is not None and (ratios is not None or seed is not None):
             raise InputError(
                 "Interleaved was given choose, which replaces ratios and seed",
@@ -111,13 +112,13 @@ class Interleaved(NamedSets):
         if self.choose is None:
             progress.open()
         for name, ends_round in self._turns(progress.epoch, progress.given):
-            batch = progress.readers[name].read()
+            batch = progress.readers[name].read_of_epoch()
             # Only reading has shown that the set had ended. Its turn gets
             # the first batch of its next pass, unless the epoch ends here.
             if batch is END:
                 if ends and all(progress.finite()):
                     return
-                batch = progress.readers[name].read()
+                batch = progress.readers[name].read_of_epoch()
             # Counted before the batch is given: a checkpoint that is written during a batch counts this batch.
             progress.given += 1
             progress.is_complete = ends and ends_round and all(progress.finite())

@@ -6,12 +6,12 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, final
+from typing import Any, final
 
 from train_manager.data.batch import batches_text
 from train_manager.data.loader_position import left_as_found
 from train_manager.data.readable import is_endless, is_read_once, length_of, reset
-from train_manager.data.reader import Reader
+from train_manager.data.reader import END, Reader
 from train_manager.data.shares import MadeOfSets
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
@@ -54,7 +54,7 @@ class NamedSets(MadeOfSets):
             raise InputError(
                 f"{kind} was given no set of data", name="data", cure=f'give sets by name: {kind}({{"a": data}})'
             )
-        self.data: dict[str, Iterable[Any]] = dict(data)
+        self._sets = dict(data)
         self._next = Progress(epoch=0)  # of the coming pass
         self._last: Progress | None = None  # of the training, also while an evaluation reads the same data
         self._present: str | None = None  # the set of the batch given last
@@ -66,12 +66,12 @@ class NamedSets(MadeOfSets):
     @property
     def sets(self) -> Mapping[Any, object]:
         """The sets, by name."""
-        return self.data
+        return self._sets
 
     @property
     def endless(self) -> bool:
         """Whether every set is endless."""
-        return all(is_endless(data) for data in self.data.values())
+        return all(is_endless(data) for data in self._sets.values())
 
     @property
     def batches_done(self) -> int:
@@ -84,8 +84,7 @@ class NamedSets(MadeOfSets):
         """The numbers of the examples in the batch that was given last."""
 
     def __iter__(self) -> Iterator[Any]:
-        progress, self._next = self._next, Progress(self._next.epoch + 1)
-        return self._pass(progress)
+        return self._pass(self._begin())
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass, counted from 0. A pass of this epoch that was loaded keeps its position."""
@@ -94,7 +93,7 @@ class NamedSets(MadeOfSets):
 
     def reset(self) -> None:
         """Call the ``reset`` of every set that has one."""
-        for data in self.data.values():
+        for data in self._sets.values():
             reset(data)
 
     def state_dict(self) -> dict[str, Any]:
@@ -112,9 +111,9 @@ class NamedSets(MadeOfSets):
         Raises:
             InputError: the state was saved with other sets.
         """
-        if state["sets"] and set(state["sets"]) != set(self.data):
+        if state["sets"] and set(state["sets"]) != set(self._sets):
             raise InputError(
-                f"{type(self).__name__} has the sets {join_names(self.data)}, "
+                f"{type(self).__name__} has the sets {join_names(self._sets)}, "
                 f"but its state was saved with {join_names(state['sets'])}",
                 name="data",
                 cure="give the data that the state was saved with, or leave the state out",
@@ -128,7 +127,7 @@ class NamedSets(MadeOfSets):
         kept = self._next, self._last, self._present
         self._next = Progress(self._next.epoch)
         with ExitStack() as stack:
-            for data in self.data.values():
+            for data in self._sets.values():
                 stack.enter_context(left_as_found(data))
             try:
                 yield
@@ -137,7 +136,7 @@ class NamedSets(MadeOfSets):
 
     def _length_of(self, name: str) -> int | None:
         """Return the length of a set, or None if it is endless."""
-        data = self.data[name]
+        data = self._sets[name]
         if is_endless(data):
             return None
         length = length_of(data)
@@ -145,15 +144,23 @@ class NamedSets(MadeOfSets):
             raise TypeError(f"{type(self).__name__} has no length, because its set {name!r} has none")
         return length
 
+    def _begin(self) -> Progress:
+        """Return the progress of the coming pass, with a reader of each set."""
+        progress, self._next = self._next, Progress(self._next.epoch + 1)
+        progress.readers = {
+            name: Reader(self._name_of(name), data, progress.epoch, NEXT_PASS, progress.loaded.get(name))
+            for name, data in self._sets.items()
+        }
+        return progress
+
+    def _name_of(self, name: str) -> str:
+        """Return the name of a set in errors."""
+        return f"set {name!r} of {type(self).__name__}"
+
     def _pass(self, progress: Progress) -> Iterator[Any]:
         # A second pass begun during the first is an evaluation: the state stays that of the first.
         if self._last is None or self._last.is_over:
             self._last = progress
-        kind = type(self).__name__
-        progress.readers = {
-            name: Reader(f"set {name!r} of {kind}", data, progress.epoch, NEXT_PASS, progress.loaded.get(name))
-            for name, data in self.data.items()
-        }
         try:
             yield from self._batches(progress)
             progress.is_complete = True
@@ -175,11 +182,8 @@ def join_names(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-NEXT_EPOCH: Final = 1 << 20  # numbers of passes that each epoch has for itself: pass 3 of epoch 2 is 2 * NEXT_EPOCH + 3
-
-
 @final
-class Endless(MadeOfSets):
+class Endless(NamedSets):
     """The batches of some data, pass after pass without an end; for training calls by steps.
 
     >>> from itertools import islice
@@ -197,8 +201,6 @@ class Endless(MadeOfSets):
         InputError: the data can be read only once.
     """
 
-    endless: Final = True
-
     def __init__(self, data: Iterable[Any]) -> None:
         if is_read_once(data) and not is_endless(data):
             raise InputError(
@@ -206,79 +208,41 @@ class Endless(MadeOfSets):
                 name="data",
                 cure="give a list, a DataLoader, or an object with __iter__",
             )
+        super().__init__({"data": data})
         self.data = data
-        self._next_epoch = 0
-        self._loaded: Mapping[str, Any] | None = None  # the state that the coming pass begins with
-        self._last: Reader | None = None  # of the training, also while an evaluation reads the same data
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes of a copy; a pass over data cannot be copied."""
-        return {**self.__dict__, "_last": None}
+    def _name_of(self, name: str) -> str:
+        return f"Endless's {name}"
 
     def __repr__(self) -> str:
         return f"Endless({batches_text(self.data)})"
 
     def __iter__(self) -> Iterator[Any]:
-        epoch, loaded = self._next_epoch, self._loaded
-        self._next_epoch, self._loaded = epoch + 1, None
-        reader = Reader("Endless's data", self.data, epoch * NEXT_EPOCH, 1, loaded)
-        reader.has_ended = True  # so that `read` never returns END: there is no end
-        reader.open()  # now and not with the first batch: Together opens all its sets before it reads one
-        return self._batches(reader)
-
-    @property
-    def example_index(self) -> Any:
-        """The numbers of the examples in the batch given last, if the data number them."""
-        return self.data.example_index  # type: ignore[attr-defined]  # the AttributeError of data without it is right here too
+        progress = self._begin()
+        progress.open()  # now and not with the first batch: Together opens all its sets before it reads one
+        return self._pass(progress)
 
     @property
     def sets(self) -> Mapping[Any, object]:
         """The data that are read."""
         return {None: self.data}
 
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch that begins next; the data's passes in it have numbers of their own.
+    @property
+    def endless(self) -> bool:
+        """True: there is always a further pass."""
+        return True
 
-        An epoch that was loaded keeps its position.
-        """
-        if epoch != self._next_epoch:
-            self._next_epoch, self._loaded = require_count(epoch, "epoch", at_least=0), None
+    @property
+    def example_index(self) -> Any:
+        """The numbers of the examples in the batch given last, if the data number them."""
+        return self.data.example_index  # type: ignore[attr-defined]  # the AttributeError of data without it is right here too
 
-    @contextmanager
-    def left_as_found(self) -> Iterator[None]:
-        """Put the position of the data back after the ``with`` block."""
-        kept = self._next_epoch, self._loaded, self._last
-        self._loaded = None
-        with left_as_found(self.data):
-            try:
-                yield
-            finally:
-                self._next_epoch, self._loaded, self._last = kept
-
-    def reset(self) -> None:
-        """Call the data's ``reset``, if it has one."""
-        reset(self.data)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the epoch, and where in it the data are read.
-
-        Data that are not endless themselves and have no ``state_dict`` are read again up to their place when the state
-        is loaded.
-        """
-        if self._last is None:
-            return {"epoch": self._next_epoch, "reader": self._loaded}
-        return {"epoch": self._last.epoch // NEXT_EPOCH, "reader": dict(self._last.state())}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where ``state_dict`` was called."""
-        self._next_epoch, self._loaded, self._last = state["epoch"], state["reader"], None
-
-    def _batches(self, reader: Reader) -> Iterator[Any]:
-        # A second pass begun during the first is an evaluation: the state stays that of the first.
-        if self._last is None or self._last.is_over:
-            self._last = reader
-        try:
-            while True:
-                yield reader.read()
-        finally:
-            reader.close()
+    def _batches(self, progress: Progress) -> Iterator[Any]:
+        reader = progress.readers["data"]
+        while True:
+            batch = reader.read_of_epoch()
+            if batch is END:  # of the first pass
+                batch = reader.read_of_epoch()
+            progress.given += 1
+            yield batch
+            del batch  # else two batches would be in memory while the next one is read

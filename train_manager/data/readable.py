@@ -6,9 +6,8 @@ The only assumption is that the data is an iterable of batches; everything else 
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import count, cycle
 from types import FunctionType, GeneratorType
 from typing import Any
@@ -18,20 +17,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from train_manager.telling.errors import InputError
-
-
-def unending(data: Iterable[Any]) -> Generator[Any, None, None]:
-    """Yield the batches of pass after pass, until a pass gives none."""
-    gave_any = True
-    while gave_any:
-        gave_any = False
-        iterator = iter(data)
-        with contextlib.suppress(StopIteration):
-            while True:
-                # Not bound to a name here: it would keep the last batch alive until the next epoch.
-                yield next(iterator)
-                gave_any = True
-        reset(data)
 
 
 def begin_epoch(data: object, epoch: int) -> None:

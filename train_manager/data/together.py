@@ -48,6 +48,7 @@ class Together(NamedSets):
 
     def __init__(self, data: Mapping[str, Iterable[Any]], *, until: Literal["longest", "shortest"] = "longest") -> None:
         super().__init__(data)
+        self.data: Mapping[str, Iterable[Any]] = self._sets
         self.until: str = require_one_of(until, "Together's until", ("longest", "shortest"))
 
     def __repr__(self) -> str:
@@ -80,11 +81,11 @@ class Together(NamedSets):
         knows_end = all(readers[name].length is not None for name in unended)
         # If only reading can find that the epoch has ended, these sets are read first: a set that would begin its next
         # pass for this round must not lose a batch to an epoch that is over.
-        batches = {name: readers[name].read() for name in (readers if knows_end else unended)}
+        batches = {name: readers[name].read_of_epoch() for name in (readers if knows_end else unended)}
         if self._is_end([batches[name] is END for name in unended]):
             return {}
         found = {
-            name: without_source(reader.read() if batches.get(name, END) is END else batches[name])
+            name: without_source(reader.read_of_epoch() if batches.get(name, END) is END else batches[name])
             for name, reader in readers.items()
         }
         return join_shares(found)

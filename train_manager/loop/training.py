@@ -20,11 +20,12 @@ from typing import Any, Final
 
 from train_manager.core.stage import Stage
 from train_manager.data.readable import no_batch
+from train_manager.data.reader import END
 from train_manager.loop.arguments import INNER
 from train_manager.loop.attributes import Model
 from train_manager.loop.epoch import Epoch, EpochEnd
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
-from train_manager.loop.feed import END, Feed
+from train_manager.loop.feed import Feed
 from train_manager.loop.optimizers import find_rates_below_zero
 from train_manager.loop.outputs import refuse_metrics_of_places
 from train_manager.loop.requests import DATA_ENDED, NOTHING

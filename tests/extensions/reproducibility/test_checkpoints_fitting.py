@@ -323,7 +323,7 @@ def test_the_position_of_data_of_another_class_is_refused_as_the_epoch_begins(tm
 
     with pytest.raises(CheckpointError) as refused:
         tm.train()
-    assert str(refused.value).splitlines()[0] == "the position in the data cannot be restored (KeyError: 'reader')"
+    assert str(refused.value).splitlines()[0] == "the position in the data cannot be restored (KeyError: 'sets')"
 
 
 def resumed_with(data: Any, before: Any, train_dir: Path, *, step: int = 2, **options: Any) -> TrainManager:
