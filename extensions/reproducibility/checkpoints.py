@@ -116,6 +116,7 @@ class Checkpoints(Extension):
 
     # While the extension pauses, around_run stays open: the lock keeps other processes out of the folder, and a signal
     # still ends the run in order.
+    sole = True
     keeps_hold = True
 
     def __init__(
