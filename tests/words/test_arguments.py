@@ -67,7 +67,7 @@ def test_an_attribute_of_another_tool_is_told_what_is_meant() -> None:
 
 
 def test_the_log_of_another_tool_is_told_where_numbers_come_from() -> None:
-    with pytest.raises(AttributeError, match=r"did you mean report_loss\(value, name\) .* Metrics\(name=function\)\?"):
+    with pytest.raises(AttributeError, match=r"did you mean report_loss\(value, name\) .* Metrics\(name=function\)"):
         tiny_manager().log("loss", 1.0)  # type: ignore[attr-defined]
 
 
