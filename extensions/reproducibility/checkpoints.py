@@ -245,7 +245,7 @@ class Checkpoints(Extension):
 
     # ---- asking for one ------------------------------------------------------------------------------------------
 
-    @priority(-100)  # takes the lock before MetricStore supersedes metrics, which another process may still be writing
+    @priority(-100)  # takes the lock before MetricStore begins a run, as another process may still be writing
     def pre_train(self, train_manager: TrainManager) -> None:
         self._raise_signal()
         if "best" in self.save_at and not train_manager.eval_data:
