@@ -6,8 +6,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
-from types import FunctionType, MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
 from train_manager.core.hooks import HOW_HOOKS_ARE_CALLED, KINDS
 from train_manager.core.schedule import load_states, states_of
@@ -114,44 +114,6 @@ class Extension:
 Extensions = Mapping[str, Extension] | Iterable[Extension | Mapping[str, Extension]]
 """Extensions as an argument: a list (names are made from the classes), or a dict of names; or such dicts in a list."""
 
-NO_EXTENSIONS: Final[Mapping[str, Extension]] = MappingProxyType({})
-
-
-def name_extensions(
-    extensions: Extensions | None, words: Words = NO_WORDS, earlier: Mapping[str, Extension] = NO_EXTENSIONS
-) -> dict[str, Extension]:
-    """Return the extensions by name; extensions in a list are named after their class: ``ema``, ``ema_2``.
-
-    A sole extension gets the name of the one of its class that an earlier level has. The levels are ``earlier``, the
-    dicts in the list, and its single objects.
-
-    Args:
-        extensions: a list, a dict, a list with dicts in it, or None for no extension.
-        words: has the names for the examples in errors.
-        earlier: the extensions that are there already.
-    """
-    entries = [
-        _in_places(entry, earlier) if isinstance(entry, Mapping) else entry for entry in _entries(extensions, words)
-    ]
-    there = {**earlier, **{name: one for entry in entries if isinstance(entry, dict) for name, one in entry.items()}}
-    by_name: dict[str, Extension] = {}
-    places: dict[str, Extension] = {}  # by the names of an earlier level
-    for entry in entries:
-        # An entry is an extension, or a dict that gives names to several.
-        if isinstance(entry, dict):
-            more = entry
-        elif (place := sole_name(entry, there)) is not None and place not in places:
-            places[place] = entry
-            continue
-        else:
-            more = {free_name(entry, {**by_name, **places}): entry}
-        twice = next((name for name in more if name in by_name), None)
-        if twice is not None:
-            cure = "give one of them another name in its dict"
-            raise HookError(f"two extensions are called {twice!r}", name=twice, cure=cure)
-        by_name.update(more)
-    return {**by_name, **places}  # a name that is in both keeps its place in the order
-
 
 def _entries(extensions: Extensions | None, words: Words) -> list[Extension | dict[str, Extension]]:
     """Return the entries of a list of extensions, which a dict alone is one of; refuse all other objects."""
@@ -177,6 +139,43 @@ def _in_places(named: Mapping[str, Extension], earlier: Mapping[str, Extension])
         place = sole_name(extension, free)
         found[name if place is None or place in found else place] = extension
     return found
+
+
+def name_extensions(
+    extensions: Extensions | None, words: Words = NO_WORDS, earlier: Mapping[str, Extension] | None = None
+) -> dict[str, Extension]:
+    """Return the extensions by name; extensions in a list are named after their class: ``ema``, ``ema_2``.
+
+    A sole extension gets the name of the one of its class that an earlier level has. The levels are ``earlier``, the
+    dicts in the list, and its single objects.
+
+    Args:
+        extensions: a list, a dict, a list with dicts in it, or None for no extension.
+        words: has the names for the examples in errors.
+        earlier: the extensions that are there already.
+    """
+    earlier = earlier or {}
+    entries = [
+        _in_places(entry, earlier) if isinstance(entry, Mapping) else entry for entry in _entries(extensions, words)
+    ]
+    there = {**earlier, **{name: one for entry in entries if isinstance(entry, dict) for name, one in entry.items()}}
+    by_name: dict[str, Extension] = {}
+    places: dict[str, Extension] = {}  # by the names of an earlier level
+    for entry in entries:
+        # An entry is an extension, or a dict that gives names to several.
+        if isinstance(entry, dict):
+            more = entry
+        elif (place := sole_name(entry, there)) is not None and place not in places:
+            places[place] = entry
+            continue
+        else:
+            more = {free_name(entry, {**by_name, **places}): entry}
+        twice = next((name for name in more if name in by_name), None)
+        if twice is not None:
+            cure = "give one of them another name in its dict"
+            raise HookError(f"two extensions are called {twice!r}", name=twice, cure=cure)
+        by_name.update(more)
+    return {**by_name, **places}  # a name that is in both keeps its place in the order
 
 
 def _no_extensions(value: object, words: Words) -> HookError:
