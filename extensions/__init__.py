@@ -165,7 +165,10 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
     ``checkpoints`` refuses a ``train_dir`` that has some. The same script resumes from there if it is made with
 
     >>> from train_manager.extensions import Checkpoints
-    >>> extensions = {**default_extensions(), "checkpoints": Checkpoints(resume=True)}
+    >>> extensions = [default_extensions(), Checkpoints(resume=True)]
+
+    An extension of your own takes the name and place of the one here that has its class: ``Log(every=100)`` that of
+    ``log``.
 
     Args:
         files: whether to include the extensions that write into ``train_dir``.

@@ -80,7 +80,7 @@ tm = TrainManager(
     epochs=12,
     train_data=SeededDataLoader(TensorDataset(images, labels), batch_size=64, shuffle=True, seed=0),
     eval_data={"held out": [(held_out_images, held_out_labels)]},
-    extensions={**default_extensions(), "checkpoints": Checkpoints(resume="fresh")},
+    extensions=[default_extensions(), Checkpoints(resume="fresh")],
     train_dir="runs/first",
 )
 result = tm.train()

@@ -246,9 +246,10 @@ def test_the_losses_that_a_model_returns_in_its_evaluation_are_summed() -> None:
 
 def test_the_usual_extensions_work_in_evaluations_without_a_loss(tmp_path: Path) -> None:
     def manager(epochs: int) -> TrainManager:
-        usual = {**default_extensions(), "checkpoints": Checkpoints(resume=True)}
+        usual = default_extensions()
         del usual["code_record"]  # the tests may run outside of a repository
-        return without_loss(Metrics(eval={"right": right}), usual, train_dir=tmp_path, epochs=epochs)
+        own = Metrics(eval={"right": right}), Checkpoints(resume=True)
+        return without_loss(*own, usual, train_dir=tmp_path, epochs=epochs)
 
     manager(2).train()
 

@@ -82,15 +82,15 @@ def main() -> None:
         epochs=12,
         train_data=SeededDataLoader(TensorDataset(images, labels), batch_size=64, shuffle=True, seed=0),
         eval_data={"held out": [(held_out_images, held_out_labels)]},
-        extensions={
-            **default_extensions(),
-            "checkpoints": Checkpoints(resume=True),  # a new folder has no checkpoint, so the training begins anew
-            "metrics": Metrics(accuracy),
-            "gradient_norms": GradientNorms(),
-            "confusion_matrix": ConfusionMatrix(),
-            "report": Report(),
-            "beginning": (beginning := Beginning()),
-        },
+        extensions=[
+            default_extensions(),
+            Checkpoints(resume=True),  # a new folder has no checkpoint, so the training begins anew
+            Metrics(accuracy),
+            GradientNorms(),
+            ConfusionMatrix(),
+            Report(),
+            beginning := Beginning(),
+        ],
         train_dir=newest_folder() if os.environ.get("RESUME") else new_folder(),
     )
     warnings.filterwarnings("ignore", r"train\(\) has nothing to do")  # the demo says it in its own words

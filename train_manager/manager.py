@@ -168,7 +168,7 @@ class TrainManager(OwnLoop[Model]):
         self._setup.replace({name: value for name, value in given.items() if name not in ("model", "loss")})
         self._refuse_single_examples(self.train_data, self.eval_data)
         step_limit = self._begin(seed, train_dir)
-        added = name_extensions(extensions, self._options.words)
+        added = name_extensions(extensions, self._options.words, self.extensions)
         self._registry.add(added)
         if self.objective is not None:
             self.add_extension(self.objective, "objective")

@@ -77,7 +77,7 @@ def training(lr: float, epochs: int, folder: Path | None = None) -> TrainManager
         epochs=epochs,
         train_data=SeededDataLoader(TensorDataset(images, labels), batch_size=64, shuffle=True, seed=0),
         eval_data={"held out": [(held_out_images, held_out_labels)]},
-        extensions={**default_extensions(files=folder is not None), "metrics": Metrics(accuracy)},
+        extensions=[default_extensions(files=folder is not None), Metrics(accuracy)],
         train_dir=folder,
     )
 

@@ -104,6 +104,7 @@ class Log(Extension):
         InputError: an argument is invalid.
     """
 
+    sole = True
     ranks = 0
 
     def __init__(

@@ -61,6 +61,7 @@ class MetricStore(Extension):
     *Leaves behind:* the fixture ``writer`` of ``run``; ``metrics.sqlite`` in ``train_dir``.
     """
 
+    sole = True
     ranks = 0
 
     def __init__(self) -> None:

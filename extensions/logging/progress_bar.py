@@ -71,6 +71,7 @@ class ProgressBar(Extension):
         file: where to draw; None is ``sys.stderr`` at the time when a bar opens.
     """
 
+    sole = True
     ranks = 0
 
     def __init__(

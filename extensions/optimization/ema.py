@@ -23,6 +23,7 @@ from train_manager.model.optimizers import optimizer_of, optimizers_of
 from train_manager.model.per_object import PerObject, name_of_part
 from train_manager.model.sharding import as_sharded
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import InputError
 from train_manager.telling.findings import Finding
 from train_manager.validation import require_number, require_one_of
 
@@ -78,8 +79,8 @@ class EMA(Extension):
             the model that was averaged last, and empty before it has begun.
 
     Raises:
-        InputError: ``decay`` is not a number from 0 to below 1, ``begin`` is another word, or there is no such
-            optimizer.
+        InputError: ``decay`` is not a number from 0 to below 1, ``begin`` is another word, there is no such optimizer,
+            or the training has another EMA of the same weights.
     """
 
     def __init__(
@@ -107,6 +108,25 @@ class EMA(Extension):
     def pre_run(self, train_manager: TrainManager) -> None:
         if self.optimizer is not None:
             optimizer_of(train_manager, self.optimizer, "EMA")  # a wrong name is an error
+        self._refuse_second(train_manager)
+
+    def _refuse_second(self, train_manager: TrainManager) -> None:
+        """Refuse an average of the same weights: evaluations would have that of the inner around-hook, silently."""
+        paused = train_manager.paused_extensions
+        names = [
+            name
+            for name, one in train_manager.extensions.items()
+            if isinstance(one, EMA) and name not in paused and (one is self or one._shares_weights_with(self))
+        ]
+        if len(names) > 1:
+            what = f"{names[0]!r} and {names[1]!r} are both an EMA of one model, which is evaluated with one average"
+            cure = (
+                f'remove_extension("{names[0]}"), or in a phase without="{names[0]}"; of several optimizers each may '
+            )
+            raise InputError(what, name=names[1], cure=f'{cure}have its own: EMA(optimizer="...")')
+
+    def _shares_weights_with(self, other: EMA) -> bool:
+        return None in (self.optimizer, other.optimizer) or self.optimizer == other.optimizer
 
     def _begin_with_model(self, train_manager: TrainManager) -> None:  # the hook pre_train_step_batch: see __init__
         model = train_manager.model

@@ -84,8 +84,7 @@ class MixedPrecision(Extension):
         self, dtype: torch.dtype = torch.bfloat16, *, device_type: str | None = None, optimizer: str | None = None
     ) -> None:
         if dtype not in (torch.bfloat16, torch.float16):
-            what = f"dtype must be torch.bfloat16 or torch.float16, but is {dtype!r:.60}"
-            raise InputError(what, name="dtype", cure="give one of them: MixedPrecision(torch.bfloat16)")
+            raise _unknown_dtype(dtype)
         self.dtype = dtype
         self.device_type: str | None = _check_device_type(device_type)
         self.optimizer = optimizer
@@ -244,14 +243,30 @@ def _overflow(optimizer_name: str) -> Finding:
     return Finding("mixed precision", "warning", what, where, cure)
 
 
+def _unknown_dtype(value: object) -> InputError:
+    what = f"dtype must be torch.bfloat16 or torch.float16, but is {value!r:.60}"
+    cure = "give one of them: MixedPrecision(torch.bfloat16)"
+    if isinstance(value, str) and _is_device_type(value):  # as torch.autocast("cuda") takes it
+        cure = f"name the device: MixedPrecision(device_type={value!r})"
+    elif isinstance(value, str):
+        # The words of Lightning and others: "bf16", "bf16-mixed", "bfloat16"; "fp16", "16-mixed", "half".
+        dtype = "float16" if ("16" in value and "b" not in value) or "half" in value else "bfloat16"
+        cure = f"give the dtype of torch: MixedPrecision(torch.{dtype})"
+    return InputError(what, name="dtype", cure=cure)
+
+
 def _check_device_type(value: str | None) -> str | None:
-    try:
-        if value is None or torch.amp.is_autocast_available(value):
-            return value
-    except (RuntimeError, TypeError):  # not the name of a device, or not a text
-        pass
+    if value is None or _is_device_type(value):
+        return value
     raise InputError(
         f"device_type must be a device with autocast, but is {value!r:.60}",
         name="device_type",
         cure='give "cuda" or "cpu", or leave it out',
     )
+
+
+def _is_device_type(value: str) -> bool:
+    try:
+        return torch.amp.is_autocast_available(value)
+    except (RuntimeError, TypeError):  # not the name of a device, or not a text
+        return False

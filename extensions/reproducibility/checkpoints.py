@@ -116,6 +116,7 @@ class Checkpoints(Extension):
 
     # While the extension pauses, around_run stays open: the lock keeps other processes out of the folder, and a signal
     # still ends the run in order.
+    sole = True
     keeps_hold = True
 
     def __init__(
@@ -244,7 +245,7 @@ class Checkpoints(Extension):
 
     # ---- asking for one ------------------------------------------------------------------------------------------
 
-    @priority(-100)  # takes the lock before MetricStore supersedes metrics, which another process may still be writing
+    @priority(-100)  # takes the lock before MetricStore begins a run, as another process may still be writing
     def pre_train(self, train_manager: TrainManager) -> None:
         self._raise_signal()
         if "best" in self.save_at and not train_manager.eval_data:

@@ -78,6 +78,7 @@ class CodeRecord(Extension):
         InputError: an argument is invalid, or ``others`` has a package or folder that is not there.
     """
 
+    sole = True
     ranks = 0
 
     def __init__(

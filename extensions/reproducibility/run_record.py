@@ -78,6 +78,7 @@ class RunRecord(Extension):
         InputError: the variables are not texts.
     """
 
+    sole = True
     ranks = 0
     keeps_hold = True  # around_run stays open while the extension pauses: the run has not ended
 

@@ -92,6 +92,7 @@ class LossCurves(Extension):
         HookError: ``update`` is not a schedule.
     """
 
+    sole = True
     ranks = 0
 
     def __init__(self, update: Schedule | None = None, *, png: bool = False) -> None:

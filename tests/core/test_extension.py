@@ -122,6 +122,56 @@ def test_a_name_that_two_extensions_have_is_refused() -> None:
     assert str(error.value) == ("two extensions are called 'extension'\n  give one of them another name in its dict")
 
 
+class Curves(Extension):
+    sole = True
+
+
+class SmoothCurves(Curves):
+    pass
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_sole_object_takes_the_name_and_place_of_the_one_from_a_dict_of_the_list(reverse: bool) -> None:
+    usual, mine = {"a": Extension(), "usual_curves": Curves(), "z": Extension()}, Curves()
+    named = name_extensions([mine, usual] if reverse else [usual, mine])
+
+    assert list(named.items()) == [("a", usual["a"]), ("usual_curves", mine), ("z", usual["z"])]
+
+
+def test_a_sole_class_has_its_subclasses_with_it() -> None:
+    smooth, plain = SmoothCurves(), Curves()
+
+    assert name_extensions([{"usual_curves": plain}, smooth]) == {"usual_curves": smooth}
+    assert name_extensions([{"usual_curves": smooth}, plain]) == {"usual_curves": plain}
+
+
+def test_a_subclass_may_end_that_its_class_is_sole() -> None:
+    class Many(Curves):
+        sole = False
+
+    assert list(name_extensions([{"usual_curves": Curves()}, Many(), Many()])) == ["usual_curves", "many", "many_2"]
+
+
+def test_a_dict_follows_what_is_there_and_comes_before_the_objects_of_its_list() -> None:
+    earlier, of_dict, of_list = {"usual_curves": Curves()}, Curves(), Curves()
+
+    assert name_extensions({"mine": of_dict}, earlier=earlier) == {"usual_curves": of_dict}
+    assert name_extensions([{"mine": of_dict}, of_list], earlier=earlier) == {"usual_curves": of_list}
+
+
+def test_a_name_that_a_dict_replaces_is_no_place_for_another_of_its_entries() -> None:
+    other, mine = Extension(), Curves()
+    named = name_extensions({"usual_curves": other, "mine": mine}, earlier={"usual_curves": Curves()})
+
+    assert named == {"usual_curves": other, "mine": mine}
+
+
+def test_of_two_sole_objects_in_a_list_only_the_first_takes_the_place() -> None:
+    first, second = Curves(), Curves()
+
+    assert name_extensions([first, second], earlier={"curves": Curves()}) == {"curves": first, "curves_2": second}
+
+
 def plot(loss: float) -> None:
     """A function that could be a hook."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from train_manager import Extensible, Extension, FixtureNotFound, HookError, fixture
@@ -119,3 +121,78 @@ def test_a_set_of_extensions_is_added_whole_or_not_at_all() -> None:
                 super().__init__(extensions)
 
     assert dict(Holder([Lazy(), Wrong()]).extensions) == {}
+
+
+# ---- a class that says `sole = True` ---------------------------------------------------------------------------------
+
+
+class Curves(Extension):
+    sole = True
+
+    def post_step(self) -> None: ...
+
+
+class SmoothCurves(Curves):
+    pass
+
+
+class HasCurves(Extensible):
+    extensions = [Curves()]
+
+
+TWICE = (
+    "'curves' and {!r} are both of class Curves, of which HasCurves has at most one\n"
+    '  keep one of the two: add_extension(x, "curves") replaces it, remove_extension("curves") removes it'
+)
+
+
+def test_a_sole_extension_takes_the_place_of_that_of_the_class_without_a_word() -> None:
+    mine = SmoothCurves()
+    worker = HasCurves([Named("new", []), mine])
+
+    assert list(worker.extensions) == ["curves", "named"]
+    assert worker["curves"] is mine
+
+
+@pytest.mark.parametrize("name", [None, "mine"])
+def test_a_second_one_of_a_sole_class_cannot_be_added(name: str | None) -> None:
+    worker = HasCurves()
+    with pytest.raises(HookError) as caught:
+        worker.add_extension(SmoothCurves(), name)
+
+    assert str(caught.value) == TWICE.format(name or "smooth_curves")
+    assert list(worker.extensions) == ["curves"]
+
+
+def test_two_of_a_sole_class_in_one_list_or_dict_are_refused() -> None:
+    with pytest.raises(HookError) as of_list:
+        HasCurves([Curves(), Curves()])
+    with pytest.raises(HookError) as of_dict:
+        HasCurves({"curves": Curves(), "mine": Curves()})
+
+    assert str(of_list.value) == TWICE.format("curves_2")
+    assert str(of_dict.value) == TWICE.format("mine")
+
+
+def test_both_cures_of_a_second_one_work() -> None:
+    worker, replacing, after_removal = HasCurves(), Curves(), Curves()
+    worker.add_extension(replacing, "curves")
+    assert worker["curves"] is replacing
+
+    worker.remove_extension("curves")
+    worker.add_extension(after_removal)
+    assert worker["curves"] is after_removal
+
+
+def test_a_sole_one_may_be_added_while_another_pauses() -> None:
+    worker, second = HasCurves(), Curves()
+    worker._registry.pause(["curves"])
+    worker.add_extension(second)
+
+    assert list(worker.extensions) == ["curves", "curves_2"]
+
+
+def test_a_copy_has_the_sole_one_that_replaced_that_of_the_class() -> None:
+    worker = HasCurves([SmoothCurves()])
+
+    assert type(copy.deepcopy(worker)["curves"]) is SmoothCurves

@@ -103,6 +103,25 @@ def test_the_defaults_have_the_names_that_a_list_gives_them() -> None:
     assert list(tiny_manager(*default_extensions().values()).extensions) == list(default_extensions())
 
 
+@pytest.mark.parametrize("name", default_extensions())
+def test_one_of_ones_own_takes_the_place_of_the_default_of_its_class(name: str, tmp_path: Path) -> None:
+    mine = default_extensions()[name]
+    tm = tiny_manager(extensions=[mine, default_extensions()], train_dir=tmp_path)
+
+    assert list(tm.extensions) == list(default_extensions())
+    assert tm[name] is mine
+
+
+def test_a_training_resumes_with_checkpoints_beside_the_defaults(tmp_path: Path) -> None:
+    for epochs in (1, 3):
+        usual = default_extensions()
+        del usual["code_record"]  # the tests may run outside of a repository
+        tm = tiny_manager(extensions=[usual, Checkpoints(resume=True)], epochs=epochs, train_dir=tmp_path)
+        tm.train()
+
+    assert [row["epoch"] for row in tm.history.epochs] == [1, 2, 3]
+
+
 def test_the_defaults_without_files_need_no_train_dir() -> None:
     tm = tiny_manager(extensions=default_extensions(files=False))
     tm.train()

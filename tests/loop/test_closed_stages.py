@@ -1099,6 +1099,22 @@ def test_an_objective_trains_in_closed_stages() -> None:
     )
 
 
+def test_a_stage_that_has_opened_late_is_explained_as_open_until_it_ends() -> None:
+    class Reads(TrainManager):
+        def loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
+            before, _, after = self.explain(all=True), self.fixtures["stage"], self.explain(all=True)
+            seen.append(["train_loss_forward  (opened late" in text for text in (before, after)])
+            return nn.functional.cross_entropy(prediction, targets)
+
+    seen: list[list[bool]] = []
+    toy = tiny_manager()
+    tm = Reads(model=toy.model, optimizer=toy.optimizer, train_data=toy.train_data)
+    tm.train_steps(1)
+
+    assert seen == [[False, True]]
+    assert "opened late" not in tm.explain(all=True)
+
+
 def test_a_hook_that_probes_with_another_batch_leaves_the_stages_closed() -> None:
     seen: list[Any] = []
     look = At("post_train_step_batch", lambda train_manager, batch: seen.append(train_manager.probe(batch)))

@@ -10,8 +10,10 @@ from functools import wraps
 from typing import Any
 
 import pytest
+from torch.optim.lr_scheduler import StepLR
 
 from train_manager import ArgumentError, Extension, InputError
+from train_manager.extensions import EMA, LRSchedule
 from train_manager.telling.argument_names import named_arguments, refuse_unfitting
 
 
@@ -89,6 +91,13 @@ def test_an_init_with_keywords_only_says_so() -> None:
 
 def test_a_subclass_that_hands_its_keywords_on_is_told_under_its_own_name() -> None:
     assert refusal(Named, size=3) == "Named has no argument 'size'\n  it is called 'amount' here"
+
+
+def test_an_argument_that_another_class_has_here_names_this_class() -> None:
+    said = "an extension of its own warms up, beside any schedule: extensions=[WarmUp(steps=...)]"
+
+    assert refusal(LRSchedule, StepLR, warmup=5).splitlines()[1:] == [f"  {said}"]
+    assert "did you mean 'warm_up'?" in refusal(EMA, warmup=True)
 
 
 def test_arguments_that_fit_are_handed_on() -> None:

@@ -66,6 +66,11 @@ def test_an_attribute_of_another_tool_is_told_what_is_meant() -> None:
     assert str(error.value) == "'TrainManager' object has no attribute 'fit'; did you mean tm.train()?"
 
 
+def test_the_log_of_another_tool_is_told_where_numbers_come_from() -> None:
+    with pytest.raises(AttributeError, match=r"did you mean report_loss\(value, name\) .* Metrics\(name=function\)"):
+        tiny_manager().log("loss", 1.0)  # type: ignore[attr-defined]
+
+
 def test_the_attribute_that_is_meant_is_there() -> None:
     owners = {"tm": tiny_manager(), "torch": torch}
     for meant in METHODS.values():

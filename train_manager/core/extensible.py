@@ -133,7 +133,7 @@ class Extensible:
         """Do nothing; an override is called as the object is made, before any ``__init__``."""
 
     def __init__(self, extensions: Extensions | None = None) -> None:
-        self._registry.add(name_extensions(extensions, self._options.words))
+        self._registry.add(name_extensions(extensions, self._options.words, self.extensions))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes to copy or pickle, with the extensions; the state of open stages is left out."""

@@ -44,6 +44,8 @@ class Extension:
         checked_before_run: on the class: False leaves its hooks out of the check before a run, as their stages may
             never open.
         sends_away: on the class: what it writes leaves ``train_dir``, so that it pauses in a rehearsal.
+        sole: on the class: an Extensible has at most one extension of the class and its subclasses. An object in a list
+            takes the name and place of the one from a dict in the list or from the class of the Extensible.
     """
 
     priority: int = 0
@@ -51,6 +53,7 @@ class Extension:
     keeps_hold: bool = False
     checked_before_run: bool = True
     sends_away: bool = False
+    sole: bool = False
     ranks: int | None = None
 
     # Hidden from type checkers: by this signature they would let a class without an `__init__` take any arguments.
@@ -115,32 +118,67 @@ Extensions = Mapping[str, Extension] | Iterable[Extension | Mapping[str, Extensi
 """Extensions as an argument: a list (names are made from the classes), or a dict of names; or such dicts in a list."""
 
 
-def name_extensions(extensions: Extensions | None, words: Words = NO_WORDS) -> dict[str, Extension]:
+def _entries(extensions: Extensions | None, words: Words) -> list[Extension | dict[str, Extension]]:
+    """Return the entries of a list of extensions, which a dict alone is one of; refuse all other objects."""
+    if isinstance(extensions, Mapping):
+        extensions = [extensions]
+    # A text can be iterated over, and so can a class whose metaclass allows it; neither is a list of extensions.
+    if isinstance(extensions, str | type) or not (extensions is None or hasattr(extensions, "__iter__")):
+        raise _no_extensions(extensions, words)
+    return [
+        {name: require_extension(extension, words) for name, extension in entry.items()}
+        if isinstance(entry, Mapping)
+        else require_extension(entry, words)
+        for entry in extensions or ()
+    ]
+
+
+def _in_places(named: Mapping[str, Extension], earlier: Mapping[str, Extension]) -> dict[str, Extension]:
+    """Return the extensions of a dict, the sole ones under the names of those of their class in ``earlier``."""
+    # A name that the dict has itself replaces the earlier extension, whose place is not free then.
+    free = {name: extension for name, extension in earlier.items() if name not in named}
+    found: dict[str, Extension] = {}
+    for name, extension in named.items():
+        place = sole_name(extension, free)
+        found[name if place is None or place in found else place] = extension
+    return found
+
+
+def name_extensions(
+    extensions: Extensions | None, words: Words = NO_WORDS, earlier: Mapping[str, Extension] | None = None
+) -> dict[str, Extension]:
     """Return the extensions by name; extensions in a list are named after their class: ``ema``, ``ema_2``.
+
+    A sole extension gets the name of the one of its class that an earlier level has. The levels are ``earlier``, the
+    dicts in the list, and its single objects.
 
     Args:
         extensions: a list, a dict, a list with dicts in it, or None for no extension.
         words: has the names for the examples in errors.
+        earlier: the extensions that are there already.
     """
-    if isinstance(extensions, Mapping):
-        return {name: require_extension(extension, words) for name, extension in extensions.items()}
-    # A text can be iterated over, and so can a class whose metaclass allows it; neither is a list of extensions.
-    if isinstance(extensions, str | type) or not (extensions is None or hasattr(extensions, "__iter__")):
-        raise _no_extensions(extensions, words)
+    earlier = earlier or {}
+    entries = [
+        _in_places(entry, earlier) if isinstance(entry, Mapping) else entry for entry in _entries(extensions, words)
+    ]
+    there = {**earlier, **{name: one for entry in entries if isinstance(entry, dict) for name, one in entry.items()}}
     by_name: dict[str, Extension] = {}
-    for extension in extensions or ():
+    places: dict[str, Extension] = {}  # by the names of an earlier level
+    for entry in entries:
         # An entry is an extension, or a dict that gives names to several.
-        more = (
-            extension
-            if isinstance(extension, Mapping)
-            else {free_name(require_extension(extension, words), by_name): extension}
-        )
+        if isinstance(entry, dict):
+            more = entry
+        elif (place := sole_name(entry, there)) is not None and place not in places:
+            places[place] = entry
+            continue
+        else:
+            more = {free_name(entry, {**by_name, **places}): entry}
         twice = next((name for name in more if name in by_name), None)
         if twice is not None:
             cure = "give one of them another name in its dict"
             raise HookError(f"two extensions are called {twice!r}", name=twice, cure=cure)
-        by_name.update(name_extensions(more, words))
-    return by_name
+        by_name.update(more)
+    return {**by_name, **places}  # a name that is in both keeps its place in the order
 
 
 def _no_extensions(value: object, words: Words) -> HookError:
@@ -204,6 +242,20 @@ def free_name(extension: Extension, taken: Mapping[str, Extension]) -> str:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(extension).__name__).lower()
     names = (name if number == 1 else f"{name}_{number}" for number in count(1))
     return next(free for free in names if free not in taken or _is_defined_anew(type(taken[free]), type(extension)))
+
+
+def sole_name(extension: Extension, there: Mapping[str, Extension]) -> str | None:
+    """Return the name of another extension that the class of a sole one does not allow beside it; None without one."""
+    kind = sole_class(extension)
+    if kind is None:
+        return None
+    return next((name for name, one in there.items() if one is not extension and sole_class(one) is kind), None)
+
+
+def sole_class(extension: Extension) -> type | None:
+    """Return the class that says ``sole = True``, which is the extension's own or one that this is derived from."""
+    kind = type(extension)
+    return next((base for base in reversed(kind.__mro__) if kind.sole and vars(base).get("sole")), None)
 
 
 def _is_defined_anew(old: type, new: type) -> bool:

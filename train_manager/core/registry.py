@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar, final
 
-from train_manager.core.extension import Extension, require_extension
+from train_manager.core.extension import Extension, require_extension, sole_class, sole_name
 from train_manager.core.hooks import Hook, read_hooks
 from train_manager.core.joining import (
     join,
@@ -30,6 +30,7 @@ from train_manager.core.stage import Stage
 from train_manager.core.store import Store
 from train_manager.telling.errors import ExtensionNotFound, HookError, did_you_mean, near
 
+A = TypeVar("A")
 E = TypeVar("E", bound=Extension)
 
 GROUP: Final = "train_manager.extensions"  # of entry points in the metadata of packages
@@ -87,6 +88,7 @@ class Registry:
         together = {**self.extensions, **extensions}
         for name, extension in extensions.items():
             _refuse_twice(extension, name, together)
+            self._refuse_second(extension, name, _without(together, self._paused - {name}))
             replacing = self._store.options.replacing
             hooks = read_hooks(extension, name, extension.priority, extension.ranks)
             hooks = [hook for hook in hooks if hook.replaced_by not in replacing]  # `@replaced_by`
@@ -94,6 +96,16 @@ class Registry:
             refuse_lookalikes(extension, self._opener, self._store.options.words)
             warn_if_idle(*found[name])
         self._change({**self._added, **found}, self._paused - found.keys())
+
+    def _refuse_second(self, extension: Extension, name: str, extensions: Mapping[str, Extension]) -> None:
+        """Refuse a sole extension if another one of its class is there."""
+        kind, other = sole_class(extension), sole_name(extension, extensions)
+        if kind is not None and other is not None:
+            first, second = sorted((name, other), key=list(extensions).index)
+            what = f"{first!r} and {second!r} are both of class {kind.__name__}, of which {self._opener.__name__} "
+            replace = f'keep one of the two: add_extension(x, "{first}") replaces it'
+            cure = f'{replace}, remove_extension("{first}") removes it'
+            raise HookError(f"{what}has at most one", name=second, cure=cure)
 
     def remove(self, name: str) -> Extension:
         """Remove an extension, and return it."""
@@ -219,7 +231,7 @@ class Registry:
             failures.raise_outcome()
 
 
-def _without(added: Mapping[str, Added], names: Collection[str]) -> dict[str, Added]:
+def _without(added: Mapping[str, A], names: Collection[str]) -> dict[str, A]:
     return {name: one for name, one in added.items() if name not in names}
 
 

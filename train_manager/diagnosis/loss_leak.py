@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from itertools import product, zip_longest
+from itertools import product
 from typing import Any, Final, final
 
 import torch
@@ -16,6 +15,7 @@ from train_manager.diagnosis.changes import Change, Changes
 from train_manager.diagnosis.differences import tolerance_of
 from train_manager.diagnosis.examples import Examples
 from train_manager.diagnosis.runs import Run, Runner
+from train_manager.loop.stretched import stretched
 from train_manager.telling.findings import Coverage, Finding, Findings
 
 CHECK: Final = "loss leak"
@@ -115,12 +115,7 @@ def stretched_shapes(predictions: Any, targets: Any) -> str:
     outputs, others = (
         [one for _, one in leaves_of(value) if isinstance(one, Tensor)] for value in (predictions, targets)
     )
-    # (8, 1) and (8,) broadcast to (8, 8): each prediction is compared with every target.
-    for one, other in product(outputs, others):
-        sizes = zip_longest(one.shape[::-1], other.shape[::-1], fillvalue=1)
-        if one.squeeze().shape == other.squeeze().shape and math.prod(map(max, sizes)) > one.numel():
-            return f"{tuple(one.shape)} against {tuple(other.shape)}"
-    return ""
+    return next(filter(None, (stretched(one, other) for one, other in product(outputs, others))), "")
 
 
 def _finding(stretched: str) -> Finding:

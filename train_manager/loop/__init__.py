@@ -16,6 +16,7 @@ order of their imports; each imports only those above it:
     last_batch    a last batch that is too small for a norm
     ranks         the processes that train together
     step          one batch that is trained on
+    stretched     a prediction and targets in two shapes, which a loss would stretch
     windows       from the first backward of an optimizer to its step
     outputs       checks of a batch, a prediction, a loss and results
     probe         forward passes beside the training

@@ -468,8 +468,9 @@ class Batch(Run[Model]):
     # ---- which of the stages stay closed -----------------------------------------------------------------------------
 
     def _notes_on_stages(self) -> Mapping[str, str]:
+        closed = "stays closed: nothing looks into it"
+        late = dict.fromkeys(INNER.intersection(self._store.open), "opened late: code inside it has asked for it")
         looking = {stage: ", ".join(self._registry.plans[stage].lookers) for stage in INNER}
         return {
-            stage: f"opened for {lookers}" if lookers else "stays closed: nothing looks into it"
-            for stage, lookers in looking.items()
+            stage: f"opened for {lookers}" if lookers else late.get(stage, closed) for stage, lookers in looking.items()
         }

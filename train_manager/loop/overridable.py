@@ -24,6 +24,7 @@ from train_manager.loop.outputs import (
     loss_in,
     no_targets,
 )
+from train_manager.loop.stretched import refusing_stretched
 from train_manager.telling.errors import FixtureNotFound, StageError
 from train_manager.telling.tracebacks import hide_own_frames
 
@@ -54,7 +55,8 @@ _COMMON = {
     "eval_loss_forward": "loss_forward",
 }
 _CALL_THE_MODEL = ("model_forward", "train_model_forward", "eval_model_forward")
-_CALL_THE_LOSS = ("loss_forward", "train_loss_forward", "eval_loss_forward")
+_COMPUTE_A_LOSS = ("train_loss_forward", "eval_loss_forward")
+_CALL_THE_LOSS = ("loss_forward", *_COMPUTE_A_LOSS)
 _TRAIN_A_BATCH = frozenset({"forward", "update", "backward", "step"})
 _METHODS = Chosen._fields[2:]
 _READ_A_BATCH = (*_METHODS, "model_forward", "loss_forward")
@@ -205,7 +207,9 @@ class Overridable(HowFar[Model]):
         names |= {name: common for name, common in _COMMON.items() if name not in own}
         as_usual = own.isdisjoint({"unpack_batch", "get_true_batch_size"})
         in_own_way = not all(_is_of_the_library(self._function_of(name)) for name in ("train_batch", *_TRAIN_A_BATCH))
-        return Chosen(as_usual, in_own_way, **{field: self._ready(name) for field, name in names.items()})
+        ready = {field: self._ready(name) for field, name in names.items()}
+        ready |= {field: refusing_stretched(ready[field], self._store) for field in _COMPUTE_A_LOSS}
+        return Chosen(as_usual, in_own_way, **ready)
 
     @contextmanager
     def _methods_chosen(self) -> Iterator[None]:

@@ -21,6 +21,12 @@ USUAL: Final[Mapping[str, str]] = {
 }
 """Names that arguments of several classes have in other tools, with their names here."""
 
+OF_ANOTHER_CLASS: Final[Mapping[str, str]] = dict.fromkeys(
+    ("warmup", "warm_up", "warmup_steps", "warmup_epochs", "warmup_ratio", "num_warmup_steps"),
+    "an extension of its own warms up, beside any schedule: extensions=[WarmUp(steps=...)]",
+)
+"""Names of arguments in other tools for what another class does here, with a sentence on what to write."""
+
 
 def named_arguments(
     other_words: Mapping[str, str],
@@ -111,7 +117,9 @@ def _cure(name: str, known: Sequence[str], other_words: Mapping[str, str]) -> st
     """Return the cure for one unknown argument; empty if no name is like it."""
     # A word of another tool comes before a name that is only spelt alike.
     other = other_words.get(name) or next((word for word in [USUAL.get(name, "")] if word in known), "")
-    return f"it is called {other!r} here" if other in known else other or did_you_mean(near(name, known))
+    if other in known:
+        return f"it is called {other!r} here"
+    return other or did_you_mean(near(name, known)) or OF_ANOTHER_CLASS.get(name, "")
 
 
 def _too_many(called: str, count: int, given: Sequence[str], named: Sequence[str]) -> ArgumentError:

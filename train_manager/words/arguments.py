@@ -71,6 +71,10 @@ METHODS: Final = {
     "fit_one_cycle": "tm.train(), with lr_schedule= or the extension LRSchedule",
     "lr_find": "lr_finder(tm), of train_manager",
     "summary": "summary(tm), of train_manager",
+    **dict.fromkeys(
+        ("log", "log_dict"),
+        "report_loss(value, name) for a part of the loss, or the extension Metrics(name=function) for another number",
+    ),
     "save": "torch.save(tm.model.state_dict(), path); the extension Checkpoints saves all else too",
     "load": "tm.load_weights(path); Checkpoints(resume=True) restores all else too",
     "lr": "tm.optimizer.param_groups[0]['lr']; with LRSchedule hooks may name the fixture learning_rates",

@@ -101,7 +101,7 @@ def test_a_count_of_a_metric_keeps_its_digits(tmp_path: Path) -> None:
     assert stored(tmp_path, "count", "train_step_epoch") == {3: 2**24 + 1}
 
 
-def test_a_second_start_that_is_refused_supersedes_no_metric_of_the_training_that_resumes(tmp_path: Path) -> None:
+def test_a_second_start_that_is_refused_takes_no_row_from_the_training_that_resumes(tmp_path: Path) -> None:
     def started() -> TrainManager:
         return tiny_manager(MetricStore(), Checkpoints(resume=True), epochs=4, train_dir=tmp_path)
 
@@ -443,7 +443,7 @@ def test_a_checkpoint_waits_until_the_rows_of_its_step_are_written(store_first: 
     assert written == {step: [*range(1, step + 1)] for step in (2, 4, 6)}
 
 
-def test_what_an_evaluation_writes_supersedes_nothing(tmp_path: Path) -> None:
+def test_what_an_evaluation_writes_takes_the_place_of_no_row(tmp_path: Path) -> None:
     tiny_manager(MetricStore(), Writes(), train_dir=tmp_path).train()
     tiny_manager(MetricStore(), Writes(), train_dir=tmp_path).eval()
 
@@ -598,7 +598,7 @@ def test_a_resume_into_another_folder_brings_the_history_along(tmp_path: Path) -
     assert history_is_that_of(tm, tmp_path / "second")
 
 
-def test_a_state_that_is_loaded_between_two_calls_supersedes_what_came_after(tmp_path: Path) -> None:
+def test_the_rows_after_a_state_that_is_loaded_between_two_calls_no_longer_count(tmp_path: Path) -> None:
     tm = tiny_manager(MetricStore(), losses := Losses(), train_dir=tmp_path)
     tm.train_steps(4)
     state = copy.deepcopy(tm.state_dict())
@@ -643,7 +643,7 @@ def test_a_state_of_a_later_step_goes_on_from_the_rows_that_led_to_it(tmp_path: 
     assert stored(tmp_path, "calls", "") == {1: 1, 2: 2, 3: 6, 4: 7, 5: 9}
 
 
-def test_a_program_that_is_started_again_supersedes_all(tmp_path: Path) -> None:
+def test_of_a_program_that_is_started_again_only_the_new_rows_count(tmp_path: Path) -> None:
     tiny_manager(MetricStore(), epochs=3, train_dir=tmp_path).train()
     tm = tiny_manager(MetricStore(), epochs=1, train_dir=tmp_path)
     tm.train()
@@ -874,7 +874,7 @@ def test_a_metric_that_is_written_within_a_step_is_of_that_step(tmp_path: Path) 
     assert found.steps == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_metric_of_a_step_that_did_not_end_is_superseded_as_the_training_continues(tmp_path: Path) -> None:
+def test_a_metric_of_a_step_that_did_not_end_no_longer_counts_as_the_training_continues(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         tiny_manager(MetricStore(), WritesWithin(3), Checkpoints(), epochs=2, train_dir=tmp_path).train()
     tiny_manager(MetricStore(), WritesWithin(), Checkpoints(resume=True), epochs=2, train_dir=tmp_path).train()
@@ -993,7 +993,7 @@ def test_a_store_that_pauses_in_a_phase_has_no_row_of_it(tmp_path: Path) -> None
     assert list(stored(tmp_path, "loss")) == [1, 2, 6]
 
 
-def test_steps_that_are_set_back_between_two_calls_supersede_the_rows_after_them(tmp_path: Path) -> None:
+def test_the_rows_after_steps_that_are_set_back_between_two_calls_no_longer_count(tmp_path: Path) -> None:
     tm = tiny_manager(MetricStore(), train_dir=tmp_path)
     tm.train_steps(3)
     tm.step_num = 1

@@ -19,6 +19,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from tests.checkpointing import path_of
 from tests.ctrl_c import CtrlC
+from tests.extensions.optimization.gan import gan_manager
 from train_manager import Extension, InputError, SkipStage, TrainManager
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.core.hooks import read_hooks
@@ -478,7 +479,7 @@ def ema_of(tm: TrainManager) -> EMA:
 def test_with_the_name_of_an_optimizer_only_its_parameters_are_averaged_after_its_steps() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     optimizers = {name: torch.optim.SGD(part.parameters()) for name, part in zip("gd", model, strict=True)}
-    tm: Any = SimpleNamespace(model=model, optimizer=optimizers)
+    tm: Any = SimpleNamespace(model=model, optimizer=optimizers, extensions={}, paused_extensions=frozenset())
     ema = EMA(0.9, optimizer="d")
     ema.pre_run(tm)
     for name in "gdgdg":
@@ -486,6 +487,38 @@ def test_with_the_name_of_an_optimizer_only_its_parameters_are_averaged_after_it
     assert ema.state_dict()["updates"] == 2
     assert list(ema.state_dict()["average"]) == ["1.weight", "1.bias"]
     assert list(ema.average) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+
+
+@pytest.mark.parametrize("pair", [(None, None), ("optimizer", None), ("optimizer", "optimizer")])
+def test_two_averages_of_the_same_weights_are_refused_before_the_first_step(pair: tuple[str | None, ...]) -> None:
+    tm = tiny_manager(*(EMA(optimizer=name) for name in pair))
+    with pytest.raises(InputError) as error:
+        tm.train()
+
+    assert str(error.value) == (
+        "'ema' and 'ema_2' are both an EMA of one model, which is evaluated with one average\n"
+        '  remove_extension("ema"), or in a phase without="ema"; of several optimizers each may have its own: '
+        'EMA(optimizer="...")'
+    )
+    assert tm.step_num == 0
+
+
+def test_a_phase_may_have_an_average_of_its_own_while_the_other_pauses() -> None:
+    first, second = EMA(0.9), EMA(0.5)
+    tm = tiny_manager(first)
+    tm.train_epochs(1)
+    with tm.phase("fast", without="ema", extensions=[second]):
+        tm.train_epochs(1)
+
+    assert first.state_dict()["updates"] == second.state_dict()["updates"] == 3
+
+
+def test_two_averages_of_two_optimizers_are_two() -> None:
+    emas = [EMA(0.9, optimizer=name) for name in ("generator", "critic")]
+    gan_manager(*emas).train()
+
+    names = [{name.partition(".")[0] for name in ema.state_dict()["average"]} for ema in emas]
+    assert names == [{"generator"}, {"critic"}]
 
 
 def test_an_optimizer_that_does_not_exist_is_refused_before_the_first_step() -> None:

@@ -516,14 +516,23 @@ def test_an_optimizer_without_a_part_of_its_name_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("wrong", [torch.float32, torch.int8, "bfloat16"])
-def test_another_dtype_is_refused(wrong: Any) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "cure"),
+    [
+        (torch.float32, "give one of them: MixedPrecision(torch.bfloat16)"),
+        (16, "give one of them: MixedPrecision(torch.bfloat16)"),
+        ("bf16", "give the dtype of torch: MixedPrecision(torch.bfloat16)"),
+        ("bfloat16", "give the dtype of torch: MixedPrecision(torch.bfloat16)"),
+        ("16-mixed", "give the dtype of torch: MixedPrecision(torch.float16)"),
+        ("fp16", "give the dtype of torch: MixedPrecision(torch.float16)"),
+        ("half", "give the dtype of torch: MixedPrecision(torch.float16)"),
+        ("cpu", "name the device: MixedPrecision(device_type='cpu')"),
+    ],
+)
+def test_another_dtype_is_refused_with_the_code_to_write(wrong: Any, cure: str) -> None:
     with pytest.raises(InputError) as caught:
         MixedPrecision(wrong)
-    assert str(caught.value) == (
-        f"dtype must be torch.bfloat16 or torch.float16, but is {wrong!r}\n"
-        "  give one of them: MixedPrecision(torch.bfloat16)"
-    )
+    assert str(caught.value) == f"dtype must be torch.bfloat16 or torch.float16, but is {wrong!r}\n  {cure}"
 
 
 @pytest.mark.parametrize("wrong", ["gpu", 0])

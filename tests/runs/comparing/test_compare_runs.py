@@ -130,7 +130,9 @@ def test_a_damaged_record_is_a_note(tmp_path: Path) -> None:
     notes = compare_runs([tmp_path / "a", tmp_path / "b"]).notes
 
     assert notes[0] == f"a: {tmp_path}/a/code/{entry()['id']}.json is damaged: it is not a code record"
-    assert notes[1].startswith(f"a: {tmp_path}/a/metrics.sqlite cannot be read: ")
+    assert notes[1] == (
+        f"a: {tmp_path}/a/metrics.sqlite cannot be read: file is not a database (is it damaged, or of another program?)"
+    )
 
 
 @pytest.mark.parametrize(

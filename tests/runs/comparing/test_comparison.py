@@ -75,6 +75,16 @@ note: base: metrics.sqlite cannot be read"""
     )
 
 
+def test_a_long_note_goes_on_in_a_second_line() -> None:
+    cure = "is it damaged, or of another program?"
+    compared = replace(COMPARED, notes=(f"base: metrics.sqlite cannot be read: file is not a database ({cure})",))
+
+    assert texts(compared)[-2:] == [
+        "note: base: metrics.sqlite cannot be read: file is not a database (is it",
+        "  damaged, or of another program?)",
+    ]
+
+
 UNKNOWN = replace(
     COMPARED,
     parameters={

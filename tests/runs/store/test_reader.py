@@ -263,6 +263,16 @@ def test_an_evaluation_alone_comes_after_all_rows_of_what_it_resumes(path: Path)
 # ---- the views -------------------------------------------------------------------------------------------------------
 
 
+def test_the_view_of_metrics_can_be_read_with_half_a_character_in_a_name(path: Path) -> None:
+    thread = store(path, 1)
+    thread.append(HistoryRow(EVALUATIONS, 0, {**EVALUATION, "half \ud83d": 0.5}, 0.0))
+    thread.close()
+
+    with closing(sqlite3.connect(path)) as connection:
+        names = {name for (name,) in connection.execute("SELECT series FROM metrics")}
+    assert "half \\ud83d" in {name.rpartition("/")[2] for name in names}
+
+
 def test_the_view_of_metrics_has_a_row_for_each_number(path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     with_history(path).close()

@@ -38,6 +38,10 @@ def test_what_json_lacks_is_stored_in_another_form(value: Any, stored: Any) -> N
     assert row_of_text(text_of_row({"loss": 0.5, "value": value})) == {"loss": 0.5, "value": stored}
 
 
+def test_half_a_character_in_a_name_is_stored_as_its_code() -> None:
+    assert row_of_text(text_of_row({"a\ud83d": 0.5, "🦊": "\udc80"})) == {"a\\ud83d": 0.5, "🦊": "\\udc80"}
+
+
 def test_a_value_that_contains_itself_is_stored_as_a_text() -> None:
     circle: list[Any] = []
     circle.append(circle)

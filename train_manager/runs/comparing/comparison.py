@@ -131,7 +131,8 @@ class Comparison:
         for title in ("environment", "data", "metrics"):
             yield from self._table_lines(title, width, shows_all)
         yield from self._finding_lines(width)
-        yield from (Line(cut(f"note: {printable(note)}", width), "note") for note in self.notes)
+        for note in self.notes:
+            yield from (Line(text, "note") for text in wrap(f"note: {printable(note)}", width, subsequent_indent="  "))
 
     def table(self, title: str) -> Table:
         """Return a section, with the rows that differ first."""

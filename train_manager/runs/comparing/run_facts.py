@@ -71,7 +71,8 @@ class RunFacts:
         try:
             return what()
         except (TrainManagerError, OSError) as error:
-            note = f"{self.label}: {first_line(error)}"
+            cure = error.cure if isinstance(error, TrainManagerError) else ""
+            note = f"{self.label}: {first_line(error)}{f' ({cure})' if cure else ''}"
         except MALFORMED as error:
             note = f"{self.label}: a record in {self.run.train_dir} is damaged: {type(error).__name__}: {error}"
         # Several reads of one run may fail at the same fault, which is noted once.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from train_manager.metrics.history_rows import metrics_of
 from train_manager.runs.store.schema import Series
 
 LARGEST: Final = 1023  # bits of the largest whole number that `float` converts
+HALF: Final = re.compile("[\ud800-\udfff]")  # of a character; UTF-8 has no halves, and so SQLite has none
 
 
 class StoredArray(NamedTuple):
@@ -158,9 +160,11 @@ def text_of_row(row: Row) -> str:
     '{"epoch": 1, "loss": {"$float": "inf"}}'
     """
     try:
-        return json.dumps(dict(row), default=_plain, allow_nan=False)
+        text = json.dumps(dict(row), default=_plain, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):  # a number or a key that JSON lacks, or a circle
-        return json.dumps({name: _without_gaps(value) for name, value in row.items()})
+        text = json.dumps({name: _without_gaps(value) for name, value in row.items()}, ensure_ascii=False)
+    # Half a character in a name would make the view `metrics` unreadable; as in `storable`, its code stands for it.
+    return HALF.sub(lambda half: rf"\\u{ord(half[0]):x}", text)
 
 
 def row_of_text(text: str) -> dict[str, Any]:
