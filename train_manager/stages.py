@@ -5,8 +5,8 @@ shows all of it: the stages in the order in which they open, with the fixtures t
 out in ``loop/training.py``, ``batch.py``, ``evaluation.py`` and ``run.py``; a test calls every public method and
 compares the stages and fixtures of each with the table.
 
-``FIXTURES`` says of each fixture how it is annotated and what it means. ``TOO_LATE`` says from which point on a hook may
-not modify a fixture, because the loop has used it by then.
+``FIXTURES`` says of each fixture how it is annotated and what it means. ``TOO_LATE`` says from which point on a hook
+may not modify a fixture, because the loop has used it by then.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ TRAIN_STEP_BATCH: Final = Stage(
     (
         Line("inputs, targets = unpack_batch(...)", ("inputs", "targets"), TRAIN_BATCH, method="unpack_batch"),
         Line(
-            "true_batch_size = get_true_batch_size(...)", ("true_batch_size",), TRAIN_BATCH, method="get_true_batch_size"
+            "true_batch_size = get_true_batch_size(...)",
+            ("true_batch_size",),
+            TRAIN_BATCH,
+            method="get_true_batch_size",
         ),
         Line("global_batch_size = true_batch_size", ("global_batch_size",), TRAIN_BATCH),
         Line("if nothing looks into the four stages below: the same without opening them; else"),
@@ -205,6 +208,12 @@ PHASE: Final = Stage(
 )
 
 
+_OF_A_RUN: Final = (
+    *("model", "phase_name", *COUNTS, "start_step", "end_step"),
+    *("standalone_eval", "batch_losses", "train_dir", "device"),
+)
+
+
 def _run(*body: Body) -> Stage:
     """Return the stage of a run with what is done in it."""
     load = Stage(
@@ -215,8 +224,7 @@ def _run(*body: Body) -> Stage:
     )
     return Stage(
         "run",
-        ("model", "phase_name", *COUNTS, "start_step", "end_step", "standalone_eval", "batch_losses")
-        + ("train_dir", "device"),
+        _OF_A_RUN,
         (Line("", method="initialize_params"), load, *(entry for part in body for entry in part)),
         reads=("batch_losses", "phase_name", "standalone_eval"),
         changes=(*COUNTS, "model", "phase_name", "start_step", "end_step"),
@@ -232,7 +240,9 @@ def _in_run(*body: Body) -> Body:
 # ---- the methods -------------------------------------------------------------------------------------------------
 
 _TRAINING: Final = _in_run((TRAIN,))
-_OWN_EPOCH: Final = If(TRAIN_BATCH, (If("train_step_epoch", (OWN_EPOCH, SAVE_CHECKPOINT), is_open=False),), is_open=False)
+_OWN_EPOCH: Final = If(
+    TRAIN_BATCH, (If("train_step_epoch", (OWN_EPOCH, SAVE_CHECKPOINT), is_open=False),), is_open=False
+)
 _BACKWARD: Final = If(TRAIN_BATCH, (BACKWARD,))
 _STEP: Final = If(TRAIN_BATCH, (STEP,))
 
@@ -351,6 +361,7 @@ FIXTURES: Final = {
 """Every fixture of the loop."""
 
 # ---- where a change comes too late --------------------------------------------------------------------------------
+
 
 def _hooks(*stages: str) -> frozenset[str]:
     """Return the names of the pre and post hooks of stages."""

@@ -29,7 +29,7 @@ from train_manager.checker.walk import stage_tree
 from train_manager.cli import parser
 from train_manager.core.scope import Scope
 from train_manager.testing import tiny_manager
-from train_manager.types import FIXTURES
+from train_manager.stages import FIXTURES
 
 HERE: Final = Path(__file__).parent
 LABELS: Final = ("Runs at", "Asks for", "Leaves behind")

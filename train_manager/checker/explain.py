@@ -68,7 +68,9 @@ def explain(
         if not isinstance(about, str):
             raise ValueError('format="code" takes the name of a stage: explain("train_step_batch", format="code")')
         return Text("\n".join(sequence.text() for sequence in registry.plans[about].sequences if sequence))
-    explanation = (Explanation if all else Brief)(stage_tree(Methods(owner), registry.plans.__getitem__), registry, notes)
+    explanation = (Explanation if all else Brief)(
+        stage_tree(Methods(owner), registry.plans.__getitem__), registry, notes
+    )
     if format == "json":
         return Text(json.dumps(explanation.data(), indent=2))
     if format == "svg":

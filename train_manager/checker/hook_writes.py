@@ -9,16 +9,14 @@ from types import FunctionType
 from train_manager.checker.method_source import ANYTHING
 from train_manager.checker.methods import Methods
 from train_manager.checker.outline import (
-    Calls,
     Defines,
-    HandsOn,
     Item,
+    Later,
     Names,
     Opens,
     Outline,
     Touches,
     Unknown,
-    WithoutSource,
     body_of,
 )
 from train_manager.core.extensible import Extensible
@@ -65,29 +63,17 @@ def _items(hook: Hook) -> Iterator[tuple[Item, OpenStages]]:
     if not isinstance(function, FunctionType):  # in C: it has no source
         return
     methods = Methods(type(getattr(bound, "__self__", None)))
+    yield from ((Unknown(what), frozenset()) for what in methods.unread())
     seen: set[tuple[FunctionType, OpenStages]] = {(function, frozenset())}
     ahead: list[tuple[FunctionType, Outline, OpenStages]] = [(function, methods.outline(function), frozenset())]
     while ahead:  # not by recursion: methods that all call each other go deep
         caller, outline, opened = ahead.pop()
         for item in outline:
             ahead.append((caller, body_of(item), opened | {item.stage} if isinstance(item, Opens) else opened))
-            match item:
-                case Calls():
-                    called = methods.called(item, caller)
-                    if item.hands is not None and (called is None or "fixtures" not in called.__code__.co_varnames):
-                        yield item.hands, opened
-                case HandsOn():
-                    called = methods.named(item.name) if item.name else None
-                    if not item.name and methods.opens_stages:
-                        yield Unknown(item.what), opened
-                    elif called is not None and not methods.is_property(item.name) and methods.matters(called):
-                        yield Unknown(item.what), opened
-                case WithoutSource() if methods.is_suspect(item):
-                    called = None
-                    yield Unknown(item.what), opened
-                case _:
-                    called = None
-                    yield item, opened
+            # A function inside of a hook counts where it stands.
+            unknown = None if isinstance(item, Later) else methods.unknown_in(item, caller)
+            yield unknown or item, opened
+            called = methods.followed(item, caller)
             if called is not None and (called, opened) not in seen:
                 seen.add((called, opened))
                 ahead.append((called, methods.outline(called), opened))

@@ -12,11 +12,12 @@ from functools import cached_property
 from types import FunctionType
 from typing import Final, final
 
-from train_manager.checker.method_source import function_of, method, names_in, names_stages
+from train_manager.checker.method_source import function_of, names_in, names_stages
 from train_manager.checker.outline import (
     Calls,
     Defines,
     HandsOn,
+    Item,
     Later,
     Opens,
     Outline,
@@ -98,6 +99,10 @@ class Methods:
         """Return whether the table says what a method does."""
         return function in self._functions_of_the_loop
 
+    def is_added(self, function: FunctionType) -> bool:
+        """Return whether a subclass of a loop with a table adds a method, and overrides none."""
+        return self._table is not None and function.__name__ not in self._table.methods
+
     @cached_property
     def _functions_of_the_loop(self) -> set[FunctionType]:
         bases = () if self._loop is None else self._loop.__mro__
@@ -113,8 +118,9 @@ class Methods:
 
     def is_generator(self, function: FunctionType) -> bool:
         """Return whether a call of a method runs none of it yet, but makes an iterator or a context manager."""
-        is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-        return is_generator or _has_yield(self.outline(function))
+        if self.is_of_the_loop(function):
+            return _has_yield(self.outline(function))
+        return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
     # ---- what it does --------------------------------------------------------------------------------------------
 
@@ -153,10 +159,7 @@ class Methods:
 
     def _called_in(self, outline: Outline, function: FunctionType) -> Iterator[FunctionType]:
         for item in outline:
-            if isinstance(item, HandsOn):
-                found = self.named(item.name) if item.name else None
-            else:
-                found = self.called(item, function) if isinstance(item, Calls) else None
+            found = self.followed(item, function)
             if found is not None:
                 yield found
             yield from self._called_in(body_of(item), function)
@@ -175,11 +178,6 @@ class Methods:
         """Return whether a method opens stages, defines fixtures or may do so, also through others."""
         return any(self._does(self.outline(one)) for one in (function, *self.reachable(function)))
 
-    def does_anything(self, outline: Outline, function: FunctionType) -> bool:
-        """Return the same for a part of a method."""
-        called = self._called_in(outline, function)
-        return self._does(outline) or any(self.matters(one) for one in called)
-
     def _does(self, outline: Outline) -> bool:
         for item in outline:
             match item:
@@ -187,18 +185,43 @@ class Methods:
                     return True
                 case HandsOn(name="") if self.opens_stages:
                     return True
-                case WithoutSource() if self.is_suspect(item):
+                case WithoutSource() if self._is_suspect(item):
                     return True
                 case _ if self._does(body_of(item)):
                     return True
         return False
 
-    def is_suspect(self, item: WithoutSource) -> bool:
+    # ---- what cannot be followed ---------------------------------------------------------------------------------
+
+    def followed(self, item: Item, caller: FunctionType) -> FunctionType | None:
+        """Return the method that an item of another method calls, or lets other code call."""
+        if isinstance(item, HandsOn):
+            return self.named(item.name)
+        return self.called(item, caller) if isinstance(item, Calls) else None
+
+    def unknown_in(self, item: Item, caller: FunctionType) -> Unknown | None:
+        """Return the unknown code that an item of a method stands for; None if it can be followed, or does nothing."""
+        match item:
+            case Unknown():
+                return item
+            case HandsOn(name="") if self.opens_stages:
+                return Unknown(item.what)
+            case HandsOn() if not self.is_property(item.name):
+                handed = self.named(item.name)
+                return Unknown(item.what) if handed is not None and self.matters(handed) else None
+            case Later() if self._does(item.body) or any(map(self.matters, self._called_in(item.body, caller))):
+                return Unknown(item.what)
+            case WithoutSource() if self._is_suspect(item):
+                return Unknown(item.what)
+            case Calls(hands=Unknown() as hands):
+                called = self.called(item, caller)
+                return hands if called is None or "fixtures" not in called.__code__.co_varnames else None
+        return None
+
+    def _is_suspect(self, item: WithoutSource) -> bool:
         """Return whether a method without source may open stages: it names them, or a method of its object."""
         names = item.names
         return not names.isdisjoint(("staged", "fixtures", "getattr")) or any(map(self.named, names))
-
-    # ---- what is not read ----------------------------------------------------------------------------------------
 
     def unread(self) -> Iterator[str]:
         """Yield a description of each attribute that runs unread code as other code uses it."""
@@ -211,22 +234,12 @@ class Methods:
                     yield f"{self.owner.__qualname__}.{name} is the setter of a property"
             elif not isinstance(found, cached_property) and _runs_python(kind):
                 yield f"{self.owner.__qualname__}.{name} is a {kind.__name__}"
-            elif self._replaces_private(name, found):
-                yield f"{self.owner.__qualname__}.{name} overrides a method that the loop keeps for itself"
 
     def _sets_more(self, setter: object) -> bool:
         """Return whether a setter may do more than keep a value."""
         if not isinstance(setter, FunctionType) or (setter.__module__ or "").startswith("train_manager."):
             return False
         return names_stages(setter) or any(map(self.named, names_in(setter.__code__)))
-
-    def _replaces_private(self, name: str, found: object) -> bool:
-        """Return whether an attribute of a subclass stands in the place of a method that the table does not show."""
-        if self._loop is None or not name.startswith("_") or name.endswith("__"):
-            return False
-        inner = function_of(found)
-        is_own = inner is not None and not self.is_of_the_loop(inner)
-        return is_own and method(self._loop, name) in self._functions_of_the_loop
 
 
 def _has_yield(outline: Outline) -> bool:

@@ -241,7 +241,9 @@ class _Reader(MethodSource):
         for given in (*node.args, *(keyword.value for keyword in node.keywords)):
             if self.is_self(given) or self.is_fixtures(given):
                 if not is_harmless(node.func):
-                    yield self.handed(given, self.where(node, f"hands `{ast.unparse(given)}` to `{ast.unparse(node.func)}`"))
+                    yield self.handed(
+                        given, self.where(node, f"hands `{ast.unparse(given)}` to `{ast.unparse(node.func)}`")
+                    )
             else:
                 yield from self.read(given)
 

@@ -28,7 +28,6 @@ from train_manager.checker.outline import (
     Touches,
     Unknown,
     Where,
-    WithoutSource,
     Yields,
 )
 from train_manager.checker.tree import Path, StageNode, StageTree
@@ -123,11 +122,20 @@ class _Walk:
     def begin(self, function: FunctionType) -> None:
         """Walk a method that is called from outside."""
         self.number += 1
-        self.stack = [_OpenStage(StageNode(()), walked={function: 0})]
+        self.stack = [_OpenStage(StageNode(()), self.held_open(function), walked={function: 0})]
         try:
             self.through(self.methods.outline(function), _Frame((function,)))
         except RecursionError:  # calls that go hundreds of methods deep
             self.give_up()
+
+    def held_open(self, function: FunctionType) -> set[str]:
+        """Return the names that may be alive around a method, though no stage of the walk is open.
+
+        A program may call a method that it adds to a loop inside of ``with tm.run():``.
+        """
+        if not self.methods.is_added(function):
+            return set()
+        return set().union(*(node.alive["post"] for path, node in self.tree.nodes.items() if len(path) == 1))
 
     def unread(self) -> None:
         """Note the attributes that run unread code when other code uses them, with no stage open."""
@@ -146,7 +154,9 @@ class _Walk:
 
     def give_up(self) -> None:
         """Note that the class was not read to the end: any stage may open, and any name may be alive."""
-        self.tree.unknown.setdefault(f"the calls of {self.methods.owner.__name__} take more paths than the check follows")
+        self.tree.unknown.setdefault(
+            f"the calls of {self.methods.owner.__name__} take more paths than the check follows"
+        )
         self.tree.any_stage = True
         self.anywhere.add(ANYTHING)
 
@@ -157,6 +167,9 @@ class _Walk:
             if self.steps > MOST_STEPS:
                 self.give_up()
                 return
+            unknown = self.methods.unknown_in(item, frame.callers[-1])
+            if unknown is not None:
+                self.unknown(unknown)
             match item:
                 case Opens():
                     self.stage(item, frame)
@@ -173,15 +186,12 @@ class _Walk:
                     self.where(item, frame)
                 case Yields():
                     frame.at_yield()
-                case HandsOn():
-                    self.hands_on(item, frame)
-                case Later() if self.methods.does_anything(item.body, frame.callers[-1]):
-                    self.unknown(Unknown(item.what))
+                case HandsOn():  # a property is read, or a method may be called here
+                    function = self.methods.named(item.name)
+                    if function is not None:
+                        self.enter(function, frame)
+                case Later() if unknown is not None:  # its stages are shown where it stands
                     self.through(item.body, frame)
-                case WithoutSource() if self.methods.is_suspect(item):
-                    self.unknown(Unknown(item.what))
-                case Unknown():
-                    self.unknown(item)
 
     # ---- stages and their hooks ----------------------------------------------------------------------------------
 
@@ -275,8 +285,6 @@ class _Walk:
     def call(self, item: Calls, frame: _Frame) -> None:
         """Walk a method that is called, and the body of a ``with`` around it."""
         function = self.methods.called(item, frame.callers[-1])
-        if item.hands is not None and (function is None or "fixtures" not in function.__code__.co_varnames):
-            self.unknown(item.hands)
         if function is None:  # not a method: a value that the object holds
             self.through(item.body or (), frame)
             return
@@ -291,19 +299,6 @@ class _Walk:
             self.unknown(Unknown(f"{function.__qualname__} {does}, and opens stages or defines fixtures"))
         self.enter(function, frame)
         self.through(item.body or (), frame)
-
-    def hands_on(self, item: HandsOn, frame: _Frame) -> None:
-        """Walk a property that is read; note the object or a bound method in the hands of other code."""
-        if not item.name:
-            if self.methods.opens_stages:
-                self.unknown(Unknown(item.what))
-            return
-        function = self.methods.named(item.name)
-        if function is None:
-            return
-        if not self.methods.is_property(item.name) and self.methods.matters(function):
-            self.unknown(Unknown(item.what))
-        self.enter(function, frame)
 
     def enter(self, function: FunctionType, frame: _Frame) -> None:
         """Walk a method, unless nothing new would be found: a recursion is entered once."""
