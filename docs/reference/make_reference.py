@@ -28,8 +28,8 @@ from train_manager.checker.methods import Methods
 from train_manager.checker.walk import stage_tree
 from train_manager.cli import parser
 from train_manager.core.scope import Scope
-from train_manager.testing import tiny_manager
 from train_manager.stages import FIXTURES
+from train_manager.testing import tiny_manager
 
 HERE: Final = Path(__file__).parent
 LABELS: Final = ("Runs at", "Asks for", "Leaves behind")
