@@ -7,10 +7,9 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from train_manager import InMemory, TrainManager
 from train_manager.extensions import ClipGradients, EarlyStopping, Metrics
-from train_manager.types import Prediction, Targets
 
 
-def accuracy(prediction: Prediction, targets: Targets) -> torch.Tensor:
+def accuracy(prediction: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return prediction.argmax(dim=1) == targets
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from train_manager import Extension, TrainManager
+from train_manager.checker.methods import Methods
 from train_manager.checker.walk import stage_tree
 from train_manager.core.scope import Scope
 from train_manager.stages import MAP
@@ -105,7 +106,7 @@ def test_each_stage_owns_the_fixtures_that_the_map_gives_it(ran: tuple[Opened, R
 
 def test_the_check_finds_the_stages_of_the_map_and_their_fixtures() -> None:
     tm = tiny_manager()
-    nodes = stage_tree(TrainManager, tm._registry.plans.__getitem__).nodes
+    nodes = stage_tree(Methods(TrainManager), tm._registry.plans.__getitem__).nodes
 
     assert {path: {*node.definers} for path, node in nodes.items()} == parsed(MAP)
 

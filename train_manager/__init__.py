@@ -20,10 +20,9 @@ torch are imported when they are first used. The folders and files; each imports
     loop          the loop: the classes that TrainManager is made of, and its state
     distribution  processes that train together
     runs          records of runs, and how runs are compared and repeated
-    stages        the map of the loop
+    stages        the table of the loop: its stages, their fixtures, and what each method opens
     manager       TrainManager: its constructor and its public methods
     diagnosis     checks that find mistakes in a model or its training
-    types         names for fixtures, to annotate hooks with
     testing       a toy problem for tests of your own
     extensions    everything that is not the algorithm
     tools         functions to be called before or after a training
@@ -125,7 +124,7 @@ else:
         return getattr(importlib.import_module(_LAZY[name]), name)
 
     # The public modules. Python sets each as an attribute of the package once it is imported; `dir` lists it then.
-    _MODULES = {"extensions", "metrics", "testing", "types"}
+    _MODULES = {"extensions", "metrics", "testing"}
 
     def __dir__() -> list[str]:
         return sorted({*__all__, *_MODULES.intersection(globals())})

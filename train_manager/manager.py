@@ -62,7 +62,7 @@ from train_manager.loop.schedulers import warn_of_steps_per_batch
 from train_manager.loop.setup import KEPT, Setup
 from train_manager.loop.step_limit import StepLimit
 from train_manager.reporting.results import EvalResult, TrainResult
-from train_manager.stages import TOO_LATE
+from train_manager.stages import TABLE, TOO_LATE
 from train_manager.telling.argument_names import named_arguments
 from train_manager.telling.errors import InputError, StageError
 from train_manager.validation import require_count
@@ -139,6 +139,8 @@ class TrainManager(OwnLoop[Model]):
         replacing=frozenset({"batch_losses"}),
         checks=dict.fromkeys(LOSSES, require_modified_loss),
     )
+
+    _stages = TABLE  # what the checker knows of the loop, instead of reading its source
 
     @named_arguments(ARGUMENTS)
     def __init__(

@@ -1,87 +1,366 @@
-"""The map of the loop: every stage in the order in which it opens, with the fixtures that it owns.
+"""The table of the loop: every stage with its fixtures, and what each public method of a TrainManager opens.
 
-``loop/training.py`` has the same shape, and a test compares the stages and fixtures of a run with the map.
-``print(MAP)`` shows it. ``TOO_LATE`` says from which point on a hook may not modify a fixture, because the loop has
-used it by then.
+It is what the checker and ``explain`` know of the loop, and what the pages of the reference are made of. ``print(MAP)``
+shows all of it: the stages in the order in which they open, with the fixtures that they own. The loop itself is written
+out in ``loop/training.py``, ``batch.py``, ``evaluation.py`` and ``run.py``; a test calls every public method and
+compares the stages and fixtures of each with the table.
+
+``FIXTURES`` says of each fixture how it is annotated and what it means. ``TOO_LATE`` says from which point on a hook
+may not modify a fixture, because the loop has used it by then.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
+from train_manager.checker.table import Again, Block, Body, Call, If, Inside, Line, Reads, Stage, Table
 from train_manager.checker.too_late import TooLate
 
-MAP: Final = """
-with staged("run"):                              # model, phase_name, epoch_num, step_num, update_num, samples_seen,
-                                                 # start_step, end_step, standalone_eval, batch_losses, train_dir,
-                                                 # device
-    with staged("load_checkpoint"):              # checkpoint_loaded
-        a hook may load a checkpoint, and then modifies checkpoint_loaded
-    with staged("train"):
-        if eval_at says so, before the first epoch: eval, as below
-        for each epoch:
-            with staged("train_step_epoch"):         # batches_done
-                until the data ends, or a hook has ended the epoch (end_epoch, stop):
-                    if a hook has requested it (eval_soon): eval, as below
-                    if a hook has requested it (save_soon), or at the end of the call:
-                        with staged("save_checkpoint"):           # checkpoint_saved
-                            a hook may save a checkpoint, and then modifies checkpoint_saved
-                    with staged("train_step_batch"):  # batch, batch_num, datasource_name, update_begins, update_ends,
-                                                      # losses; lazy: last_batch, example_index, data_seconds,
-                                                      # loss_parts
-                        inputs, targets = unpack_batch(...)               # of train_step_batch
-                        true_batch_size = get_true_batch_size(...)        # of train_step_batch
-                        global_batch_size = true_batch_size               # of train_step_batch
-                        if nothing looks into the four stages below: the same without opening them; else
-                        train_batch(...), by default update(forward()), where forward() is:
-                            with staged("train_model_forward"):
-                                prediction = train_model_forward(...)     # of train_step_batch
-                            with staged("train_loss_forward"):
-                                loss = train_loss_forward(...)            # of train_step_batch
-                        and update(loss) is, as often as it is called:
-                            with staged("train_backward"):                # backward_loss, optimizer, optimizer_name
-                                backward_loss.backward()
-                            if update_ends:
-                                with staged("train_optimizer_step"):      # optimizer, optimizer_name
-                                    optimizer.step(), then its gradients are freed
-                                    update_num += 1
-                        step_num += 1
-                lr_schedule.step()
-                epoch_num += 1
-                train_result = {"loss": mean over examples}               # of train_step_epoch
-            if eval_at says so, after the epoch: eval, as below
-            if a hook has requested it: save_checkpoint, as above
-        if eval_at says so, after the last epoch: eval, as below
-    if a loop of yours calls train_on_batch: train_step_batch, as above
-    if it calls end_epoch after such batches, or a hook of theirs does:
-        with staged("train_step_epoch"):         # batches_done
-            lr_schedule.step()
-            epoch_num += 1
-            train_result = {"loss": mean over examples}                   # of train_step_epoch
-    if its hooks have requested it: save_checkpoint, as above
-    with staged("eval"):                         # eval_results
-        for name, data in eval_data:
-            with staged("eval_step_epoch"):      # datasource_name, eval_result
-                for batch in data:
-                    with staged("eval_step_batch"):      # batch, losses
-                        inputs, targets = unpack_batch(...)               # of eval_step_batch
-                        true_batch_size = get_true_batch_size(...)        # of eval_step_batch
-                        eval_batch(...), by default forward(), which here is:
-                            with staged("eval_model_forward"):
-                                prediction = eval_model_forward(...)      # of eval_step_batch
-                            with staged("eval_loss_forward"):
-                                loss = eval_loss_forward(...)             # of eval_step_batch
-                eval_result = {"loss": mean over examples}
-        eval_results = {name: eval_result}
-    with staged("predict"):                      # predictions
-        for batch in data:
-            with staged("predict_step_batch"):   # batch
-                inputs = unpack_batch(...)                                # of predict_step_batch
-                prediction = eval_model_forward(...)                      # of predict_step_batch
-        predictions = all of them, joined
-    with staged("phase"):
-        what is called inside `with tm.phase(...)`: train, eval, predict
-"""
+# ---- the stages, from the inside out -----------------------------------------------------------------------------
+
+TRAIN_BATCH: Final = "train_step_batch"
+EVAL_BATCH: Final = "eval_step_batch"
+COUNTS: Final = ("epoch_num", "step_num", "update_num", "samples_seen")
+
+TRAIN_FORWARD: Final = (
+    Stage(
+        "train_model_forward",
+        body=(
+            Line("prediction = train_model_forward(...)", ("prediction",), TRAIN_BATCH, method="train_model_forward"),
+        ),
+        reads=("losses",),
+        changes=("prediction",),
+    ),
+    Stage(
+        "train_loss_forward",
+        body=(Line("loss = train_loss_forward(...)", ("loss",), TRAIN_BATCH, method="train_loss_forward"),),
+        reads=("losses",),
+        changes=("loss",),
+    ),
+)
+EVAL_FORWARD: Final = (
+    Stage(
+        "eval_model_forward",
+        body=(Line("prediction = eval_model_forward(...)", ("prediction",), EVAL_BATCH, method="eval_model_forward"),),
+        reads=("losses",),
+        changes=("prediction",),
+    ),
+    Stage(
+        "eval_loss_forward",
+        body=(Line("loss = eval_loss_forward(...)", ("loss",), EVAL_BATCH, method="eval_loss_forward"),),
+        reads=("losses",),
+        changes=("loss",),
+    ),
+)
+BACKWARD: Final = Stage(
+    "train_backward",
+    ("backward_loss", "optimizer", "optimizer_name"),
+    (Line("backward_loss.backward()"),),
+    reads=("backward_loss",),
+)
+STEP: Final = Block(
+    "if update_ends:",
+    (
+        Stage(
+            "train_optimizer_step",
+            ("optimizer", "optimizer_name"),
+            (Line("optimizer.step(), then its gradients are freed"), Line("update_num += 1")),
+            reads=("autocast",),
+            changes=("update_num",),
+        ),
+    ),
+)
+TRAIN_STEP_BATCH: Final = Stage(
+    TRAIN_BATCH,
+    ("batch", "batch_num", "datasource_name", "update_begins", "update_ends", "losses"),
+    (
+        Line("inputs, targets = unpack_batch(...)", ("inputs", "targets"), TRAIN_BATCH, method="unpack_batch"),
+        Line(
+            "true_batch_size = get_true_batch_size(...)",
+            ("true_batch_size",),
+            TRAIN_BATCH,
+            method="get_true_batch_size",
+        ),
+        Line("global_batch_size = true_batch_size", ("global_batch_size",), TRAIN_BATCH),
+        Line("if nothing looks into the four stages below: the same without opening them; else"),
+        Call("train_batch", "", by_name=True),
+        Line("loss = that of the updates, if forward() was not called", ("loss",), TRAIN_BATCH),
+        Line("step_num += 1"),
+    ),
+    lazy=("last_batch", "example_index", "data_seconds", "loss_parts"),
+    reads=("batch", "batch_losses", "loss", "losses", "prediction", "update_begins", "update_ends"),
+    changes=("global_batch_size", "samples_seen", "step_num", "true_batch_size"),
+)
+SAVE_CHECKPOINT: Final = Stage(
+    "save_checkpoint",
+    ("checkpoint_saved",),
+    (Line("a hook may save a checkpoint, and then modifies checkpoint_saved"),),
+)
+EVAL_STEP_BATCH: Final = Stage(
+    EVAL_BATCH,
+    ("batch", "losses"),
+    (
+        Line("inputs, targets = unpack_batch(...)", ("inputs", "targets"), EVAL_BATCH, method="unpack_batch"),
+        Line(
+            "true_batch_size = get_true_batch_size(...)", ("true_batch_size",), EVAL_BATCH, method="get_true_batch_size"
+        ),
+        Call("eval_batch", "eval_batch(...), by default forward(), which here is:", by_name=True),
+        Line("loss = model.eval_step(batch), if the model trains itself", ("loss",), EVAL_BATCH),
+    ),
+    reads=("batch", "loss", "losses", "true_batch_size"),
+    changes=("true_batch_size",),
+)
+EVAL: Final = Stage(
+    "eval",
+    body=(
+        Block(
+            "for name, data in eval_data:",
+            (
+                Stage(
+                    "eval_step_epoch",
+                    ("datasource_name",),
+                    (
+                        Block("for batch in data:", (EVAL_STEP_BATCH,)),
+                        Line('eval_result = {"loss": mean over examples}', ("eval_result",), "eval_step_epoch"),
+                    ),
+                ),
+            ),
+        ),
+        Line("eval_results = {name: eval_result}", ("eval_results",), "eval"),
+    ),
+)
+EPOCH_ENDS: Final = (
+    Line("lr_schedule.step()"),
+    Line("epoch_num += 1"),
+    Line('train_result = {"loss": mean over examples}', ("train_result",), "train_step_epoch"),
+)
+TRAIN: Final = Stage(
+    "train",
+    body=(
+        Again("if eval_at says so, before the first epoch", EVAL),
+        Block(
+            "for each epoch:",
+            (
+                Stage(
+                    "train_step_epoch",
+                    ("batches_done",),
+                    (
+                        Block(
+                            "until the data ends, or a hook has ended the epoch (end_epoch, stop):",
+                            (
+                                Again("if a hook has requested it (eval_soon)", EVAL),
+                                Block(
+                                    "if a hook has requested it (save_soon), or at the end of the call:",
+                                    (SAVE_CHECKPOINT,),
+                                ),
+                                TRAIN_STEP_BATCH,
+                            ),
+                        ),
+                        *EPOCH_ENDS,
+                    ),
+                    reads=("phase_name", "standalone_eval"),
+                    changes=("end_step", "epoch_num"),
+                ),
+                Again("if eval_at says so, after the epoch", EVAL),
+                Again("if a hook has requested it", SAVE_CHECKPOINT),
+            ),
+        ),
+        Again("if eval_at says so, after the last epoch", EVAL),
+    ),
+    reads=("phase_name", "standalone_eval"),
+    changes=("end_step",),
+)
+OWN_EPOCH: Final = Stage(
+    "train_step_epoch", ("batches_done",), EPOCH_ENDS, reads=("phase_name",), changes=("epoch_num",)
+)
+OWN_LOOP: Final = (
+    Again("if a loop of yours calls train_on_batch", TRAIN_STEP_BATCH),
+    Block("if it calls end_epoch after such batches, or a hook of theirs does:", (OWN_EPOCH,)),
+    Again("if its hooks have requested it", SAVE_CHECKPOINT),
+)
+PREDICT: Final = Stage(
+    "predict",
+    body=(
+        Block(
+            "for batch in data:",
+            (
+                Stage(
+                    "predict_step_batch",
+                    ("batch",),
+                    (
+                        Line("inputs = unpack_batch(...)", ("inputs",), "predict_step_batch", method="unpack_batch"),
+                        Line(
+                            "prediction = eval_model_forward(...)",
+                            ("prediction",),
+                            "predict_step_batch",
+                            method="eval_model_forward",
+                        ),
+                    ),
+                    reads=("batch",),
+                ),
+            ),
+        ),
+        Line("predictions = all of them, joined", ("predictions",), "predict"),
+    ),
+)
+PHASE: Final = Stage(
+    "phase", body=(Inside("what is called inside `with tm.phase(...)`: train, eval, predict"),), changes=COUNTS
+)
+
+
+_OF_A_RUN: Final = (
+    *("model", "phase_name", *COUNTS, "start_step", "end_step"),
+    *("standalone_eval", "batch_losses", "train_dir", "device"),
+)
+
+
+def _run(*body: Body) -> Stage:
+    """Return the stage of a run with what is done in it."""
+    load = Stage(
+        "load_checkpoint",
+        ("checkpoint_loaded",),
+        (Line("a hook may load a checkpoint, and then modifies checkpoint_loaded"),),
+        changes=COUNTS,
+    )
+    return Stage(
+        "run",
+        _OF_A_RUN,
+        (Line("", method="initialize_params"), load, *(entry for part in body for entry in part)),
+        reads=("batch_losses", "phase_name", "standalone_eval"),
+        changes=(*COUNTS, "model", "phase_name", "start_step", "end_step"),
+    )
+
+
+def _in_run(*body: Body) -> Body:
+    """Return what is done in the run that is open, or in a run of its own."""
+    inside = tuple(entry for part in body for entry in part)
+    return If("run", inside), If("run", (_run(inside),), is_open=False)
+
+
+# ---- the methods -------------------------------------------------------------------------------------------------
+
+_TRAINING: Final = _in_run((TRAIN,))
+_OWN_EPOCH: Final = If(
+    TRAIN_BATCH, (If("train_step_epoch", (OWN_EPOCH, SAVE_CHECKPOINT), is_open=False),), is_open=False
+)
+_BACKWARD: Final = If(TRAIN_BATCH, (BACKWARD,))
+_STEP: Final = If(TRAIN_BATCH, (STEP,))
+
+TABLE: Final = Table(
+    {
+        "train": _TRAINING,
+        "train_epochs": _TRAINING,
+        "train_steps": _TRAINING,
+        "train_epoch": _TRAINING,
+        "train_on_batch": _in_run(OWN_LOOP),
+        "end_epoch": _in_run((_OWN_EPOCH,)),
+        "eval": _in_run((EVAL,)),
+        "eval_on_batch": _in_run((EVAL,)),
+        "predict": _in_run((PREDICT,)),
+        "run": _in_run((Inside(),)),
+        "open": (_run((Inside(),)),),
+        "phase": _in_run((PHASE,)),
+        # To be called in a batch.
+        "forward": (If(TRAIN_BATCH, TRAIN_FORWARD), If(EVAL_BATCH, EVAL_FORWARD)),
+        "update": (_BACKWARD, _STEP),
+        "backward": (_BACKWARD,),
+        "step": (_STEP,),
+        # To be overridden.
+        "initialize_params": (),
+        "unpack_batch": (),
+        "get_true_batch_size": (Reads(("inputs", "targets")),),
+        "train_batch": (
+            Call("forward", "train_batch(...), by default update(forward()), where forward() is:"),
+            Call("update", "and update(loss) is, as often as it is called:"),
+        ),
+        "eval_batch": (Call("forward", ""),),
+        "model_forward": (),
+        "train_model_forward": (Call("model_forward", "", by_name=True),),
+        "eval_model_forward": (Call("model_forward", "", by_name=True),),
+        "loss_forward": (Reads(("batch", "prediction", "targets")),),
+        "train_loss_forward": (Call("loss_forward", "", by_name=True),),
+        "eval_loss_forward": (Call("loss_forward", "", by_name=True),),
+    }
+)
+"""What each method of a TrainManager opens. A method that is not in it opens no stage and defines no fixture."""
+
+RUN: Final = _run((TRAIN,), OWN_LOOP, (EVAL, PREDICT, PHASE))
+"""All that may happen in a run."""
+
+MAP: Final = f"\n{TABLE.draw((RUN,))}\n"
+"""The stages and steps of a run, as text."""
+
+# ---- the fixtures ------------------------------------------------------------------------------------------------
+
+
+class Fixture(NamedTuple):
+    """How a fixture is annotated, and what it means."""
+
+    annotation: str
+    meaning: str
+
+
+FIXTURES: Final = {
+    # Of run.
+    "model": Fixture("Module", "the model that the loop calls, compiled or wrapped if so set"),
+    "phase_name": Fixture("str | None", "the name of the phase; None outside of `tm.phase(...)`"),
+    "epoch_num": Fixture("int", "epochs completed; at `post_train_step_epoch` with the present one"),
+    "step_num": Fixture("int", "batches trained on; at `post_train_step_batch` with the present one"),
+    "update_num": Fixture(
+        "int", "optimizer steps done, of all optimizers; at `post_train_optimizer_step` with the present one"
+    ),
+    "samples_seen": Fixture("int", "examples trained on; a tensor if the batch sizes are tensors"),
+    "start_step": Fixture("int", "`step_num` as the training call began"),
+    "end_step": Fixture("int | None", "the `step_num` at the end of the training call; None while unknown"),
+    "standalone_eval": Fixture("bool", "whether the run is a call of `tm.eval()`, and not a training"),
+    "batch_losses": Fixture("BatchLosses", "hands the losses of all batches to its readers"),
+    "train_dir": Fixture("Path", "the folder for the files of extensions; only if the manager has one"),
+    "device": Fixture("device", "the device of the batches; only if the manager has one"),
+    "writer": Fixture("MetricWriter", "writes metrics of your own; only with the extension `MetricStore`"),
+    # Of load_checkpoint.
+    "checkpoint_loaded": Fixture("Path | bool", "the checkpoint that a hook has loaded; False if there is none"),
+    # Of save_checkpoint.
+    "checkpoint_saved": Fixture("Path | bool", "the checkpoint that a hook has saved; False if none has"),
+    # Of train_step_epoch.
+    "batches_done": Fixture("int", "batches of this epoch given before it opens: 0 unless it continues"),
+    # Of a batch.
+    "batch": Fixture("Any", "the batch of the data, on the device"),
+    "batch_num": Fixture("int", "the number of the batch in its epoch, from 1"),
+    "datasource_name": Fixture("str", "the name of the data set"),
+    "update_begins": Fixture("bool", "whether this batch is the first of the optimizer's step"),
+    "update_ends": Fixture("bool", "whether the optimizer steps after this batch"),
+    "losses": Fixture("Losses", "the loss terms by name, with their graphs: detach what outlives the batch"),
+    "loss_parts": Fixture("dict[str, Tensor]", "the same as they are in the loss, with their weights"),
+    "last_batch": Fixture("bool", "whether the batch is the last of its epoch; looks one batch ahead"),
+    "data_seconds": Fixture("float", "the seconds of waiting for the batch; measured only if a hook asks"),
+    "example_index": Fixture("Any", "the index of each example, if the data has one"),
+    "inputs": Fixture("Tensor", "the inputs of the model"),
+    "targets": Fixture("Tensor", "the targets of the loss"),
+    "true_batch_size": Fixture("int", "the number of examples in the batch"),
+    "global_batch_size": Fixture("int", "the number of examples, summed over all processes"),
+    "prediction": Fixture("Tensor", "the output of the model"),
+    "loss": Fixture("Tensor", "the loss of the batch, a scalar on its device"),
+    "backward_loss": Fixture("Tensor", "the loss whose `backward()` is called"),
+    "optimizer": Fixture("Optimizer", "the optimizer that gets gradients, or steps"),
+    "optimizer_name": Fixture("str", "the name of the optimizer; a single one is called 'optimizer'"),
+    # Of train_step_epoch, eval and predict.
+    "train_result": Fixture("EvalResult", "the means of the metrics over the epoch"),
+    "eval_result": Fixture("EvalResult", "the metrics of one evaluation set"),
+    "eval_results": Fixture("dict[str, EvalResult]", "the metrics of all sets, by name"),
+    "predictions": Fixture("Tensor", "all predictions, joined; a list if they cannot be joined"),
+    # Always there.
+    "fixtures": Fixture("Fixtures", "a mapping of all live fixtures"),
+    "stage": Fixture("Scope", "the stage: its name, path and depth"),
+    "train_manager": Fixture("TrainManager", "the manager"),
+    "extensible": Fixture("Extensible", "the object that opens the stages: the manager"),
+    # In post hooks that are marked with @always; None if the stage has not failed.
+    "exc_type": Fixture("type[BaseException] | None", "the class of the error that ended the stage"),
+    "exc_value": Fixture("BaseException | None", "the error that ended the stage"),
+    "traceback": Fixture("TracebackType | None", "the traceback of the error"),
+}
+"""Every fixture of the loop."""
+
+# ---- where a change comes too late --------------------------------------------------------------------------------
 
 
 def _hooks(*stages: str) -> frozenset[str]:

@@ -24,11 +24,12 @@ from learner_keys import learner_files_page
 
 import train_manager
 from train_manager import Extension, Fixtures, InMemory, TrainManager, extensions
+from train_manager.checker.methods import Methods
 from train_manager.checker.walk import stage_tree
 from train_manager.cli import parser
 from train_manager.core.scope import Scope
+from train_manager.stages import FIXTURES
 from train_manager.testing import tiny_manager
-from train_manager.types import FIXTURES
 
 HERE: Final = Path(__file__).parent
 LABELS: Final = ("Runs at", "Asks for", "Leaves behind")
@@ -136,7 +137,7 @@ def stages_page() -> Iterator[str]:
 def drawn_tree() -> str:
     """Draw the stages below each other, each with the fixtures that it defines."""
     tm = tiny_manager()
-    nodes = stage_tree(TrainManager, tm._registry.plans.__getitem__).nodes
+    nodes = stage_tree(Methods(TrainManager), tm._registry.plans.__getitem__).nodes
     return "\n".join(drawn({path: [*node.definers] for path, node in nodes.items()}, RUN, "", ""))
 
 

@@ -123,7 +123,7 @@ CASES: Final = [
         ("post_train_model_forward", "prediction"),
     ),
     Case("pre_train_step_epoch", "batch", "use pre_train_step_batch", ("pre_train_step_batch", "batch")),
-    Case("post_train", "eval_results", "use post_eval;", ("post_eval", "eval_results")),
+    Case("post_train", "eval_results", "use post_eval", ("post_eval", "eval_results")),
     Case("post_predict", "prediction", "for all of them, ask for 'predictions'", ("post_predict", "predictions")),
     Case(
         _STEP,

@@ -1,15 +1,16 @@
-"""Generator methods, those of context managers among them: what runs at their yield."""
+"""Generator methods and context managers of the user's own, which are not followed if they open stages."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from tests.checker.checking import ask
-from train_manager import Extensible, Extension
+from train_manager import Extensible, Extension, TrainManager
+from train_manager.testing import tiny_manager
 
 
-def test_the_body_of_a_context_manager_method_runs_at_its_yield() -> None:
+def test_a_context_manager_that_opens_a_stage_is_not_followed() -> None:
     class Fits(Extensible):
         @contextmanager
         def opened(self) -> Iterator[None]:
@@ -20,10 +21,11 @@ def test_the_body_of_a_context_manager_method_runs_at_its_yield() -> None:
             with nullcontext(), self.opened() as _, self.staged("inner"):
                 pass
 
-    assert Fits([ask("inner", "x")]).check() == []
+    (unknown,) = Fits([ask("inner", "x")]).check()
+    assert unknown.endswith("Fits.opened is entered by `with`, and opens stages or defines fixtures")
 
 
-def test_a_context_manager_may_be_made_by_another_method() -> None:
+def test_a_context_manager_that_another_method_makes_is_not_followed() -> None:
     class Fits(Extensible):
         def run(self) -> AbstractContextManager[None]:
             return self._run(1)
@@ -38,7 +40,20 @@ def test_a_context_manager_may_be_made_by_another_method() -> None:
                 with self.staged("fit"):
                     pass
 
-    assert Fits([ask("fit", "number")]).check() == []
+    assert len(Fits([ask("fit", "number")]).check()) == 2  # `run`, and the generator that it calls
+
+
+def test_a_context_manager_that_opens_no_stage_hides_nothing() -> None:
+    class Fits(Extensible):
+        @contextmanager
+        def timed(self) -> Iterator[None]:
+            yield
+
+        def fit(self) -> None:
+            with self.staged("fit", {"x": 1}), self.timed(), self.staged("inner"):
+                pass
+
+    assert Fits([ask("inner", "x")]).check() == []
 
 
 class Batches(Extensible):
@@ -55,111 +70,75 @@ class Batches(Extensible):
             pass
 
 
-def test_the_body_of_a_for_loop_runs_at_the_yield_of_a_generator_method() -> None:
+def test_a_generator_that_opens_stages_is_not_followed() -> None:
     class Fits(Batches):
         def fit(self) -> None:
             for _, _batch in enumerate(self.batches()):
                 self.step()
 
-    assert Fits([ask("step", "shard", "number")]).check() == []
+    (unknown,) = Fits([ask("step", "shard", "number")]).check()
+    assert unknown.endswith("Batches.batches is a generator, and opens stages or defines fixtures")
 
 
-def test_a_generator_may_have_a_name_before_the_loop() -> None:
+def test_a_generator_that_opens_no_stage_hides_nothing() -> None:
     class Fits(Batches):
-        def fit(self) -> None:
-            batches = self.batches()
-            for _ in batches:
-                self.step()
-
-    assert Fits([ask("step", "shard", "number")]).check() == []
-
-
-def test_a_comprehension_runs_at_the_yield_of_a_generator_method() -> None:
-    class Fits(Batches):
-        def fit(self) -> list[None]:
-            return [self.step() for _ in self.batches()]  # type: ignore[func-returns-value]
-
-    assert Fits([ask("step", "shard", "number")]).check() == []
-
-
-def test_a_generator_method_may_hand_on_another_one() -> None:
-    class Fits(Batches):
-        def twice(self) -> Iterator[int]:
-            yield from self.batches()
-
-        def chosen(self) -> Iterator[int]:
-            return self.twice()
+        def numbers(self) -> Iterator[int]:
+            yield from range(3)
 
         def fit(self) -> None:
-            for _ in self.chosen():
-                self.step()
+            with self.staged("fit", {"lr": 1}):
+                for _ in self.numbers():
+                    self.step()
 
-    assert Fits([ask("step", "shard", "number")]).check() == []
-
-
-def test_two_generators_in_one_loop_are_not_followed() -> None:
-    class Fits(Batches):
-        def labels(self) -> Iterator[int]:
-            with self.staged("labelled", {"label": 1}):
-                yield 1
-
-        def fit(self) -> None:
-            for _ in zip(self.batches(), self.labels(), strict=False):
-                self.step()
-
-    (unknown,) = Fits([ask("step", "shard", "number", "label")]).check()
-    assert unknown.endswith("iterates over `zip(self.batches(), self.labels(), strict=False)`")
+    assert Fits([ask("step", "lr")]).check() == []
 
 
 def test_async_methods_are_read() -> None:
     class Fits(Extensible):
         async def batches(self) -> AsyncIterator[int]:
-            with self.staged("source", {"shard": 1}):
-                yield 1
+            yield 1
 
         async def fit(self) -> None:
-            async for _ in self.batches():
-                await self.step()
+            async with self.staged("fit", {"lr": 1}):  # type: ignore[attr-defined]
+                async for _ in self.batches():
+                    await self.step()
 
         async def step(self) -> None:
             with self.staged("step"):
                 pass
 
-    assert Fits([ask("step", "shard")]).check() == []
+    assert Fits([ask("step", "lr")]).check() == []
 
 
-class Opening(Extensible):
-    """Its context manager is returned through two methods."""
+class Held(TrainManager):
+    """Trains in a run that it holds open."""
 
-    def run(self) -> AbstractContextManager[None]:
-        return self._run()
-
-    def _run(self) -> AbstractContextManager[None]:
-        return self._new_run()
-
-    @contextmanager
-    def _new_run(self) -> Iterator[None]:
-        with self.staged("run", {"lr": 1}):
-            yield
+    def fit(self) -> None:
+        with self.run(), self.staged("report"):
+            self.train_steps(1)
 
 
-def test_a_context_manager_that_is_returned_through_two_methods_is_followed() -> None:
-    class Fitting(Opening):
-        def fit(self) -> None:
-            with self.run(), self.staged("own"):
-                pass
+class OnAStack(TrainManager):
+    """The same, with the run on a stack."""
 
-    assert Fitting([Extension.of(post_own=lambda lr: None)]).check() == []
+    def fit(self) -> None:
+        with ExitStack() as stack:
+            stack.enter_context(self.run())
+            with self.staged("report"):
+                self.train_steps(1)
 
 
-def test_a_method_that_a_yield_from_hands_on_is_followed() -> None:
-    class Fits(Extensible):
-        def fit(self, data: list[int]) -> Iterator[None]:
-            with self.staged("fit", {"lr": 1}):
-                yield from map(self.step, data)
+def as_manager(kind: type[TrainManager], *extensions: Extension) -> TrainManager:
+    tiny = tiny_manager()
+    return kind(
+        model=tiny.model, loss=tiny.loss, optimizer=tiny.optimizer, train_data=tiny.train_data, extensions=[*extensions]
+    )
 
-        def step(self, number: int) -> None:
-            with self.staged("step", {"number": number}):
-                pass
 
-    assert Fits([ask("step", "lr", "number")]).check() == []
+def test_what_stands_inside_of_a_run_that_is_held_open_is_followed() -> None:
+    assert as_manager(Held, ask("report", "model", "epoch_num")).check() == []
+
+
+def test_a_run_that_is_entered_in_another_way_is_not_followed() -> None:
+    (unknown,) = as_manager(OnAStack, ask("report", "model")).check()
+    assert unknown.endswith("TrainManager.run is a generator, and opens stages or defines fixtures")

@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-from tests.checker.checking import At, Loop, ask, mistake
-from train_manager import Extensible, Extension, HookError, fixture
+import pytest
+import torch
+
+from tests.checker.checking import At, ask
+from train_manager import CheckError, Extensible, Extension, HookError, TrainManager, fixture
+from train_manager.testing import tiny_manager
 
 
-class Steps(Loop):
-    """Its step is done by a method that only a step may call."""
+def check(kind: type[TrainManager], *extensions: Extension) -> list[str]:
+    tiny = tiny_manager()
+    return kind(
+        model=tiny.model, loss=tiny.loss, optimizer=tiny.optimizer, train_data=tiny.train_data, extensions=[*extensions]
+    ).check()
 
-    def step(self, batch: int) -> None:
-        with self.staged("step", {"batch": batch}):
-            self.with_batch()
 
-    def with_batch(self) -> None:
-        self.measure()
-        self.forward()
-
-    def forward(self) -> None:
-        if "step" not in self.fixtures.path:
-            raise RuntimeError
-        with self.staged("forward"):
-            pass
-
-    def measure(self) -> None:
-        with self.staged("measure"):
-            pass
+def mistake(kind: type[TrainManager], extension: Extension) -> Exception:
+    with pytest.raises(CheckError) as error:
+        check(kind, extension)
+    (found,) = error.value.mistakes
+    return found
 
 
 class Watcher(Extension):
-    def post_forward(self) -> None: ...  # left out
+    def post_train_loss_forward(self) -> None: ...  # left out
 
 
 def test_a_hook_of_a_stage_that_an_override_leaves_out_is_found(at: At) -> None:
-    class Own(Steps):
-        def with_batch(self) -> None:  # no forward
-            self.measure()
+    class Own(TrainManager):
+        def train_batch(self) -> None:  # no forward
+            self.update(torch.ones((), requires_grad=True))
 
-    found = mistake(Watcher(), Own)
+    found = mistake(Own, Watcher())
     assert isinstance(found, HookError)
     assert str(found) == (
-        "Watcher.post_forward (extension 'watcher') would never run: "
-        f"Own.with_batch ({at('no forward')}) does not call self.forward()\n"
+        "Watcher.post_train_loss_forward (extension 'watcher') would never run: "
+        f"Own.train_batch ({at('no forward')}) does not call self.forward()\n"
         f"  asked at     {at('left out')}\n"
-        "  call it there, or use post_step, or a hook of measure"
+        "  call it there, or use post_train_step_batch, or a hook of train_backward or train_optimizer_step"
     )
 
 
@@ -60,102 +56,104 @@ def test_a_hook_of_a_class_that_is_not_checked_may_have_no_stage() -> None:
 
 
 def test_a_provider_of_such_a_stage_is_found(at: At) -> None:
-    class Own(Steps):
-        def with_batch(self) -> None: ...  # nothing at all
+    class Own(TrainManager):
+        def train_batch(self) -> None: ...  # nothing at all
 
     class Lazy(Extension):
-        @fixture("forward")
+        @fixture("train_model_forward")
         def size(self) -> int:
             return 1
 
-    assert str(mistake(Lazy(), Own)).endswith(
-        f"Own.with_batch ({at('nothing at all')}) does not call self.forward()\n"
-        f"  asked at     {mistake(Lazy(), Own).asked_at}\n"  # type: ignore[attr-defined]
-        '  call it there, or use @fixture("step")'
+    assert str(mistake(Own, Lazy())).endswith(
+        f"Own.train_batch ({at('nothing at all')}) does not call self.forward()\n"
+        f"  asked at     {mistake(Own, Lazy()).asked_at}\n"  # type: ignore[attr-defined]
+        '  call it there, or use @fixture("train_step_batch")'
     )
 
 
-def test_all_methods_that_would_open_the_stage_are_named() -> None:
-    class Updates(Steps):
-        def with_batch(self) -> None:
-            self.update()
+class Helped(TrainManager):
+    """Calls the forward pass by helpers of its own."""
 
-        def update(self) -> None:
-            self.backward()
+    def train_batch(self) -> None:
+        self.helper()
 
-        def backward(self) -> None:
-            self.forward()
+    def helper(self) -> None:
+        for _ in range(2):
+            if self:
+                self.inner()
 
-    class Own(Updates):
-        def with_batch(self) -> None: ...
-
-    assert "does not call self.update() or self.backward() or self.forward()\n" in str(mistake(Watcher(), Own))
-
-
-def test_an_override_that_calls_the_overridden_method_leaves_nothing_out() -> None:
-    class Own(Steps):
-        def train(self) -> None:
-            super().train()
-
-        def with_batch(self) -> None:
-            super().with_batch()
-
-    assert Own([Watcher()]).check() == []
-
-
-def test_of_several_overrides_the_one_that_leaves_the_call_out_is_named() -> None:
-    class Own(Steps):
-        def train(self) -> None:
-            super().train()
-
-        def with_batch(self) -> None: ...
-
-    assert "Own.with_batch (" in str(mistake(Watcher(), Own))
+    def inner(self) -> None:
+        self.update(self.forward())
 
 
 def test_an_override_may_call_it_by_a_helper_of_its_own() -> None:
-    class Own(Steps):
-        def with_batch(self) -> None:
-            for _ in range(2):
-                if self:
-                    self.helper()
+    assert check(Helped, Watcher()) == []
 
-        def helper(self) -> None:
-            def nested() -> None:
-                self.forward()
 
-            nested()
+def test_all_methods_that_would_open_the_stage_are_named() -> None:
+    class Own(Helped):
+        def train_batch(self) -> None: ...
 
-    assert Own([Watcher()]).check() == []
+    assert "does not call self.helper() or self.inner() or self.forward()\n" in str(mistake(Own, Watcher()))
+
+
+def test_an_override_that_calls_the_overridden_method_leaves_nothing_out() -> None:
+    class Own(Helped):
+        def train_batch(self) -> None:
+            super().train_batch()
+
+        def inner(self) -> None:
+            super().inner()
+
+    assert check(Own, Watcher()) == []
+
+
+def test_of_several_overrides_the_one_that_leaves_the_call_out_is_named() -> None:
+    class Own(Helped):
+        def train_batch(self) -> None:
+            super().train_batch()
+
+        def helper(self) -> None: ...
+
+    assert "Own.helper (" in str(mistake(Own, Watcher()))
 
 
 def test_an_override_that_hands_the_object_on_may_do_anything() -> None:
-    class Own(Steps):
-        def with_batch(self) -> None:
+    class Own(TrainManager):
+        def train_batch(self) -> None:
             unread(self)
 
-    (unknown,) = Own([Watcher()]).check()
+    (unknown,) = check(Own, Watcher())
     assert unknown.endswith("hands `self` to `unread`")
 
 
-def unread(loop: Extensible) -> None:
-    loop.forward()  # type: ignore[attr-defined]
+def unread(tm: TrainManager) -> None:
+    tm.update(tm.forward())
 
 
 def test_a_stage_whose_method_may_be_called_from_outside_is_no_mistake() -> None:
+    class Steps(Extensible):
+        def step(self) -> None:
+            with self.staged("step"):
+                self.measure()
+
+        def measure(self) -> None:
+            with self.staged("measure"):
+                pass
+
     class Own(Steps):
-        def with_batch(self) -> None: ...
+        def step(self) -> None: ...
 
     assert Own([ask("measure")]).check() == []
 
 
 def test_the_fixtures_of_a_hook_whose_stage_is_left_out_are_not_looked_at_elsewhere() -> None:
-    class Similar(Steps):
-        def with_batch(self) -> None:  # leaves out self.forward()
-            with self.staged("forwards"):
+    class Similar(TrainManager):
+        def train_batch(self) -> None:  # leaves out self.forward()
+            with self.staged("train_loss_forwards"):
                 pass
 
-    class Watcher(Extension):
-        def post_forward(self, unknown: int) -> None: ...
+    class Wrong(Extension):
+        def post_train_loss_forward(self, unknown: int) -> None: ...
 
-    assert "does not call self.forward()" in str(mistake(Watcher(), Similar))
+    assert "does not call self.forward()" in str(mistake(Similar, Wrong()))

@@ -121,60 +121,59 @@ def test_a_property_is_a_method() -> None:
     assert Fits([ask("build", "x"), ask("load", "x")]).check() == []
 
 
-def test_a_bound_method_handed_on_is_called() -> None:
-    class Fits(Extensible):
-        def fit(self) -> None:
-            with self.staged("fit", {"x": 1}):
-                list(map(self.one, range(3)))
+class Handing(Extensible):
+    """Hands a method that opens a stage to other code, and another one that does not."""
 
-        def one(self, number: int) -> None:
-            with self.staged("one"):
-                pass
+    def fit(self, hand: Callable[..., Any]) -> None:
+        with self.staged("fit", {"x": 1}):
+            self.hand(hand)
 
-    assert Fits([ask("one", "x")]).check() == []
+    def hand(self, hand: Callable[..., Any]) -> None:
+        raise NotImplementedError
 
+    def one(self, number: int = 0) -> None:
+        with self.staged("one"):
+            pass
 
-def test_a_bound_method_under_a_local_name_is_called_where_the_name_is() -> None:
-    class Fits(Extensible):
-        def fit(self, fast: bool) -> None:
-            step = self.fast if fast else self.slow
-            with self.staged("fit", {"x": 1}):
-                step()
-
-        def fast(self) -> None:
-            with self.staged("fast"):
-                pass
-
-        def slow(self) -> None:
-            with self.staged("slow"):
-                pass
-
-    fits = Fits([ask("fast", "x"), ask("slow", "x")])
-    assert fits.check() == []
-    assert '"path": [\n      "fast"\n    ]' not in fits.explain(format="json")
+    def plain(self, number: int) -> int:
+        return number
 
 
-def test_a_bound_method_kept_by_the_object_may_be_called_anywhere() -> None:
-    class Fits(Extensible):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            self.chosen = self.step
-            self.table = {"step": self.other}
+class Maps(Handing):
+    def hand(self, hand: Callable[..., Any]) -> None:
+        list(map(self.one, range(3)))
 
-        def fit(self) -> None:
-            with self.staged("fit", {"x": 1}):
-                self.chosen()
-                self.table["step"]()
 
-        def step(self) -> None:
-            with self.staged("step"):
-                pass
+class Names(Handing):
+    def hand(self, hand: Callable[..., Any]) -> None:
+        one = self.one
+        one()
 
-        def other(self) -> None:
-            with self.staged("other"):
-                pass
 
-    assert Fits([ask("step", "x"), ask("other", "x")]).check() != []
+class Keeps(Handing):
+    def hand(self, hand: Callable[..., Any]) -> None:
+        self.table = {"one": self.one}
+
+
+class Partial(Handing):
+    def hand(self, hand: Callable[..., Any]) -> None:
+        hand(partial(self.one, 3))
+
+
+@pytest.mark.parametrize("kind", [Maps, Names, Keeps, Partial])
+def test_a_bound_method_that_opens_a_stage_may_be_called_anywhere_once_it_is_handed_on(kind: type[Handing]) -> None:
+    (unknown,) = kind([ask("one", "x", "y")]).check()
+    assert unknown.endswith("hands `self.one` on")
+
+
+def test_a_bound_method_that_opens_no_stage_may_go_anywhere() -> None:
+    class Plain(Handing):
+        def hand(self, hand: Callable[..., Any]) -> None:
+            hand(self.plain)
+            self.chosen = self.plain
+            self.one()
+
+    assert Plain([ask("one", "x")]).check() == []
 
 
 def test_a_mixin_that_is_no_extensible_is_read() -> None:
@@ -193,24 +192,40 @@ def test_a_mixin_that_is_no_extensible_is_read() -> None:
     assert Fits([ask("step", "x")]).check() == []
 
 
-def test_nested_functions_and_lambdas_run_where_they_stand() -> None:
+def test_a_function_inside_of_a_method_that_opens_a_stage_is_not_followed() -> None:
     class Fits(Extensible):
         def fit(self) -> None:
-            with self.staged("fit", {"x": 1}):
+            def step() -> None:
+                with self.staged("step"):
+                    pass
 
-                def once() -> None:
-                    with self.staged("nested"):
-                        pass
-
-                run = lambda: self.step()  # noqa: E731
-                once()
+            run = lambda: self.inner()  # noqa: E731
+            with self.staged("fit", {"lr": 1}):
+                step()
                 run()  # type: ignore[no-untyped-call]
 
-        def step(self) -> None:
-            with self.staged("step"):
+        def inner(self) -> None:
+            with self.staged("inner"):
                 pass
 
-    assert Fits([ask("nested", "x"), ask("step", "x")]).check() == []
+    unknown = Fits([Extension.of(post_step=lambda lr: None, post_inner=lambda lr: None)]).check()
+    assert [line.rpartition(") ")[2] for line in unknown] == [
+        "has a function that opens stages or defines fixtures"
+    ] * 2
+
+
+def test_a_function_inside_of_a_method_that_opens_no_stage_hides_nothing() -> None:
+    class Fits(Extensible):
+        def fit(self) -> None:
+            with self.staged("fit", {"lr": 1}):
+                sorted([1, 2], key=lambda number: self.plain(number))
+                with self.staged("inner"):
+                    pass
+
+        def plain(self, number: int) -> int:
+            return number
+
+    assert Fits([ask("inner", "lr")]).check() == []
 
 
 def test_a_method_that_calls_itself_is_a_root_all_the_same() -> None:
@@ -270,38 +285,3 @@ def test_a_method_that_is_called_by_a_name_made_at_run_time_sees_what_is_alive_t
         def pre_a(self, data: int) -> None: ...
 
     assert len(Dispatching([Watcher()]).check()) == 1
-
-
-def test_a_nested_function_counts_where_its_name_is_used() -> None:
-    class Loop(Extensible):
-        def fit(self) -> None:
-            def step() -> None:
-                with self.staged("step"):
-                    pass
-
-            other: Callable[[], None] = lambda: self.inner()  # noqa: E731
-            with self.staged("fit", {"lr": 1}):
-                step()
-                other()
-
-        def inner(self) -> None:
-            with self.staged("inner"):
-                pass
-
-    watching = Extension.of(post_step=lambda lr: None, post_inner=lambda lr: None)
-    assert Loop([watching]).check() == []
-
-
-def test_a_bound_method_that_partial_keeps_may_be_called_anywhere() -> None:
-    class Keeps(Extensible):
-        def fit(self) -> None:
-            step = partial(self.inner)
-            with self.staged("fit", {"lr": 1}):
-                step()
-
-        def inner(self) -> None:
-            with self.staged("inner"):
-                pass
-
-    (unknown,) = Keeps([ask("inner", "lr")]).check()
-    assert unknown.endswith("keeps a bound method")

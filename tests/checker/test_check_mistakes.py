@@ -57,7 +57,7 @@ def test_a_fixture_of_another_branch_is_found(at: At) -> None:
         "Watcher.post_eval wants 'batch', which is not alive at post_eval: it lives in stage 'step'\n"
         f"  asked at     {at('another branch')}\n"
         "  alive        epoch_num, result\n"
-        "  that stage is in another branch: use post_step, or define the fixture in a stage around both"
+        "  use post_step"
     )
 
 
@@ -66,10 +66,10 @@ def test_a_fixture_that_is_dead_by_then_is_found(at: At) -> None:
         def post_run(self, result: int) -> None: ...  # dead by then
 
     assert str(mistake(Watcher())) == (
-        "Watcher.post_run wants 'result', which is not alive at post_run: it ended with stage 'eval'\n"
+        "Watcher.post_run wants 'result', which is not alive at post_run: it lives in stage 'eval'\n"
         f"  asked at     {at('dead by then')}\n"
         "  alive        epoch_num\n"
-        '  use post_eval; to keep it, provide it under a name of its own: @provides(..., stage="run")'
+        "  use post_eval"
     )
 
 

@@ -2,21 +2,16 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+import pytest
+
 from train_manager import Extensible
+from train_manager.checker import reader
 from train_manager.checker.method_source import ANYTHING, method
-from train_manager.checker.outline import (
-    Calls,
-    Defines,
-    Loops,
-    Opens,
-    Touches,
-    Unknown,
-    Yields,
-)
+from train_manager.checker.outline import Calls, Defines, HandsOn, Later, Loops, Opens, Touches, WithoutSource
 from train_manager.checker.reader import outline_of
 
 At = Callable[[str], str]
@@ -33,11 +28,20 @@ class Fits(Extensible):
         with self.staged("step", {"batch": batch}):
             self.fixtures.modify("rate", self.fixtures["batch"])
 
-    def generate(self) -> Iterator[int]:
-        yield 1
-
     def names(self, name: str) -> None:
         self.fixtures[name] = self.fixtures.get(name, 1)
+
+    def calls(self) -> None:
+        super().__init__()
+        self.call_by_name(self.scored)
+
+    def scored(self) -> None: ...
+
+    def hands(self) -> None:
+        print([self.step])
+
+    def later(self) -> None:
+        print(lambda: self.step(1))
 
     def silent(self) -> int:
         return sum(range(3))
@@ -46,7 +50,7 @@ class Fits(Extensible):
 def items(name: str, owner: type = Fits) -> tuple[Any, ...]:
     function = method(owner, name)
     assert isinstance(function, FunctionType)
-    return outline_of(function, owner)
+    return outline_of(function)
 
 
 def names(*given: str) -> frozenset[str]:
@@ -54,14 +58,12 @@ def names(*given: str) -> frozenset[str]:
 
 
 def test_an_outline_holds_stages_loops_calls_and_definitions(at: At) -> None:
-    step = method(Fits, "step")
-    assert step is not None
     assert items("fit") == (
         Opens(
             "fit",
             names("data", "rate"),
             at("opened"),
-            (Loops((Calls(step),)), Defines(names("result"), None, at("defined"))),
+            (Loops((Calls("step"),)), Defines(names("result"), None, at("defined"))),
         ),
     )
 
@@ -75,25 +77,48 @@ def test_a_name_made_at_run_time_stands_for_any() -> None:
     assert [item.names for item in items("names")] == [names(ANYTHING)] * 2
 
 
-def test_a_yield_is_noted() -> None:
-    assert items("generate") == (Yields(),)
+def test_a_call_says_how_its_method_is_found_and_called() -> None:
+    assert items("calls") == (Calls("__init__", is_super=True), Calls("scored", by_name=True))
+
+
+def test_a_bound_method_that_is_not_called_is_handed_on() -> None:
+    (handed,) = items("hands")
+    assert (type(handed), handed.name) == (HandsOn, "step")
+
+
+def test_a_function_inside_of_a_method_runs_later() -> None:
+    (later,) = items("later")
+    assert (type(later), later.body) == (Later, (Calls("step"),))
 
 
 def test_what_has_nothing_to_do_with_stages_leaves_nothing() -> None:
     assert items("silent") == ()
 
 
-def test_code_without_source_is_unknown_only_where_it_could_open_stages() -> None:
+def test_code_without_source_keeps_the_names_in_it() -> None:
     scope: dict[str, Any] = {"__name__": "made"}
-    exec("def opens(self): self.staged('x')\ndef calls(self): self.fit([])\ndef shows(self): return 'x'", scope)
-    made = type("Made", (Fits,), {name: scope[name] for name in ("opens", "calls", "shows")})
-    assert items("opens", made) == (Unknown("opens has no source to read"),)
-    assert items("calls", made) == (Unknown("calls has no source to read"),)
-    assert items("shows", made) == ()
+    exec("def opens(self): self.staged('x')", scope)
+    assert outline_of(scope["opens"]) == (WithoutSource(names("self", "staged"), "opens has no source to read"),)
 
 
-def test_an_outline_is_made_once() -> None:
-    assert items("fit") is items("fit")
+def test_an_outline_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = reader._read
+    done: list[str] = []
+
+    def _read(function: FunctionType) -> Any:
+        done.append(function.__name__)
+        return read(function)
+
+    monkeypatch.setattr(reader, "_read", _read)
+
+    class Derived(Fits):
+        def fit(self, data: list[int]) -> None:
+            super().fit(data)
+
+    Derived().explain()
+    Derived().check()
+    type("Another", (Derived,), {})().check()
+    assert sorted(done) == sorted({*done})
 
 
 def test_outlines_do_not_keep_their_class_alive() -> None:

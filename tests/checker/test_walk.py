@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from train_manager import CheckError, Extensible, Extension, provides
+from train_manager.checker.methods import Methods
 from train_manager.checker.tree import StageTree
 from train_manager.checker.walk import MOST_STEPS, _Walk, stage_tree
 
 
 def tree_of(extensible: Extensible, entry: str | None = None) -> StageTree:
-    return stage_tree(type(extensible), extensible._registry.plans.__getitem__, entry)
+    return stage_tree(Methods(type(extensible)), extensible._registry.plans.__getitem__, entry)
 
 
 class Loop(Extensible):

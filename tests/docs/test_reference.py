@@ -13,7 +13,7 @@ from tests import programs
 from tests.fork_server import ForkServer
 from tests.loop.test_for_authors import FOR_AUTHORS
 from train_manager import TrainManager, extensions
-from train_manager.types import FIXTURES
+from train_manager.stages import FIXTURES
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"

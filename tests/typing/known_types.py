@@ -3,12 +3,11 @@
 from typing import Any, assert_type
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from train_manager import Extension, TrainManager
 from train_manager.extensions import EMA
-from train_manager.types import Inputs, Loss, Prediction, StepNum
 
 
 class Net(nn.Module):
@@ -18,7 +17,7 @@ class Net(nn.Module):
 
 
 class Watch(Extension):
-    def post_train_step_batch(self, inputs: Inputs, prediction: Prediction, loss: Loss, step_num: StepNum) -> None:
+    def post_train_step_batch(self, inputs: Tensor, prediction: Tensor, loss: Tensor, step_num: int) -> None:
         print(inputs.shape, prediction.argmax(dim=1), loss.item(), step_num + 1)
 
 

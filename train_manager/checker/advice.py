@@ -26,30 +26,11 @@ class Place(NamedTuple):
     kind: str  # of the hooks at which it is alive: one of KINDS
 
     @property
-    def hook(self) -> str:
-        return f"{self.kind}_{self.node.stage}"
-
-    def owner(self, tree: StageTree, name: str) -> str:
-        """Return the stage that owns a name which is alive there."""
-        around = [tree.nodes[self.node.path[:depth]] for depth in range(len(self.node.path), 0, -1)]
-        return next(node.stage for node in around if name in node.definers)
-
-    @property
-    def is_around(self) -> bool:
-        """Whether the stage is the one that asks, or open around it."""
-        return self.asked.path[: len(self.node.path)] == self.node.path
-
-    @property
-    def is_inside(self) -> bool:
-        return self.node.path[: len(self.asked.path)] == self.asked.path
-
-    @property
     def distance(self) -> tuple[bool, int]:
-        """On the path that runs first, then by the number of stages to enter and to leave."""
+        """Whether it is in another branch, and the number of stages to leave and to enter."""
         asked, path = self.asked.path, self.node.path
         common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(asked, path, strict=False)))
-        away = len(asked) + len(path) - 2 * common
-        return not (self.is_around or self.is_inside), away
+        return common < min(len(asked), len(path)), len(asked) + len(path) - 2 * common
 
 
 @final
@@ -83,7 +64,8 @@ class Advice:
             fixture = fixture_of(meant[0])
             return suggestion(meant[0]) + ("" if fixture in self.here else f" {self.use(fixture)}"), meant
         if name in self.defined:  # spelt right, but asked for at the wrong point
-            return self.lifetime(name), []
+            later = "it is defined later: " if self.is_later(name) else ""
+            return f"{later}{self.use(name)}", []
         extension = self.words.extension_for(name)
         if extension is None:
             return NOT_DEFINED, []
@@ -100,36 +82,31 @@ class Advice:
             return now
         # Nothing here, and no extension could provide it here: then names that are alive elsewhere, the nearest first.
         meant = self.words.words_for(name, self.defined)
-        elsewhere = sorted(meant, key=lambda word: self.place(fixture_of(word)).distance)
+        elsewhere = sorted(meant, key=lambda word: self.nearest(fixture_of(word)).distance)
         return [*elsewhere, *near(name, self.here | self.defined)]
 
     def describe_owner(self, name: str) -> str:
         """Return a clause with the stage that owns a name which is alive elsewhere."""
-        place = self.place(name)
-        # A provider is asked at any time while its stage is open, so that nothing "has ended" for it.
-        has_ended = self.kind == "post" and place.is_inside and isinstance(self.asker, Hook)
-        return f"it {'ended with' if has_ended else 'lives in'} stage {place.owner(self.tree, name)!r}"
+        return f"it lives in stage {self.owner(name)!r}"
 
-    def lifetime(self, name: str) -> str:
-        """Return the cure for a name that is alive elsewhere: later, in an inner stage, or in another branch."""
-        place, use = self.place(name), self.use(name)
-        if isinstance(self.asker, Provider):
-            return use
-        if place.is_around:
-            return f"it is defined later: {use}"
-        if not place.is_inside:
-            return f"that stage is in another branch: {use}, or define the fixture in a stage around both"
-        # An inner stage. Only a post hook comes after it, and could read the fixture if an outer stage owned it.
-        if self.kind != "post" or self.summary(name):
-            return use
-        return f'{use}; to keep it, provide it under a name of its own: @provides(..., stage="{self.asker.stage}")'
+    def owner(self, name: str) -> str:
+        """Return the stage that owns a name at the nearest point."""
+        path = self.nearest(name).node.path
+        around = (self.tree.nodes[path[:depth]] for depth in range(len(path), 0, -1))
+        return next(node.stage for node in around if name in node.definers)
+
+    def is_later(self, name: str) -> bool:
+        """Return whether a name comes alive at the end of the stage that asks, or of a stage around it."""
+        place = self.nearest(name)
+        is_around = place.asked.path[: len(place.node.path)] == place.node.path
+        return is_around and isinstance(self.asker, Hook)
 
     def use(self, name: str) -> str:
-        """Return the hooks of the nearest stage where a name is alive, and the summary that the point itself has."""
-        place = self.place(name)
+        """Return the nearest hook at which a name is alive, and the summary of it that the point itself has."""
         if isinstance(self.asker, Provider):
-            return f'provide it there: @fixture("{place.owner(self.tree, name)}")'
-        hooks = [*self.before(name, place), place.hook]
+            return f'provide it there: @fixture("{self.owner(name)}")'
+        place = self.nearest(name)
+        hooks = [*self.before(name, place), f"{place.kind}_{place.node.stage}"]
         return "; ".join([f"use {' or '.join(hooks)}", *self.summary(name)])
 
     def before(self, name: str, place: Place) -> list[str]:
@@ -141,15 +118,16 @@ class Advice:
     def summary(self, name: str) -> list[str]:
         """Return the summary of a name that has ended, such as its mean, which is alive at the point or could be."""
         here = self.words.summary_of(name, self.here)
+        if here or self.kind != "post":
+            return [here] if here else []
         what, names = self.words.summaries.get(name, ("", ()))
         provided = (self.words.extension_for(other) for other in names)
-        could = [f"for {what}, {one.cure}" for one in provided if one and self.is_open(one.stage)]  # by an extension
-        return [here] if here else could if self.kind == "post" else []
+        return [f"for {what}, {one.cure}" for one in provided if one and self.is_open(one.stage)]
 
     def is_open(self, stage: str) -> bool:
         return all(stage in node.path for node in self.nodes)
 
-    def place(self, name: str) -> Place:
+    def nearest(self, name: str) -> Place:
         """Return the nearest point at which a name is alive that some stage defines."""
         kinds = (self.kind, "post", "pre")  # `min` returns the first of equals: the asker's own side is preferred
         nodes = [(asked, node) for asked in self.nodes for node in self.tree.nodes.values()]

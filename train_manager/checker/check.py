@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from functools import partial
 
 from train_manager.checker.left_out import call_left_out
+from train_manager.checker.methods import Methods
 from train_manager.checker.mistakes import Mistakes, find_unopened
-from train_manager.checker.walk import tree_of
+from train_manager.checker.walk import stage_tree
 from train_manager.core.extensible import Extensible
 from train_manager.core.hooks import Hook
 from train_manager.core.providers import choose_providers
@@ -51,13 +52,14 @@ def check(
     _require_method(owner, entry)
     plan_of = registry.plans.__getitem__
     # Stages must exist in the whole class; fixtures must be alive in the run that is entered.
-    whole = tree_of(owner, registry)
-    entered = whole if entry is None else tree_of(owner, registry, entry)
+    methods = Methods(owner)
+    whole = stage_tree(methods, plan_of)
+    entered = whole if entry is None else stage_tree(methods, plan_of, entry)
     providers = [
         provider for in_stage in choose_providers(registry.providers).values() for provider in in_stage.values()
     ]
-    left_out = partial(call_left_out, owner, plan_of=plan_of)
-    search = Mistakes(whole, entered, providers, frozenset(known), options.words, options.too_late, left_out)
+    left_out = partial(call_left_out, methods, plan_of=plan_of)
+    search = Mistakes(owner, whole, entered, providers, frozenset(known), options.words, options.too_late, left_out)
     hooks = [hook for hook in registry.hooks if not hook.owner or registry.extensions[hook.owner].checked_before_run]
     found = list(search.of(hooks, strict=strict, outside=outside))
     if outside:  # code outside of the class may open stages and define fixtures that the class does not

@@ -10,9 +10,10 @@ from functools import cached_property
 from inspect import isfunction
 from typing import Any, Final, final
 
+from train_manager.checker.methods import Methods
 from train_manager.checker.picture import Picture, picture
 from train_manager.checker.tree import Path, StageNode, StageTree
-from train_manager.checker.walk import tree_of
+from train_manager.checker.walk import stage_tree
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
 from train_manager.core.hooks import HOW_HOOKS_ARE_CALLED, KINDS, Hook
@@ -67,7 +68,9 @@ def explain(
         if not isinstance(about, str):
             raise ValueError('format="code" takes the name of a stage: explain("train_step_batch", format="code")')
         return Text("\n".join(sequence.text() for sequence in registry.plans[about].sequences if sequence))
-    explanation = (Explanation if all else Brief)(tree_of(owner, registry), registry, notes)
+    explanation = (Explanation if all else Brief)(
+        stage_tree(Methods(owner), registry.plans.__getitem__), registry, notes
+    )
     if format == "json":
         return Text(json.dumps(explanation.data(), indent=2))
     if format == "svg":

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from types import FunctionType
 
-from train_manager.checker.known import refresh
-from train_manager.checker.method_source import ANYTHING, Names
-from train_manager.checker.outline import Calls, Defines, Item, Opens, Outline, Touches, Unknown, body_of
-from train_manager.checker.reader import outline_of
+from train_manager.checker.method_source import ANYTHING
+from train_manager.checker.methods import Methods
+from train_manager.checker.outline import (
+    Defines,
+    Item,
+    Later,
+    Names,
+    Opens,
+    Outline,
+    Touches,
+    Unknown,
+    body_of,
+)
 from train_manager.core.extensible import Extensible
 from train_manager.core.hooks import Hook
 
 OpenStages = frozenset[str | None]
 
 
-def doors_of(owner: type[Extensible]) -> frozenset[str]:
-    """Return the parameters through which a hook can write any fixture: the fixtures, and the object itself."""
-    return frozenset({"fixtures", "extensible", owner._options.own_name})
-
-
-def find_definitions(hook: Hook, doors: Collection[str]) -> list[tuple[Names, str | None]]:
+def find_definitions(hook: Hook, owner: type[Extensible]) -> list[tuple[Names, str | None]]:
     """Return the names that a hook defines in stages that it does not open itself, each set with its stage.
 
     The stage is None for the innermost one.
 
     Args:
         hook: the hook.
-        doors: the parameters through which it can write any fixture.
+        owner: the class of the object whose stages it runs at.
     """
     found: list[tuple[Names, str | None]] = []
     for item, opened in _items(hook):
@@ -37,7 +41,9 @@ def find_definitions(hook: Hook, doors: Collection[str]) -> list[tuple[Names, st
             found.append((item.names, item.stage))
         elif isinstance(item, Unknown) and not opened:
             found.append((frozenset({ANYTHING}), None))
-    if not hook.owner or {*doors} & {*hook.call.parameters}:  # a hook of the Extensible itself has `self.fixtures`
+    # The parameters through which a hook can write any fixture: the fixtures, and the object itself.
+    doors = {"fixtures", "extensible", owner._options.own_name}
+    if not hook.owner or doors & {*hook.call.parameters}:  # a hook of the Extensible itself has `self.fixtures`
         return found
     # Without a door, the hook can write only through an Extensible in an attribute of the extension, which may be any
     # object with such methods: only names that are written in the source count.
@@ -53,18 +59,21 @@ def find_modifications(hook: Hook) -> Names:
 def _items(hook: Hook) -> Iterator[tuple[Item, OpenStages]]:
     """Yield the items of a hook and of the methods that it calls, each with the stages opened around it on the way."""
     bound = hook.call.function
-    owner = type(getattr(bound, "__self__", None))
     function = inspect.unwrap(getattr(bound, "__func__", bound))
     if not isinstance(function, FunctionType):  # in C: it has no source
         return
-    refresh(owner)  # the outlines that are kept may be of methods that were replaced since
+    methods = Methods(type(getattr(bound, "__self__", None)))
+    yield from ((Unknown(what), frozenset()) for what in methods.unread())
     seen: set[tuple[FunctionType, OpenStages]] = {(function, frozenset())}
-    ahead: list[tuple[Outline, OpenStages]] = [(outline_of(function, owner), frozenset())]
+    ahead: list[tuple[FunctionType, Outline, OpenStages]] = [(function, methods.outline(function), frozenset())]
     while ahead:  # not by recursion: methods that all call each other go deep
-        outline, opened = ahead.pop()
+        caller, outline, opened = ahead.pop()
         for item in outline:
-            yield item, opened
-            ahead.append((body_of(item), opened | {item.stage} if isinstance(item, Opens) else opened))
-            if isinstance(item, Calls) and (item.function, opened) not in seen:
-                seen.add((item.function, opened))
-                ahead.append((outline_of(item.function, owner), opened))
+            ahead.append((caller, body_of(item), opened | {item.stage} if isinstance(item, Opens) else opened))
+            # A function inside of a hook counts where it stands.
+            unknown = None if isinstance(item, Later) else methods.unknown_in(item, caller)
+            yield unknown or item, opened
+            called = methods.followed(item, caller)
+            if called is not None and (called, opened) not in seen:
+                seen.add((called, opened))
+                ahead.append((called, methods.outline(called), opened))

@@ -1,7 +1,8 @@
 """The outline of a method: the items of its source that concern stages and fixtures; ``reader.py`` makes it.
 
+Methods stand in it by name: which function a name finds depends on the class of the object, and ``methods.py`` says it.
 The branches of a condition stand one after the other: a fixture that may be defined counts as defined, so that the
-check reports no false mistake. Only a condition on the path of open stages decides between its branches.
+check reports no false mistake.
 
     def fit(self, data):                             Opens fit (data)
         with self.staged("fit", {"data": data}):         Loops
@@ -12,12 +13,10 @@ check reports no false mistake. Only a condition on the path of open stages deci
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from types import FunctionType
 from typing import final
 
-from train_manager.checker.method_source import Names
+Names = frozenset[str]
 
 
 @final
@@ -48,16 +47,54 @@ class Touches:
 
     names: Names
     modifies: bool
-    by: FunctionType | None = None  # the method whose parameters name the fixtures, if it is called by name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Code that may open stages and define fixtures, and cannot be read."""
+
+    what: str  # for the list of unknown code
+    may_call: bool = True  # it has the object, and so may call any method
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class HandsOn:
+    """The object itself, or a property or bound method of it, is used without a call: other code may call it."""
+
+    name: str  # of the method; empty for the object itself
+    what: str  # for the list of unknown code
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A function inside of the method: it runs where other code calls it."""
+
+    body: Outline
+    what: str  # for the list of unknown code
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WithoutSource:
+    """A method that cannot be read; it matters only if it names methods of its object, stages or fixtures."""
+
+    names: Names  # in its code
+    what: str  # for the list of unknown code
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """A call of another method of the same object; the body runs at the ``yield`` of that method."""
+    """A call of another method of the same object."""
 
-    function: FunctionType
-    body: Outline = ()  # of a `with` or a `for` over a generator method; empty for a plain call
+    method: str
+    is_super: bool = False  # as `super().method()`
+    by_name: bool = False  # with the fixtures that its parameters name
+    hands: Unknown | None = None  # it gets `fixtures`: unknown code, unless a parameter has this name too
+    body: Outline | None = None  # of `with self.method():`, which runs at the `yield` of the method
 
 
 @final
@@ -71,7 +108,7 @@ class Loops:
 @final
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A body that runs only where a stage is open, or only where it is not: ``if "eval" in self.fixtures.path:``."""
+    """A body that runs only where a stage is open, or only where it is not; of a table alone."""
 
     stage: str
     is_open: bool  # whether the stage must be open, or must not
@@ -80,50 +117,14 @@ class Where:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Tries:
-    """A body whose errors are caught."""
-
-    body: Outline
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Refuses:
-    """The ``raise`` of a branch that only the path of open stages leads to: nothing after it runs."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class Yields:
-    """The point at which the body of a ``with`` or ``for`` over this method runs."""
+    """The point at which the body of a ``with`` over this method runs; of a table alone."""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """Code that may open stages and define fixtures, and cannot be read."""
-
-    what: str  # for the list of unknown code
-    may_call: bool = True  # it has the object, and so may call any method
-
-
-Item = Opens | Defines | Touches | Calls | Loops | Where | Tries | Refuses | Yields | Unknown
+Item = Opens | Defines | Touches | Unknown | HandsOn | Later | WithoutSource | Calls | Loops | Where | Yields
 Outline = tuple[Item, ...]
 
 
 def body_of(item: Item) -> Outline:
     """Return the items inside an item."""
-    return item.body if isinstance(item, Opens | Calls | Loops | Where | Tries) else ()
-
-
-def find_called(outline: Outline) -> Iterator[FunctionType]:
-    """Yield the methods that an outline calls directly."""
-    for item in outline:
-        if isinstance(item, Calls):
-            yield item.function
-        yield from find_called(body_of(item))
-
-
-def has_yield(outline: Outline) -> bool:
-    """Return whether an outline has a ``yield`` of its own, and not only in a method that it calls."""
-    return any(isinstance(item, Yields) or has_yield(body_of(item)) for item in outline)
+    return (item.body or ()) if isinstance(item, Opens | Later | Calls | Loops | Where) else ()

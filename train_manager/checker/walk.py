@@ -6,130 +6,63 @@ providers add what they define on the way.
 
 from __future__ import annotations
 
-import inspect
-import sysconfig
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
-from typing import final
+from typing import Final, final
 
-from train_manager.checker.hook_writes import doors_of, find_definitions
-from train_manager.checker.known import refresh
-from train_manager.checker.method_source import ANYTHING, NEVER_LOOKED_INTO, Names, method, unread_accessors
+from train_manager.checker.hook_writes import find_definitions
+from train_manager.checker.method_source import ANYTHING
+from train_manager.checker.methods import Methods
 from train_manager.checker.outline import (
     Calls,
     Defines,
+    HandsOn,
+    Later,
     Loops,
+    Names,
     Opens,
     Outline,
-    Refuses,
     Touches,
-    Tries,
     Unknown,
     Where,
     Yields,
-    find_called,
-    has_yield,
 )
-from train_manager.checker.reader import outline_of
 from train_manager.checker.tree import Path, StageNode, StageTree
 from train_manager.core.decorators import declarations_of
 from train_manager.core.extensible import Extensible
 from train_manager.core.hooks import KINDS, Hook
 from train_manager.core.plan import Plan
-from train_manager.core.registry import Registry
 
-MOST_STEPS = 50_000  # a large class takes some hundreds; methods that all call each other would take years
-STANDARD_LIBRARY = sysconfig.get_path("stdlib")  # the folder of its files
+MOST_STEPS: Final = 50_000  # a large class takes some hundreds; methods that all call each other would take years
 
 
-def tree_of(owner: type[Extensible], registry: Registry, entry: str | None = None) -> StageTree:
-    """Return ``stage_tree`` with the hooks of a registry, which is kept until the class or the hooks change."""
-    doors = doors_of(owner)
-    hooks = tuple((hook.kind, hook.stage, hook.label, _all_definitions(hook, doors)) for hook in registry.hooks)
-    lazy = tuple((provider.stage, provider.name, provider.label) for provider in registry.providers)
-    # Most hooks define no fixture (`hook[-1]` is empty), and leave the tree as it is.
-    key = entry, tuple(hook for hook in hooks if hook[-1]), lazy
-    known = refresh(owner)
-    if key not in known.trees:
-        known.keep(key, stage_tree(owner, registry.plans.__getitem__, entry))
-    return known.trees[key]
-
-
-def stage_tree(owner: type[Extensible], plan_of: Callable[[str], Plan], entry: str | None = None) -> StageTree:
+def stage_tree(methods: Methods, plan_of: Callable[[str], Plan], entry: str | None = None) -> StageTree:
     """Return the tree of the stages that the methods of a class open.
 
     Args:
-        owner: a subclass of Extensible.
+        methods: of a subclass of Extensible.
         plan_of: finds what runs at a stage, in order.
         entry: the method to begin at; None begins at every method that no other method calls.
     """
-    refresh(owner)  # outlines of methods that were replaced since are read anew
-    walk = _Walk(owner, plan_of)
-    methods = _own_methods(owner)
-    walk.begin_all([methods[entry]] if entry is not None else _roots(methods, owner))
+    walk = _Walk(methods, plan_of)
+    own = methods.all()
+    begins = _roots(own, methods) if entry is None else [own[entry]] if entry in own else []
+    walk.begin_all(begins)
+    walk.unread()
     if walk.entered_by_unknown:  # unknown code may call any method, also one that the entry does not lead to
-        walk.begin_all(_roots(methods, owner))
-    walk.through(tuple(_unread(owner)), _Frame(()))  # attributes that run unread code when other code uses them
+        walk.begin_all(_roots(own, methods))
     walk.finish()
     return walk.tree
 
 
-def _all_definitions(hook: Hook, doors: frozenset[str]) -> tuple[tuple[Names, str | None], ...]:
-    """Return the names that a hook defines, each set with its stage; None stands for the innermost one."""
-    declared = [(frozenset({write.name}), write.stage) for write in hook.writes if write.defines]
-    return (*declared, *find_definitions(hook, doors))
-
-
-def find_reachable(function: FunctionType, owner: type) -> set[FunctionType]:
-    """Return the methods that a method calls, also through others; conditions on open stages are ignored."""
-    found: set[FunctionType] = set()
-    ahead = [function]
-    while ahead:
-        called = {*find_called(outline_of(ahead.pop(), owner))} - found
-        found |= called
-        ahead += called
-    return found
-
-
-def _own_methods(owner: type) -> dict[str, FunctionType]:
-    """Return the methods of a class by name, without methods of the core, of torch and of the standard library."""
-    found: dict[str, FunctionType] = {}
-    for name in dict.fromkeys(name for cls in reversed(owner.__mro__) for name in vars(cls)):
-        function = method(owner, name)
-        if function is not None and _may_open(function):
-            found[name] = function
-    return found
-
-
-def _unread(owner: type) -> Iterator[Unknown]:
-    """Yield an item for each attribute that runs unread code when code from outside uses it."""
-    for name in dict.fromkeys(name for cls in owner.__mro__ for name in vars(cls)):
-        runs = unread_accessors(owner, name)
-        if runs:
-            yield Unknown(f"{owner.__qualname__}.{name} is {runs}")
-
-
-def _may_open(function: FunctionType) -> bool:
-    """Return whether a method may open stages: not one of the core, of torch or of the standard library."""
-    module = function.__module__ or ""  # a class made by exec has none
-    file = function.__code__.co_filename
-    is_standard = file.startswith("<frozen ") or (file.startswith(STANDARD_LIBRARY) and "site-packages" not in file)
-    return not is_standard and not module.startswith((NEVER_LOOKED_INTO, "torch."))
-
-
-def _roots(methods: dict[str, FunctionType], owner: type) -> list[FunctionType]:
+def _roots(own: dict[str, FunctionType], methods: Methods) -> list[FunctionType]:
     """Return the methods to begin at: first those that no other method calls, then the others."""
     # The others are walked from their callers; only a circle of methods that call each other is left for them.
-    called = {
-        inner
-        for function in methods.values()
-        for inner in find_called(outline_of(function, owner))
-        if inner is not function
-    }
-    loops = [function for name, function in methods.items() if not _is_hook_or_provider(name, function)]
+    called = {inner for function in own.values() for inner in methods.called_in(function) if inner is not function}
+    loops = [function for name, function in own.items() if not _is_hook_or_provider(name, function)]
     return sorted(loops, key=called.__contains__)
 
 
@@ -139,10 +72,6 @@ def _is_hook_or_provider(name: str, function: FunctionType) -> bool:
     return (name.partition("_")[0] in KINDS and not declared.not_a_hook) or declared.fixture_of is not None
 
 
-class _Refused(Exception):
-    """The method that is walked raises an error at this point, because a stage is open, or is not open."""
-
-
 @dataclass
 class _OpenStage:
     """A stage that the walk is inside of; the first one on the stack stands for no stage at all."""
@@ -150,6 +79,7 @@ class _OpenStage:
     node: StageNode
     names: set[str] = field(default_factory=set)  # the fixtures that it owns so far
     walked: dict[FunctionType, int] = field(default_factory=dict)  # methods, with the number of names alive there
+    has_name: bool = True  # written in the source
 
 
 @dataclass(frozen=True)
@@ -157,7 +87,7 @@ class _Frame:
     """The calls that lead to an outline."""
 
     callers: tuple[FunctionType, ...]  # the methods, from the one that the walk began at
-    at_yield: Callable[[], None] = lambda: None  # walks the body of the `with` or `for` over a generator method
+    at_yield: Callable[[], None] = lambda: None  # walks the body of the `with` over a method of the table
 
 
 @final
@@ -165,7 +95,7 @@ class _Frame:
 class _Walk:
     """One walk, with the stack of stages that are open."""
 
-    owner: type[Extensible]
+    methods: Methods
     plan_of: Callable[[str], Plan]
     tree: StageTree = field(default_factory=StageTree)  # grows
     stack: list[_OpenStage] = field(default_factory=list)  # the open stages, the innermost last
@@ -177,32 +107,42 @@ class _Walk:
     defined: dict[int, tuple[tuple[Names, str | None], ...]] = field(default_factory=dict)
     steps: int = 0  # items so far, of at most MOST_STEPS
     begun: set[FunctionType] = field(default_factory=set)  # methods that were walked, or called in a walk
-    passes_over: bool = False  # a branch that needs an open stage was not walked, since no stage is open
+    outlines: list[Outline] = field(default_factory=list)  # that walks began with
 
     def begin_all(self, functions: Iterable[FunctionType]) -> None:
-        """Walk the methods that no other one calls; then, inside outermost stages, the methods that need one open."""
-        passed_over: list[FunctionType] = []
+        """Walk the methods that no other one calls."""
         for function in functions:
-            if function not in self.begun:
-                passed_over += [function] if self.begin(function) else []
-                self.begun |= {function, *find_reachable(function, self.owner)}
-        held_open = [node for path, node in self.tree.nodes.items() if len(path) == 1]
-        for function in passed_over:
-            for node in held_open:  # as code from outside does with `with tm.run():`
-                self.begin(function, _OpenStage(node, {*node.definers}))
+            outline = self.methods.outline(function)
+            # Several methods of a table may do the same, and have one outline.
+            if function not in self.begun and not any(outline is other for other in self.outlines):
+                self.outlines.append(outline)
+                self.begin(function)
+                self.begun |= {function, *self.methods.reachable(function)}
 
-    def begin(self, function: FunctionType, *opened: _OpenStage) -> bool:
-        """Walk a method that is called from outside; return whether it has a branch that needs an open stage."""
+    def begin(self, function: FunctionType) -> None:
+        """Walk a method that is called from outside."""
         self.number += 1
-        self.stack = [_OpenStage(StageNode(()), walked={function: 0}), *opened]
-        self.passes_over = False
+        self.stack = [_OpenStage(StageNode(()), self.held_open(function), walked={function: 0})]
         try:
-            self.through(outline_of(function, self.owner), _Frame((function,)))
+            self.through(self.methods.outline(function), _Frame((function,)))
         except RecursionError:  # calls that go hundreds of methods deep
             self.give_up()
-        except _Refused:  # the method raises an error if it is called with these stages open
-            pass
-        return self.passes_over
+
+    def held_open(self, function: FunctionType) -> set[str]:
+        """Return the names that may be alive around a method, though no stage of the walk is open.
+
+        A program may call a method that it adds to a loop inside of ``with tm.run():``.
+        """
+        if not self.methods.is_added(function):
+            return set()
+        return set().union(*(node.alive["post"] for path, node in self.tree.nodes.items() if len(path) == 1))
+
+    def unread(self) -> None:
+        """Note the attributes that run unread code when other code uses them, with no stage open."""
+        self.number += 1
+        self.stack = [_OpenStage(StageNode(()))]
+        for what in self.methods.unread():
+            self.unknown(Unknown(what))
 
     def finish(self) -> None:
         """Add the names that may be alive anywhere to all nodes; they are known only after the last walk."""
@@ -214,7 +154,9 @@ class _Walk:
 
     def give_up(self) -> None:
         """Note that the class was not read to the end: any stage may open, and any name may be alive."""
-        self.tree.unknown.setdefault(f"the calls of {self.owner.__name__} take more paths than the check follows")
+        self.tree.unknown.setdefault(
+            f"the calls of {self.methods.owner.__name__} take more paths than the check follows"
+        )
         self.tree.any_stage = True
         self.anywhere.add(ANYTHING)
 
@@ -225,29 +167,31 @@ class _Walk:
             if self.steps > MOST_STEPS:
                 self.give_up()
                 return
+            unknown = self.methods.unknown_in(item, frame.callers[-1])
+            if unknown is not None:
+                self.unknown(unknown)
             match item:
                 case Opens():
                     self.stage(item, frame)
-                case Loops():
-                    self.loop(item, frame)
                 case Calls():
                     self.call(item, frame)
-                case Where():
-                    self.where(item, frame)
-                case Tries():
-                    with suppress(_Refused):
-                        self.through(item.body, frame)
-                case Refuses():  # without an open stage, it is as if the branch that needs one was passed over
-                    self.passes_over |= not self.path
-                    raise _Refused
-                case Yields():
-                    frame.at_yield()
                 case Defines():
                     self.define(item.names, item.stage, item.line)
                 case Touches():
-                    self.touch(item)
-                case Unknown():
-                    self.unknown(item)
+                    touched = self.stack[-1].node.modifies if item.modifies else self.stack[-1].node.reads
+                    touched |= item.names - {ANYTHING}
+                case Loops():
+                    self.loop(item, frame)
+                case Where():
+                    self.where(item, frame)
+                case Yields():
+                    frame.at_yield()
+                case HandsOn():  # a property is read, or a method may be called here
+                    function = self.methods.named(item.name)
+                    if function is not None:
+                        self.enter(function, frame)
+                case Later() if unknown is not None:  # its stages are shown where it stands
+                    self.through(item.body, frame)
 
     # ---- stages and their hooks ----------------------------------------------------------------------------------
 
@@ -285,7 +229,7 @@ class _Walk:
         self.tree.unknown.setdefault(f"a stage whose name is made at run time ({item.line})")
         self.tree.any_stage = True
         # Its hooks, and so the fixtures that they define, are unknown: any name may be alive in it.
-        with self.push(_OpenStage(StageNode(self.path), {ANYTHING})):
+        with self.push(_OpenStage(StageNode(self.path), {ANYTHING}, has_name=False)):
             self.through(item.body, frame)
 
     @contextmanager
@@ -297,20 +241,15 @@ class _Walk:
             self.stack.pop()
 
     def where(self, item: Where, frame: _Frame) -> None:
-        """Walk a branch if it fits the open stages; inside of a stage of unknown name, each branch may fit."""
-        if ANYTHING in self.alive:
-            with suppress(_Refused):
-                self.through(item.body, frame)
-        elif (item.stage in self.path) is item.is_open:
+        """Walk a body if it fits the open stages; inside of a stage of unknown name, each body may fit."""
+        if (item.stage in self.path) is item.is_open or not all(opened.has_name for opened in self.stack):
             self.through(item.body, frame)
-        elif not self.path and item.body:
-            self.passes_over = True
 
     def run(self, hooks: Iterable[Hook]) -> None:
         """Make the fixtures alive that hooks define."""
         for hook in hooks:
             if id(hook) not in self.defined:
-                self.defined[id(hook)] = _all_definitions(hook, doors_of(self.owner))
+                self.defined[id(hook)] = _all_definitions(hook, self.methods.owner)
             for names, stage in self.defined[id(hook)]:
                 self.define(names, stage, hook.label)
 
@@ -324,16 +263,6 @@ class _Walk:
         inside[-1].names |= names
         for name in sorted(names - {ANYTHING}):
             inside[-1].node.definers.setdefault(name, definer)
-
-    def touch(self, item: Touches) -> None:
-        """Note the fixtures that the code of the present stage reads or modifies, and calls by fixture names."""
-        node = self.stack[-1].node
-        touched = node.modifies if item.modifies else node.reads
-        touched |= item.names - {ANYTHING}
-        if item.by is not None:
-            for parameter in list(inspect.signature(item.by).parameters.values())[1:]:
-                if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
-                    self.tree.called_by_name.setdefault((item.by, parameter.name), set()).update(self.alive)
 
     def unknown(self, item: Unknown) -> None:
         """Note unknown code: it may open any stage, define any name here, and perhaps call any method."""
@@ -354,18 +283,27 @@ class _Walk:
             self.through(item.body, frame)
 
     def call(self, item: Calls, frame: _Frame) -> None:
-        """Walk a method that is called; a body around it is walked at its ``yield``."""
-        if not item.body and not self.is_news(item.function):
+        """Walk a method that is called, and the body of a ``with`` around it."""
+        function = self.methods.called(item, frame.callers[-1])
+        if function is None:  # not a method: a value that the object holds
+            self.through(item.body or (), frame)
             return
-        body = partial(self.through, item.body, frame)
-        if frame.callers.count(item.function) > 1:  # a recursion is entered once
-            body()
+        if item.by_name:
+            self.note_parameters(function)
+        if item.body is not None and self.methods.is_of_the_loop(function):
+            body = partial(self.through, item.body, frame)
+            self.through(self.methods.outline(function), _Frame((*frame.callers, function), body))
             return
-        inner = outline_of(item.function, self.owner)
-        callers = (*frame.callers, item.function)
-        self.through(inner, _Frame(callers, body))
-        if item.body and not has_yield(inner):
-            self.delegates(inner, _Frame(callers, body))
+        if (item.body is not None or self.methods.is_generator(function)) and self.methods.matters(function):
+            does = "is entered by `with`" if item.body is not None else "is a generator"
+            self.unknown(Unknown(f"{function.__qualname__} {does}, and opens stages or defines fixtures"))
+        self.enter(function, frame)
+        self.through(item.body or (), frame)
+
+    def enter(self, function: FunctionType, frame: _Frame) -> None:
+        """Walk a method, unless nothing new would be found: a recursion is entered once."""
+        if self.is_news(function) and frame.callers.count(function) <= 1:
+            self.through(self.methods.outline(function), _Frame((*frame.callers, function)))
 
     def is_news(self, function: FunctionType) -> bool:
         """Return whether more names are alive than at the last walk through a method in this stage."""
@@ -376,20 +314,16 @@ class _Walk:
         walked[function] = alive
         return True
 
-    def delegates(self, outline: Outline, frame: _Frame) -> None:
-        """Walk the methods with a ``yield`` whose generator a method without one may return."""
-        makers = self.makers(outline, {*frame.callers})
-        for maker in makers:
-            self.through(outline_of(maker, self.owner), _Frame((*frame.callers, maker), frame.at_yield))
-        if not makers:
-            frame.at_yield()
+    def note_parameters(self, function: FunctionType) -> None:
+        """Note the fixtures that the parameters of a method name, which is called with them."""
+        parameters = self.methods.parameters(function)
+        self.stack[-1].node.reads |= {parameter.name for parameter in parameters}
+        for parameter in parameters:
+            if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
+                self.tree.called_by_name.setdefault((function, parameter.name), set()).update(self.alive)
 
-    def makers(self, outline: Outline, seen: set[FunctionType]) -> list[FunctionType]:
-        """Return the methods with a ``yield`` that an outline calls, also through other methods."""
-        found = []
-        for called in find_called(outline):
-            if called not in seen:
-                seen.add(called)
-                inner = outline_of(called, self.owner)
-                found += [called] if has_yield(inner) else self.makers(inner, seen)
-        return found
+
+def _all_definitions(hook: Hook, owner: type[Extensible]) -> tuple[tuple[Names, str | None], ...]:
+    """Return the names that a hook defines, each set with its stage; None stands for the innermost one."""
+    declared = [(frozenset({write.name}), write.stage) for write in hook.writes if write.defines]
+    return (*declared, *find_definitions(hook, owner))

@@ -6,10 +6,12 @@ class of another library has is left alone, since that library calls it. ``@not_
 
 from __future__ import annotations
 
+import inspect
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from types import CodeType, FunctionType
 from typing import Final, NamedTuple, final
 
 from train_manager.core.decorators import declarations_of
@@ -139,9 +141,22 @@ def _names(cls: type) -> Iterator[str]:
     found = [(name, value) for base in users for name, value in vars(base).items()]
     declared = [(name, declarations_of(value)) for name, value in found]
     meant |= {name for name, declares in declared if declares.not_a_hook or declares.fixture_of is not None}
+    # `self.plot_epoch()`: a method that another one of its class calls is a helper, whatever it looks like.
+    meant |= {used for name, value in found for used in _names_used_by(value) if used != name}
     for name, value in found:
         if not name.startswith("__") and name not in meant and is_method(getattr(value, "__func__", value)):
             yield name
+
+
+def _names_used_by(value: object) -> frozenset[str]:
+    """Return the names that the code of a method reads, those of functions inside it included."""
+    function = inspect.unwrap(getattr(value, "__func__", value)) if callable(value) else None
+    ahead, found = [function.__code__] if isinstance(function, FunctionType) else [], frozenset[str]()
+    while ahead:
+        code = ahead.pop()
+        found |= {*code.co_names}
+        ahead += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return found
 
 
 def warn_if_idle(extension: object, hooks: Sequence[object], providers: Sequence[object]) -> None:

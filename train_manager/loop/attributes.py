@@ -68,7 +68,6 @@ WORDS: Final = Words(
     hooks=HOOKS,
     hook="post_train_step_batch",
     extension="EMA",
-    called_by=("_chosen",),
 )
 
 

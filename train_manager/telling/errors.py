@@ -185,9 +185,14 @@ for _error in (TrainManagerError, *TrainManagerError.__subclasses__(), *InputErr
 
 
 def near(name: str, candidates: Iterable[str], cutoff: float = 0.7) -> tuple[str, ...]:
-    """Return the names most like ``name``, best first; names with a likeness below ``cutoff`` are left out."""
+    """Return the names most like ``name``, best first; names with a likeness below ``cutoff`` are left out.
+
+    Names of the same words in another order come first: ``train_step_batch`` for ``train_batch_step``.
+    """
     # Sorted, since the order of a set, which decides between names of equal likeness, differs from process to process.
-    return tuple(difflib.get_close_matches(name, sorted(set(candidates) - {name}), n=3, cutoff=cutoff))
+    others, words = sorted(set(candidates) - {name}), sorted(name.split("_"))
+    turned = [other for other in others if sorted(other.split("_")) == words]
+    return tuple(dict.fromkeys([*turned, *difflib.get_close_matches(name, others, n=3, cutoff=cutoff)]))
 
 
 def did_you_mean(names: Sequence[str]) -> str:

@@ -65,8 +65,6 @@ class Words:
     hooks: tuple[ForeignHook, ...] = ()
     hook: str = "post_work"  # the name of a hook, for examples in errors
     extension: str = "MyExtension"  # the name of an extension, for examples in errors
-    # Attributes that hold own methods, which are called by fixture names: `self.<attribute>.method()`.
-    called_by: tuple[str, ...] = ()
 
     def fixtures_meant(self, name: str, alive: Collection[str]) -> list[str]:
         """Return the fixtures that may be meant by a name that is not alive, best first.
