@@ -9,7 +9,7 @@ import pytest
 
 from train_manager import Extension, TrainManager
 from train_manager.checker.walk import stage_tree
-from train_manager.core.scope import Scope
+from train_manager.core.store import Scope
 from train_manager.stages import MAP
 from train_manager.testing import Recorder, tiny_manager
 

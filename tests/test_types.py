@@ -14,7 +14,7 @@ import pytest
 
 from tests.test_stages import parsed
 from train_manager import Extension, InMemory, types
-from train_manager.core.scope import Scope
+from train_manager.core.store import Scope
 from train_manager.extensions import Checkpoints, MetricStore
 from train_manager.stages import MAP
 from train_manager.testing import tiny_manager

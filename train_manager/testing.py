@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from train_manager.core.extension import Extension
-from train_manager.core.scope import Scope
+from train_manager.core.store import Scope
 from train_manager.manager import TrainManager
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from train_manager.core.extensible import Extensible as Extensible
     from train_manager.core.fixtures import Fixtures as Fixtures
-    from train_manager.core.scope import Scope as Scope
+    from train_manager.core.store import Scope as Scope
     from train_manager.loop.batch_losses import BatchLosses as BatchLosses
     from train_manager.loop.losses import Losses as Losses
     from train_manager.manager import TrainManager as TrainManager
@@ -84,7 +84,7 @@ ALIASES: Final = {
     "Prediction": "torch.Tensor",
     "Predictions": "torch.Tensor",
     "SamplesSeen": "builtins.int",
-    "Scope": "train_manager.core.scope.Scope",
+    "Scope": "train_manager.core.store.Scope",
     "StepNum": "builtins.int",
     "Targets": "torch.Tensor",
     "TrainManager": "train_manager.manager.TrainManager",

@@ -26,7 +26,7 @@ import train_manager
 from train_manager import Extension, Fixtures, InMemory, TrainManager, extensions
 from train_manager.checker.walk import stage_tree
 from train_manager.cli import parser
-from train_manager.core.scope import Scope
+from train_manager.core.store import Scope
 from train_manager.testing import tiny_manager
 from train_manager.types import FIXTURES
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from train_manager.core.decorators import always, priority
+from train_manager.core.calls import sometimes, with_parameters
+from train_manager.core.declarations import always, priority
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
-from train_manager.core.scope import Scope
-from train_manager.core.signature import sometimes, with_parameters
+from train_manager.core.store import Scope
 from train_manager.data.readable import length_of
 from train_manager.loop.losses import display_values
 from train_manager.manager import TrainManager

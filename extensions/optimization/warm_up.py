@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
-from train_manager.core.decorators import always, priority
+from train_manager.core.declarations import always, priority
 from train_manager.core.extension import Extension
-from train_manager.core.scope import Scope
+from train_manager.core.store import Scope
 from train_manager.data.readable import length_of
 from train_manager.model.optimizers import Rate, learning_rates, optimizer_of, set_learning_rates, step_hook
 from train_manager.rebuilding.recorded import recorded

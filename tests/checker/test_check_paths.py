@@ -10,7 +10,7 @@ import pytest
 from tests.checker.checking import Loop, ask
 from tests.checker.test_walk import tree_of
 from train_manager import Extensible, Extension
-from train_manager.core.scope import Scope
+from train_manager.core.store import Scope
 
 
 class Phases(Extensible):

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from train_manager import Extensible
-from train_manager.core.scope import Scope
+from train_manager.core.store import Scope
 
 
 def test_the_stage_fixture_tells_name_path_and_depth() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from train_manager import Extensible
-from train_manager.core.scope import Cell, Scope
+from train_manager.core.store import Cell, Scope
 
 
 def filled() -> Cell:

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from train_manager.core.hooks import HOW_HOOKS_ARE_CALLED, KINDS
 from train_manager.core.schedule import load_states, states_of
+from train_manager.core.store import Store
 from train_manager.telling.argument_names import refuse_unfitting
-from train_manager.telling.errors import HookError
+from train_manager.telling.errors import HookError, StageError
 from train_manager.telling.showing import constructor_text
 from train_manager.telling.words import NO_WORDS, Words
 
@@ -208,3 +210,44 @@ def _is_defined_anew(old: type, new: type) -> bool:
     # A class that a function makes is not an attribute of its module, and never counts as defined anew.
     is_renamed = (old.__module__, old.__qualname__) != (new.__module__, new.__qualname__)
     return old is not new and not is_renamed and getattr(sys.modules[new.__module__], new.__qualname__, None) is new
+
+
+# ---- one object in several Extensibles -------------------------------------------------------------------------------
+
+
+_stores: Final = WeakValueDictionary[int, Store]()
+"""The state of each Extensible that has had extensions, by id."""
+
+
+def is_serving(extension: Extension) -> bool:
+    """Return whether an Extensible has this extension."""
+    return bool(_served_by(extension))
+
+
+def refuse_if_busy(extensions: Iterable[Extension], store: Store) -> None:
+    """Refuse that one object serves two Extensibles at the same time."""
+    for extension in extensions:
+        others = [other for other in _served_by(extension) if other is not store]
+        busy = next((other for other in others if other.innermost is not None), None)
+        if busy is not None and not extension.shared:
+            kind = type(extension).__name__
+            raise StageError(
+                f"this {kind} serves another extensible, which has stage {' > '.join(busy.path)} open",
+                name=kind,
+                cure=f"give each one a {kind} of its own, or set `shared = True` in its class if it keeps no state",
+            )
+
+
+def note_shared(extensions: Iterable[Extension], store: Store) -> None:
+    """Note at the states of all Extensibles that have an extension whether they share it."""
+    _stores[id(store)] = store
+    for extension in extensions:
+        serves = _served_by(extension)
+        for one in serves if len(serves) > 1 else ():  # `refuse_if_busy`, at each outermost stage of these, costs time
+            one.shares = True
+
+
+def _served_by(extension: Extension) -> list[Store]:
+    """Return the states of the Extensibles that have an extension."""
+    stores = [reference() for reference in _stores.valuerefs()]  # a list: another thread may make an Extensible
+    return [one for one in stores if one is not None and any(extension is held for held in [*one.extensions.values()])]

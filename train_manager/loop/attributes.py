@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.core.decorators import fixture
+from train_manager.core.declarations import fixture
 from train_manager.core.extensible import Extensible
-from train_manager.core.state import Options
+from train_manager.core.store import Options
 from train_manager.data.readable import example_index_of
 from train_manager.files.train_dirs import train_dir_of
 from train_manager.loop.arguments import (
