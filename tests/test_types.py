@@ -14,7 +14,7 @@ import pytest
 
 from tests.test_stages import parsed
 from train_manager import Extension, InMemory, types
-from train_manager.core.store import Scope
+from train_manager.core.stage import Stage
 from train_manager.extensions import Checkpoints, MetricStore
 from train_manager.stages import MAP
 from train_manager.testing import tiny_manager
@@ -63,7 +63,7 @@ class Kinds(Extension):
         self, last_batch: Any, example_index: Any, data_seconds: Any, loss_parts: Any
     ) -> None: ...
 
-    def post_stage(self, stage: Scope, fixtures: types.Fixtures, train_manager: Any, extensible: Any) -> None:
+    def post_stage(self, stage: Stage, fixtures: types.Fixtures, train_manager: Any, extensible: Any) -> None:
         alive = {**fixtures, "stage": stage, "fixtures": fixtures}
         alive |= {"train_manager": train_manager, "extensible": extensible}
         self.seen |= {*alive}

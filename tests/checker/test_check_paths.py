@@ -10,7 +10,7 @@ import pytest
 from tests.checker.checking import Loop, ask
 from tests.checker.test_walk import tree_of
 from train_manager import Extensible, Extension
-from train_manager.core.store import Scope
+from train_manager.core.stage import Stage
 
 
 class Phases(Extensible):
@@ -214,7 +214,7 @@ def test_inside_a_stage_of_unknown_name_every_branch_may_run() -> None:
 
 def test_a_hook_that_looks_at_the_path_may_write_in_each_branch() -> None:
     class Notes(Extension):
-        def post_forward(self, stage: Scope, fixtures: Any) -> None:
+        def post_forward(self, stage: Stage, fixtures: Any) -> None:
             if "run" in stage.path:
                 fixtures["note"] = 1
 
