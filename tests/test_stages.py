@@ -10,7 +10,7 @@ import pytest
 from train_manager import Extension, TrainManager
 from train_manager.checker.methods import Methods
 from train_manager.checker.walk import stage_tree
-from train_manager.core.scope import Scope
+from train_manager.core.stage import Stage
 from train_manager.stages import MAP
 from train_manager.testing import Recorder, tiny_manager
 
@@ -60,7 +60,7 @@ class Opened(Extension):
     def __init__(self) -> None:
         self.paths: list[StagePath] = []
 
-    def pre_stage(self, stage: Scope) -> None:
+    def pre_stage(self, stage: Stage) -> None:
         self.paths.append(stage.path)
 
     def pre_train_step_epoch(self, train_manager: TrainManager) -> None:
@@ -70,7 +70,7 @@ class Opened(Extension):
     def post_train_step_epoch(self, train_manager: TrainManager) -> None:
         train_manager.save_soon()
 
-    def pre_train_step_batch(self, train_manager: TrainManager, stage: Scope) -> None:
+    def pre_train_step_batch(self, train_manager: TrainManager, stage: Stage) -> None:
         if stage.depth == 2:
             train_manager.end_epoch()
             train_manager.save_soon()

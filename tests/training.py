@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader, TensorDataset
 
 from train_manager import Extension, SkipBatch, SkipStage, TrainManager
-from train_manager.core.signature import with_parameters
+from train_manager.core.calls import with_parameters
 
 Batch = tuple[Tensor, Tensor]
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]

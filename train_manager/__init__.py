@@ -40,7 +40,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from train_manager._version import __version__
-from train_manager.core.decorators import always, fixture, modifies, not_a_hook, priority, provides
+from train_manager.core.declarations import always, fixture, modifies, not_a_hook, priority, provides
 from train_manager.core.extensible import Extensible, staged
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from train_manager.core.extension import Extension
-from train_manager.core.scope import Scope
+from train_manager.core.stage import Stage
 from train_manager.manager import TrainManager
 
 
@@ -71,11 +71,11 @@ class Recorder(Extension):
         self.hooks: list[str] = []
         self.born: dict[tuple[str, ...], set[str]] = {}
 
-    def pre_stage(self, stage: Scope) -> None:
+    def pre_stage(self, stage: Stage) -> None:
         self.stages.append(stage.name)
         self.hooks.append(f"pre_{stage.name}")
 
-    def post_stage(self, stage: Scope) -> None:
+    def post_stage(self, stage: Stage) -> None:
         self.hooks.append(f"post_{stage.name}")
         # A stage opens many times: a fixture that only some openings define counts too.
         self.born.setdefault(stage.path, set()).update(stage.owned)

@@ -27,7 +27,7 @@ from train_manager import Extension, Fixtures, InMemory, TrainManager, extension
 from train_manager.checker.methods import Methods
 from train_manager.checker.walk import stage_tree
 from train_manager.cli import parser
-from train_manager.core.scope import Scope
+from train_manager.core.stage import Stage
 from train_manager.stages import FIXTURES
 from train_manager.testing import tiny_manager
 
@@ -79,12 +79,12 @@ class FirstAt(Extension):
         self._log: list[tuple[str, set[str]]] = []
         self._opened: list[int] = []
 
-    def pre_stage(self, stage: Scope, fixtures: Fixtures) -> None:
+    def pre_stage(self, stage: Stage, fixtures: Fixtures) -> None:
         self.first.setdefault(stage.name, {})
         self._opened.append(len(self._log))
         self._log.append((f"pre_{stage.name}", set(fixtures)))
 
-    def post_stage(self, stage: Scope, fixtures: Fixtures) -> None:
+    def post_stage(self, stage: Stage, fixtures: Fixtures) -> None:
         self._log.append((f"post_{stage.name}", set(fixtures)))
         inside = self._log[self._opened.pop() :]
         known = self.first[stage.name]

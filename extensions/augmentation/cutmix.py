@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from train_manager.core.decorators import modifies
+from train_manager.core.declarations import modifies
 from train_manager.data.mixing import MixingExtension, blend, draw_box, require_mixable, soft_targets
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from train_manager.core.decorators import modifies, priority
+from train_manager.core.declarations import modifies, priority
 from train_manager.core.extension import Extension
 from train_manager.data.interleaved import Interleaved
 from train_manager.data.named_sets import join_names

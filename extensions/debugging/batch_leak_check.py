@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
-from train_manager.core.decorators import priority
+from train_manager.core.declarations import priority
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
 from train_manager.diagnosis.batch_leak import check_batch_leak, could_not_look

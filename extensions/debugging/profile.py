@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.profiler import profile
 
-from train_manager.core.decorators import always
+from train_manager.core.declarations import always
 from train_manager.core.extension import Extension
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.tables import align_columns

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from train_manager.core.decorators import priority
+from train_manager.core.declarations import priority
 from train_manager.core.extension import Extension
 from train_manager.metrics.deferred import FiniteLosses
 from train_manager.rebuilding.recorded import recorded

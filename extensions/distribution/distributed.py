@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch import nn
 
-from train_manager.core.decorators import priority as with_priority
+from train_manager.core.declarations import priority as with_priority
 from train_manager.core.extension import Extension
 from train_manager.data.random_state import seed_rank
 from train_manager.distribution.environment import read_environment, require_own_gpu, use_own_gpu

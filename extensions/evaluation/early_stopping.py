@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from torch import nn
 
-from train_manager.core.decorators import priority
+from train_manager.core.declarations import priority
 from train_manager.core.extension import Extension
 from train_manager.loop.arguments import modules_of_loss
 from train_manager.loop.books import Book

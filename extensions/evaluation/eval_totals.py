@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from train_manager.core.decorators import provides
+from train_manager.core.declarations import provides
 from train_manager.core.extension import Extension
 from train_manager.data.shares import ALONE, is_stand_in
 from train_manager.loop.ranks import ranks_of

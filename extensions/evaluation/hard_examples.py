@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from train_manager.core.decorators import priority
+from train_manager.core.declarations import priority
 from train_manager.data.batch import unpack
 from train_manager.data.interleaved import Interleaved
 from train_manager.data.named_sets import Endless

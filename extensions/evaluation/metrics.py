@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import torch
 from torch import Tensor
 
-from train_manager.core.decorators import fixture, modifies
+from train_manager.core.calls import with_parameters
+from train_manager.core.declarations import fixture, modifies
 from train_manager.core.extension import Extension
-from train_manager.core.signature import with_parameters
 from train_manager.data.shares import ALONE, is_stand_in
 from train_manager.loop.books import Book
 from train_manager.loop.ranks import fold, ranks_of, sum_totals

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from train_manager.core.decorators import always, modifies, priority
+from train_manager.core.declarations import always, modifies, priority
 from train_manager.core.extension import Extension
 from train_manager.core.outcome import SkipStage
 from train_manager.data.shares import ALONE, in_row_order, is_stand_in

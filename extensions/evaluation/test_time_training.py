@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
+from train_manager.core.calls import NamedCall
 from train_manager.core.extension import Extension
-from train_manager.core.signature import NamedCall
 from train_manager.data.random_state import preserve_random_state, random_state, set_random_state
 from train_manager.data.shares import ALONE
 from train_manager.loop.modes import preserve_modes

@@ -9,11 +9,11 @@ from typing import Any, Final, final
 
 from torch import Tensor
 
-from train_manager.core.decorators import provides
+from train_manager.core.calls import sometimes, with_parameters
+from train_manager.core.declarations import provides
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
-from train_manager.core.scope import Scope
-from train_manager.core.signature import sometimes, with_parameters
+from train_manager.core.stage import Stage
 from train_manager.data.shares import is_stand_in
 from train_manager.loop.books import Book
 from train_manager.loop.ranks import ranks_of, sum_totals
@@ -188,6 +188,6 @@ def part_of_step(fixtures: Fixtures) -> Any:
     return None if is_stand_in(size) else size / of
 
 
-def is_inside(over: str, stage: Scope) -> bool:
+def is_inside(over: str, stage: Stage) -> bool:
     """Return whether the stage ``over`` is open around another one."""
     return over in stage.path

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from train_manager.core.decorators import always, priority
+from train_manager.core.calls import sometimes, with_parameters
+from train_manager.core.declarations import always, priority
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
-from train_manager.core.scope import Scope
-from train_manager.core.signature import sometimes, with_parameters
+from train_manager.core.stage import Stage
 from train_manager.data.readable import length_of
 from train_manager.loop.losses import display_values
 from train_manager.manager import TrainManager
@@ -193,7 +193,7 @@ class Log(Extension):
         epoch_num: int,
         samples_seen: Any,
         standalone_eval: bool,
-        stage: Scope,
+        stage: Stage,
         train_manager: TrainManager,
     ) -> None:
         shown = {name: result for name, result in eval_results.items() if result}  # a hook may have skipped a set
@@ -302,7 +302,7 @@ def counts_of(step_num: int, epoch_num: int, *, is_in_epoch: bool) -> dict[str, 
     return {"step": f"step {step_num}", "epoch": f"epoch {epoch_num + is_in_epoch}"}
 
 
-def is_in_epoch(stage: Scope) -> bool:
+def is_in_epoch(stage: Stage) -> bool:
     """Return whether an epoch is open, and not completed yet."""
     return "train_step_epoch" in stage.path
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from train_manager.core.decorators import always, fixture, priority, replaced_by
+from train_manager.core.declarations import always, fixture, priority, replaced_by
 from train_manager.core.extension import Extension
 from train_manager.core.hooks import replacement_of
 from train_manager.loop.batch_losses import BatchLosses

@@ -12,9 +12,9 @@ from typing import Any, TextIO
 from tqdm import tqdm
 from tqdm.utils import disp_len
 
-from train_manager.core.decorators import always
+from train_manager.core.calls import sometimes, with_parameters
+from train_manager.core.declarations import always
 from train_manager.core.extension import Extension
-from train_manager.core.signature import sometimes, with_parameters
 from train_manager.data.readable import length_of
 from train_manager.loop.losses import display_values
 from train_manager.manager import TrainManager

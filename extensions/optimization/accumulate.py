@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from train_manager.core.decorators import modifies
+from train_manager.core.declarations import modifies
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.loop.windows import require_no_closure

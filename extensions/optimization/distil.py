@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from train_manager.core.decorators import modifies
+from train_manager.core.declarations import modifies
 from train_manager.core.extension import Extension
 from train_manager.loop.losses import Losses, require_hooks_of_loss
 from train_manager.loop.model_calls import ModelCall

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from train_manager.core.decorators import priority
+from train_manager.core.declarations import priority
 from train_manager.core.extension import Extension
 from train_manager.loop.program import tell_at_exit
 from train_manager.metrics.averages import in_32_bits

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import torch
 from torch import Tensor, nn
 
-from train_manager.core.decorators import modifies
+from train_manager.core.declarations import modifies
 from train_manager.core.extension import Extension
 from train_manager.data.batch import unpack
 from train_manager.data.random_state import preserve_random_state

@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 from torch import nn
 
-from train_manager.core.decorators import always
+from train_manager.core.declarations import always
 from train_manager.core.extension import Extension
 from train_manager.model.modules import Chosen, ModulesIn, choices, choose_modules, require_module
 from train_manager.rebuilding.recorded import recorded

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from torch.optim import Optimizer
 
 from train_manager.checkpoints.fit import Difference, Left
-from train_manager.core.decorators import always
+from train_manager.core.declarations import always
 from train_manager.core.extension import Extension
 from train_manager.loop.books import Book
 from train_manager.loop.optimizers import find_rates_below_zero

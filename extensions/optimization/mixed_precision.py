@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from train_manager.core.decorators import fixture, modifies
+from train_manager.core.declarations import fixture, modifies
 from train_manager.core.extension import Extension
 from train_manager.core.outcome import SkipStage
 from train_manager.data.batch import map_batch

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
-from train_manager.core.decorators import always, priority
+from train_manager.core.declarations import always, priority
 from train_manager.core.extension import Extension
-from train_manager.core.scope import Scope
+from train_manager.core.stage import Stage
 from train_manager.data.readable import length_of
 from train_manager.model.optimizers import Rate, learning_rates, optimizer_of, set_learning_rates, step_hook
 from train_manager.rebuilding.recorded import recorded
@@ -154,7 +154,7 @@ def length_of_epoch(train_manager: TrainManager) -> int | None:
     return train_manager.steps_per_epoch or length_of(train_manager.train_data)
 
 
-def epoch_fraction(train_manager: TrainManager, stage: Scope, batch_num: int, **_: Any) -> float:
+def epoch_fraction(train_manager: TrainManager, stage: Stage, batch_num: int, **_: Any) -> float:
     """Return the share of the epoch before the present batch; 0 if the length of the epoch is unknown."""
     length = length_of_epoch(train_manager) if "train_step_epoch" in stage.path else None
     return 0.0 if not length else min(1.0, (batch_num - 1) / length)

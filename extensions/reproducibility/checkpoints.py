@@ -20,7 +20,7 @@ from train_manager.checkpoints.opened_folder import OpenedFolder
 from train_manager.checkpoints.selection import SavedWeights, numbers_of, restore_fixtures, several, state_of_fixtures
 from train_manager.checkpoints.state_tree import split
 from train_manager.checkpoints.verification import read_manifest
-from train_manager.core.decorators import always, modifies, priority
+from train_manager.core.declarations import always, modifies, priority
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.schedule import Schedule

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from train_manager.core.decorators import always
+from train_manager.core.declarations import always
 from train_manager.core.extension import Extension
 from train_manager.files.background import Background
 from train_manager.rebuilding.recorded import recorded

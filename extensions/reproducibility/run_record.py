@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from train_manager.checkpoints.manifest import run_of
-from train_manager.core.decorators import always, priority
+from train_manager.core.declarations import always, priority
 from train_manager.core.extension import Extension
 from train_manager.data.fingerprint import fingerprint
 from train_manager.loop.progress import EVALUATIONS

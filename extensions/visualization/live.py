@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from train_manager.core.decorators import always
+from train_manager.core.declarations import always
 from train_manager.core.extension import Extension
 from train_manager.data.shares import ALONE
 from train_manager.loop.batch_losses import BatchLosses, BatchRow

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from train_manager.core.decorators import always, replaced_by
+from train_manager.core.declarations import always, replaced_by
 from train_manager.core.extension import Extension
 from train_manager.core.hooks import replacement_of
 from train_manager.core.schedule import Schedule
-from train_manager.core.scope import Scope
+from train_manager.core.stage import Stage
 from train_manager.data.shares import ALONE
 from train_manager.files.atomic import replace_file
 from train_manager.loop.batch_losses import MOST, BatchLosses, BatchRow, detach_terms
@@ -168,7 +168,7 @@ class LossCurves(Extension):
         step_num: int,
         standalone_eval: bool,
         train_dir: Path,
-        stage: Scope,
+        stage: Stage,
         train_manager: TrainManager | None = None,
     ) -> None:
         if standalone_eval:  # a run of its own is not part of the training

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from train_manager.core.decorators import priority
+from train_manager.core.declarations import priority
 from train_manager.core.extension import Extension
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import TrainManagerError

@@ -199,7 +199,7 @@ CASES: list[Case] = [
     Case(
         "extensions=default_extensions",
         tiny(extensions=default_extensions),
-        "extensions=default_extensions()",
+        "if it returns extensions, call it",
         tiny(extensions=default_extensions(files=False)),
     ),
     Case(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from train_manager import Extension, HookError, TrainManager
+from train_manager import CheckError, Extension, TrainManager, TrainManagerError
 from train_manager.testing import tiny_manager
 
 
@@ -114,12 +114,13 @@ def use(case: Case, name: str) -> list[str]:
     return ran
 
 
-def refusal(case: Case) -> HookError:
-    """Return the error that the method of a case meets as it is written."""
+def refusal(case: Case) -> TrainManagerError:
+    """Return the mistake that is told of the method of a case as it is written."""
     try:
         use(case, case.written)
-    except HookError as error:
-        return error
+    except CheckError as error:
+        (mistake,) = error.mistakes
+        return mistake
     raise AssertionError(f"{case.written} was not refused")
 
 
@@ -127,6 +128,6 @@ def rows() -> list[tuple[str, str, str]]:
     """Return, for each case, what was written, the cure in the message, and when it was found."""
     cures = [str(refusal(case)).splitlines()[-1].strip().partition(" (or @not_a_hook")[0] for case in CASES]
     return [
-        (f"`{case.written}` of {case.tool}", cure, "as the extension is added")
+        (f"`{case.written}` of {case.tool}", cure, "before the first step")
         for case, cure in zip(CASES, cures, strict=True)
     ]

@@ -30,5 +30,5 @@ def test_a_row_of_the_table_says_what_was_written_and_what_it_is_called_here() -
     assert rows()[4] == (
         "`on_train_epoch_end` of Lightning",
         "on_train_epoch_end is called post_train_step_epoch here",
-        "as the extension is added",
+        "before the first step",
     )

@@ -40,7 +40,7 @@ from train_manager import (
     provides,
     scheduled,
 )
-from train_manager.core.scope import Scope
+from train_manager.core.store import Scope
 from train_manager.extensions import (
     EMA,
     SAM,

@@ -44,15 +44,13 @@ def test_a_hook_of_a_stage_that_an_override_leaves_out_is_found(at: At) -> None:
 
 
 def test_a_hook_of_a_class_that_is_not_checked_may_have_no_stage() -> None:
-    class Own(Steps):
-        def with_batch(self) -> None: ...
+    class Own(TrainManager):
+        def train_batch(self) -> None: ...
 
-    class Perhaps(Extension):
+    class Perhaps(Watcher):
         checked_before_run = False
 
-        def post_forward(self) -> None: ...
-
-    assert Own([Perhaps()]).check() == []
+    assert check(Own, Perhaps()) == []
 
 
 def test_a_provider_of_such_a_stage_is_found(at: At) -> None:

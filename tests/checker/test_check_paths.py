@@ -7,7 +7,7 @@ from typing import Any
 from tests.checker.checking import Loop, ask
 from tests.checker.test_walk import tree_of
 from train_manager import Extensible, Extension
-from train_manager.core.scope import Scope
+from train_manager.core.stage import Stage
 
 
 class Both(Extensible):
@@ -44,7 +44,7 @@ def test_a_fixture_of_either_branch_may_be_alive() -> None:
 
 def test_a_hook_that_looks_at_the_path_may_write_in_each_branch() -> None:
     class Notes(Extension):
-        def post_forward(self, stage: Scope, fixtures: Any) -> None:
+        def post_forward(self, stage: Stage, fixtures: Any) -> None:
             if "run" in stage.path:
                 fixtures["note"] = 1
 

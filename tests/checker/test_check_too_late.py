@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.checker.checking import At, Loop, mistake
 from train_manager import Extension, HookError, modifies
 from train_manager.checker.too_late import TooLate
-from train_manager.core.state import Options
+from train_manager.core.store import Options
 
 
 class Steps(Loop):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from train_manager import Extensible, Extension, FixtureExists, FixtureNotFound, StageError, every, fixture
-from train_manager.core.state import Options
+from train_manager.core.store import Options
 
 
 class Machine(Extensible):

@@ -531,7 +531,7 @@ def test_a_class_in_place_of_a_list_of_extensions_is_refused() -> None:
         Worker(Watcher)  # type: ignore[arg-type]
     assert (
         str(error.value)
-        == "extensions must be a list or a dict, but is the class Watcher\n  give a list: extensions=[Watcher()]"
+        == "extensions must be a list or a dict, but is the class Watcher\n  add an instance: Watcher()"
     )
 
 

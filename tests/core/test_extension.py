@@ -75,10 +75,9 @@ def test_what_is_no_extension_is_refused() -> None:
     wrong: Any = "ema"
     with pytest.raises(HookError) as error:
         require_extension(wrong)
-    of_dict = "of a dict: extensions={**usual, 'name': MyExtension()}"
-    assert (
-        str(error.value)
-        == f"the text 'ema' is not an extension\n  give the object, not its name: MyExtension(); {of_dict}"
+    assert str(error.value) == (
+        "an extension must be an instance, but is str 'ema'\n"
+        "  give instances in place of 'ema': extensions=[MyExtension()], or a dict by name; or leave it out"
     )
 
 
@@ -98,15 +97,6 @@ def test_an_extension_keeps_state_as_any_object_does() -> None:
     counter = Counter()
     counter.post_step()
     assert counter.count == 1
-
-
-def test_one_extension_without_a_list_is_refused() -> None:
-    with pytest.raises(HookError) as error:
-        name_extensions(Extension())  # type: ignore[arg-type]
-    assert (
-        str(error.value)
-        == "extensions must be a list or a dict, but is one Extension\n  give a list: extensions=[Extension()]"
-    )
 
 
 def test_a_dict_in_a_list_brings_its_names() -> None:
@@ -176,23 +166,26 @@ def plot(loss: float) -> None:
     """A function that could be a hook."""
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("ema", "the text 'ema'\n  give the objects, not their names: extensions=[MyExtension()]"),
-        (Extension, "the class Extension\n  give a list: extensions=[Extension()]"),
-        (Extension(), "one Extension\n  give a list: extensions=[Extension()]"),
-        (
-            plot,
-            "the function plot\n  call it, if it returns them: extensions=plot(); "
-            "or extensions=[Extension.of(post_work=plot)]",
-        ),
-        (
-            lambda loss: None,
-            "a lambda\n  name its hook: extensions=[Extension.of(post_work=lambda ...: ...)]",
-        ),
-    ],
-)
+OTHERS = [
+    (Extension, "the class Extension\n  add an instance: Extension()"),
+    (
+        plot,
+        "the function plot\n  name its hook: Extension.of(post_work=plot); if it returns extensions, call it",
+    ),
+    (
+        lambda loss: None,
+        "the function lambda ...: ...\n"
+        "  name its hook: Extension.of(post_work=lambda ...: ...); if it returns extensions, call it",
+    ),
+    (
+        "ema",
+        "str 'ema'\n  give instances in place of 'ema': extensions=[MyExtension()], or a dict by name; or leave it out",
+    ),
+    (3, "int 3\n  give instances in place of 3: extensions=[MyExtension()], or a dict by name; or leave it out"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), OTHERS)
 def test_what_is_no_list_of_extensions_is_refused(value: Any, text: str) -> None:
     with pytest.raises(HookError) as error:
         name_extensions(value)
@@ -200,19 +193,27 @@ def test_what_is_no_list_of_extensions_is_refused(value: Any, text: str) -> None
     assert str(error.value) == f"extensions must be a list or a dict, but is {text}"
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (
-            plot,
-            "the function plot is not an extension\n  name its hook: extensions=[Extension.of(post_work=plot)]",
-        ),
-        (None, "None is not an extension\n  leave it out: [*usual, *([MyExtension()] if wanted else [])]"),
-        (3, "int 3 is not an extension\n  derive its class from train_manager.Extension"),
-    ],
-)
+@pytest.mark.parametrize(("value", "text"), OTHERS)
 def test_what_is_no_extension_in_a_list_is_refused(value: Any, text: str) -> None:
     with pytest.raises(HookError) as error:
         name_extensions([value])
 
-    assert str(error.value) == text
+    assert str(error.value) == f"an extension must be an instance, but is {text}"
+
+
+def test_one_extension_without_a_list_is_refused_with_the_list_to_write() -> None:
+    with pytest.raises(HookError) as error:
+        name_extensions(Extension())  # type: ignore[arg-type]
+
+    assert str(error.value) == (
+        "extensions must be a list or a dict, but is Extension Extension()\n"
+        "  give instances in place of Extension(): extensions=[Extension()], or a dict by name; or leave it out"
+    )
+
+
+def test_a_list_in_a_list_is_refused_with_the_entry_that_it_is() -> None:
+    wrong: Any = [[Extension(), [EMA()]]]
+    with pytest.raises(HookError) as error:
+        name_extensions(wrong)
+
+    assert str(error.value).splitlines()[1].startswith("  give instances in place of [Extension(), [EMA()]]:")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, HookError, always, staged
+from train_manager import Extensible, Extension, HookError, always
 from train_manager import priority as hook_priority
 from train_manager.core.hooks import read_hooks
 
@@ -130,42 +130,6 @@ def test_attributes_that_cannot_be_called_are_no_hooks() -> None:
     watcher: Any = Watcher()
     watcher.pre_count = 3
     assert read_hooks(watcher, "w") == []
-
-
-@pytest.mark.parametrize("decorator", [property, functools.cached_property, functools.singledispatchmethod])
-def test_what_computes_a_callable_is_refused_and_not_looked_at(decorator: Any) -> None:
-    class Watcher(Extension):
-        @decorator  # type: ignore[untyped-decorator]
-        def pre_step(self) -> Callable[[], None]:
-            raise AssertionError("was looked at")
-
-    if decorator is functools.cached_property:
-        Watcher.__dict__["pre_step"].__set_name__(Watcher, "pre_step")
-    with pytest.raises(HookError) as error:
-        read_hooks(Watcher(), "w")
-    assert str(error.value).splitlines()[0] == (
-        f"Watcher.pre_step has the name of a hook, but is a {decorator.__name__}, which cannot be called as one"
-    )
-    assert str(error.value).endswith("write a method, `def pre_step(self, ...)`; or take another name")
-
-
-def test_a_property_of_a_loop_is_refused_only_if_it_has_the_name_of_one_of_its_stages() -> None:
-    class Loop(Extensible):
-        @property
-        def pre_trained(self) -> bool:
-            raise AssertionError("was looked at")
-
-        def step(self) -> None:
-            with self.staged("step"):
-                pass
-
-    Loop()
-    with pytest.raises(HookError, match=r"Hooked\.post_step has the name of a hook, but is a property"):
-
-        class Hooked(Loop):
-            post_step = property(lambda self: print)
-
-        Hooked()
 
 
 def test_a_bare_prefix_is_no_hook() -> None:
@@ -327,42 +291,6 @@ def test_a_hook_of_the_extensible_itself_is_refused_when_it_is_made() -> None:
 
     with pytest.raises(HookError, match=r"Worker.pre_step has the parameter `\*args`"):
         Worker()
-
-
-class Worker(Extensible):
-    def work(self) -> None:
-        with self.staged("train_step"):
-            pass
-
-    def bare(self) -> None:
-        with staged("validate"):
-            pass
-
-
-class DerivedWorker(Worker):
-    pass
-
-
-@pytest.mark.parametrize("prefix", ["on_", "before_", "after_", "begin_", "end_"])
-@pytest.mark.parametrize("extensible", [Worker(), DerivedWorker()])
-def test_a_name_that_is_a_hook_in_other_tools_is_refused(prefix: str, extensible: Worker) -> None:
-    watcher = type("Watcher", (Extension,), {f"{prefix}train_step": lambda self: None})()
-    with pytest.raises(HookError) as error:
-        extensible.add_extension(watcher)
-    assert str(error.value).startswith(f"Watcher.{prefix}train_step looks like a hook, but would never run\n")
-
-
-def test_the_refusal_of_a_foreign_name_tells_its_line(at: At) -> None:
-    class Watcher(Extension):
-        def on_validate(self) -> None: ...  # foreign hook
-
-    with pytest.raises(HookError) as error:
-        Worker([Watcher()])
-    assert str(error.value) == (
-        "Watcher.on_validate looks like a hook, but would never run\n"
-        f"  asked at     {at('foreign hook')}\n"
-        "  call it 'pre_validate' or 'post_validate' (or @not_a_hook, if it is a method of your own)"
-    )
 
 
 # ---- called by hand --------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, HookError, staged
-from train_manager.core.methods import is_generator, method_names, refuse_uncallable, stages_opened_by
+from train_manager import Extensible, Extension, HookError
+from train_manager.core.methods import is_generator, method_names, refuse_uncallable
 
 
 class Base:
@@ -58,28 +58,6 @@ def test_methods_without_self_cannot_be_called() -> None:
 def test_a_method_with_a_yield_is_a_generator() -> None:
     assert is_generator(Derived(), "generates")
     assert not is_generator(Derived(), "first")
-
-
-class Loop(Extensible):
-    def loop(self) -> None:
-        with self.staged("in_loop"):
-            pass
-
-
-class Worker(Loop):
-    def work(self, name: str) -> None:
-        with self.staged("literal", {"x": 1}), staged("bare"), self.staged(name):
-            pass
-
-
-def test_stages_are_found_where_they_stand_literally_inherited_ones_included() -> None:
-    assert stages_opened_by(Worker) == {"in_loop", "literal", "bare"}
-
-
-def test_a_class_without_source_opens_no_stages_that_could_be_known() -> None:
-    namespace: dict[str, Any] = {"Extensible": Extensible}
-    exec("class Made(Extensible):\n    def work(self):\n        with self.staged('work'): pass\n", namespace)
-    assert stages_opened_by(namespace["Made"]) == frozenset()
 
 
 class Helped(Extension):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from train_manager import CheckError, Extensible, Extension, FixtureNotFound, fixture, modifies, provides
-from train_manager.core.state import Options
+from train_manager.core.store import Options
 
 
 class Loop(Extensible):

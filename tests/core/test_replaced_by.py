@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from train_manager import Extensible, Extension, every, scheduled
-from train_manager.core.decorators import replaced_by
+from train_manager.core.declarations import replaced_by
 
 
 class Plain(Extensible):

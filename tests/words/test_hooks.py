@@ -5,9 +5,11 @@ import inspect
 import pytest
 
 from train_manager import Extension, TrainManager
-from train_manager.core.decorators import declarations_of
-from train_manager.core.methods import stages_opened_by
+from train_manager.checker.methods import Methods
+from train_manager.checker.walk import stage_tree
+from train_manager.core.declarations import declarations_of
 from train_manager.telling.words import ForeignHook, Words
+from train_manager.testing import tiny_manager
 from train_manager.words.hooks import HOOKS
 
 
@@ -17,9 +19,8 @@ def is_there(here: str) -> bool:
         return here[:-1] in inspect.signature(TrainManager.__init__).parameters
     kind, _, stage = here.partition("_")
     overridable = declarations_of(getattr(TrainManager, here, None)).overridable
-    return (
-        (kind in ("pre", "post") and stage in stages_opened_by(TrainManager)) or overridable or hasattr(Extension, here)
-    )
+    stages = stage_tree(Methods(TrainManager), tiny_manager()._registry.plans.__getitem__).stages
+    return (kind in ("pre", "post") and stage in stages) or overridable or hasattr(Extension, here)
 
 
 @pytest.mark.parametrize("here", sorted({known.here for known in HOOKS} - {""}))

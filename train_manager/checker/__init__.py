@@ -13,6 +13,7 @@ the core and the standard library only. Its files in reading order; each imports
     walk           follows the outlines through all method calls and fills the tree
     too_late       points at which a fixture is modified too late
     left_out       why a stage of a base class never opens in a subclass
+    lookalikes     methods that look like hooks or overrides, but that nothing calls
     advice         the cure for a fixture that is not alive
     mistakes       compares hooks and providers with the tree
     check          one error with all mistakes, or a list of code that cannot be followed

@@ -10,8 +10,7 @@ from typing import NamedTuple, final
 
 from train_manager.checker.method_source import ANYTHING
 from train_manager.checker.tree import StageNode, StageTree
-from train_manager.core.hooks import Hook
-from train_manager.core.providers import Provider
+from train_manager.core.hooks import Hook, Provider
 from train_manager.telling.errors import near
 from train_manager.telling.words import CLOSE, Words, fixture_of, suggestion
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from functools import partial
 
 from train_manager.checker.left_out import call_left_out
+from train_manager.checker.lookalikes import find_lookalikes, warn_of_idle
 from train_manager.checker.methods import Methods
 from train_manager.checker.mistakes import Mistakes, find_unopened
 from train_manager.checker.walk import stage_tree
 from train_manager.core.extensible import Extensible
-from train_manager.core.hooks import Hook
-from train_manager.core.providers import choose_providers
+from train_manager.core.hooks import Hook, choose_providers
 from train_manager.core.registry import Registry
-from train_manager.core.state import Options
+from train_manager.core.store import Options
 from train_manager.telling.errors import CheckError, did_you_mean, near
 
 
@@ -64,9 +64,11 @@ def check(
     found = list(search.of(hooks, strict=strict, outside=outside))
     if outside:  # code outside of the class may open stages and define fixtures that the class does not
         found = [mistake for mistake in found if search.is_of_a_known_name(mistake)]
+    found += find_lookalikes(owner, map(type, registry.extensions.values()), whole, options.words)
     if found:
         count = f"{len(found)} mistakes" if len(found) > 1 else "a mistake"
         raise CheckError(f"{count} in the hooks of {owner.__name__}, found {found_when}", found)
+    warn_of_idle(registry.idle)
     elsewhere = ["stages opened outside of this class"] if outside else []
     return find_unopened(hooks, whole), [*entered.unknown, *elsewhere]
 

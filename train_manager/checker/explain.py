@@ -14,14 +14,13 @@ from train_manager.checker.methods import Methods
 from train_manager.checker.picture import Picture, picture
 from train_manager.checker.tree import Path, StageNode, StageTree
 from train_manager.checker.walk import stage_tree
+from train_manager.core.calls import NamedCall
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
-from train_manager.core.hooks import HOW_HOOKS_ARE_CALLED, KINDS, Hook
+from train_manager.core.hooks import HOW_HOOKS_ARE_CALLED, KINDS, Hook, Provider
 from train_manager.core.order import reasons_for
 from train_manager.core.plan import Plan
-from train_manager.core.providers import Provider
 from train_manager.core.registry import Registry
-from train_manager.core.signature import NamedCall
 from train_manager.telling.wrapping import WIDTH, wrap_text
 
 LIBRARY: Final = Extensible.__module__.partition(".")[0]  # "train_manager"

@@ -12,13 +12,13 @@ from train_manager.checker.left_out import LeftOut
 from train_manager.checker.method_source import ANYTHING
 from train_manager.checker.too_late import TooLate
 from train_manager.checker.tree import StageNode, StageTree
+from train_manager.core import messages
 from train_manager.core.extensible import Extensible
-from train_manager.core.hooks import Hook
-from train_manager.core.providers import Provider
+from train_manager.core.hooks import Hook, Provider
+from train_manager.core.messages import Asked
 from train_manager.telling.errors import (
     FixtureNotFound,
     HookError,
-    OrderError,
     StageError,
     TrainManagerError,
     did_you_mean,
@@ -60,7 +60,6 @@ class Mistakes:
             yield from self.find_never_counted(hook, outside)
             yield from self.find_early_requests(hook)
             yield from self.find_late_modifications(hook)
-            yield from self.find_lone_requests(hook)
             if strict:
                 yield from self.find_undeclared_writes(hook)
         for provider in self.providers:
@@ -149,24 +148,6 @@ class Mistakes:
                     what = f"{hook.label} modifies {name!r}{how}: {late.because}"
                     yield _error(HookError, hook, what, name, late.cure)
 
-    def find_lone_requests(self, hook: Hook) -> Found:
-        """Find fixtures that all ranks compute at once, but that this hook asks for on one of them: it would wait."""
-        clock = next((schedule for schedule, _ in hook.schedules if schedule.by_clock), None)
-        if hook.ranks is None and clock is None:
-            return
-        if hook.ranks is not None:
-            when = f"runs on rank {hook.ranks} only"
-            cure = "ask for it in a hook of all ranks, and write there where train_manager.ranks.place.rank is 0"
-        else:
-            when, cure = f"runs at other steps on each rank (@{clock})", "give it a schedule of steps, as @every(50)"
-        for way in self.ways_from(hook):
-            if way[-1].collective:
-                what = f"{hook.label} {when}, but asks for {way[-1].name!r}, which all ranks must compute at once"
-                chain: list[Hook | Provider] = [hook, *way]
-                lines = [f"({one.call.defined_at})" if one.call.defined_at else "" for one in chain]
-                requests = [f"{one.label} {line}".rstrip() for one, line in zip(chain, lines, strict=True)]
-                yield _error(HookError, hook, what, way[-1].name, cure, requests=requests)
-
     def find_undeclared_writes(self, hook: Hook) -> Found:
         """Find writes through `fixtures` with a name that no decorator of the hook declares."""
         defined = {(name, stage) for names, stage in find_definitions(hook, self.owner) for name in names}
@@ -178,8 +159,7 @@ class Mistakes:
             definers = {node.definers[name] for node in self.whole.nodes.values() if name in node.definers}
             of_stage = f', stage="{stage}"' if stage else ""
             decorator = f'@modifies("{name}")' if definers - {hook.label} else f'@provides("{name}"{of_stage})'
-            what = f"{hook.label} writes {name!r} without declaring it, which `strict` refuses"
-            yield _error(HookError, hook, what, name, f"declare it and return the value: {decorator}")
+            yield messages.undeclared_error(_asked(hook, name), decorator)
 
     def of_provider(self, provider: Provider) -> Found:
         if provider.stage in self.whole.stages:
@@ -195,12 +175,8 @@ class Mistakes:
             cycle = [] if start in reported else self.cycle_from(start)  # each cycle once, not once for each provider
             if cycle:
                 reported += cycle
-                what, cure = (
-                    f"{start.label} asks for itself in a cycle",
-                    "let one of them be computed without the others",
-                )
-                requests = [f"{provider.label} ({provider.call.defined_at})" for provider in (*cycle, start)]
-                yield _error(OrderError, start, what, start.name, cure, requests=requests)
+                requests = [provider.request for provider in (*cycle, start)]
+                yield messages.cycle_error(_asked(start, start.name), requests)
 
     def cycle_from(self, start: Provider) -> list[Provider]:
         """Return a path from a provider back to itself through stages that are open together; empty if none exists."""
@@ -293,7 +269,11 @@ def find_unopened(hooks: Iterable[Hook], whole: StageTree) -> list[Hook]:
     return [hook for hook in hooks if not hook.everywhere and hook.stage not in whole.stages]
 
 
+def _asked(asker: Hook | Provider, name: str) -> Asked:
+    return {"name": name, "asked_by": asker.label, "asked_at": asker.defined_at}
+
+
 def _error(
     kind: type[TrainManagerError], asker: Hook | Provider, what: str, name: str, cure: str, **data: Any
 ) -> TrainManagerError:
-    return kind(what, name=name, asked_by=asker.label, asked_at=asker.call.defined_at, cure=cure, **data)
+    return kind(what, cure=cure, **_asked(asker, name), **data)

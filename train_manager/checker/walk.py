@@ -31,7 +31,7 @@ from train_manager.checker.outline import (
     Yields,
 )
 from train_manager.checker.tree import Path, StageNode, StageTree
-from train_manager.core.decorators import declarations_of
+from train_manager.core.declarations import declarations_of
 from train_manager.core.extensible import Extensible
 from train_manager.core.hooks import KINDS, Hook
 from train_manager.core.plan import Plan

@@ -24,28 +24,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter
 from types import CodeType
-from typing import Any, Protocol, final
+from typing import Any, final
 from zlib import crc32
 
 from train_manager.core.hooks import Hook
 from train_manager.core.schedule import Schedule
-from train_manager.core.scope import Cell
-from train_manager.core.store import Store
-
-
-class Runner(Protocol):
-    """The methods of the open stage that the generated function calls; ``stage`` imports this file."""
-
-    def _enter(self, around: Hook) -> None: ...
-    def _call(self, hook: Hook) -> Any: ...
-    def _refuse_return(self, hook: Hook) -> None: ...
-
+from train_manager.core.store import Cell, Scope, Store
 
 CellOf = Callable[[str], Cell]
 """Returns the cell of a fixture, by its name."""
 
-Run = Callable[[Runner, Store], None]
-"""Calls the hooks. After an error, ``store.running`` is still the hook that failed, which the stage names in a note."""
+Run = Callable[[Scope, Store], None]
+"""Calls the hooks of a stage. After an error, ``store.running`` is still the hook that failed, which a note names."""
 
 
 @final

@@ -12,16 +12,15 @@ from types import FrameType, MethodType
 from typing import Any, Self, TypeVar, overload
 from weakref import finalize
 
+from train_manager.core.calls import NamedCall
 from train_manager.core.extension import Extension, Extensions, free_name, name_extensions, require_extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
+from train_manager.core.methods import weakly
 from train_manager.core.registry import Declared, Registry, load
 from train_manager.core.schedule import load_states, states_of
-from train_manager.core.signature import NamedCall
 from train_manager.core.stage import Stage
-from train_manager.core.state import Options
-from train_manager.core.store import Store
-from train_manager.core.weakly import weakly
+from train_manager.core.store import Options, Store
 from train_manager.telling.errors import CheckError, HookError
 from train_manager.telling.source_locations import line_of, site_of
 
@@ -233,7 +232,7 @@ class Extensible:
         Of names that the class does not have, only those like one that it has are mistakes: the program may open
         ``worker.staged("report")`` later, and define fixtures there.
         """
-        if self._registry.hooks or self._registry.providers:
+        if self._registry.extensions or self._registry.hooks or self._registry.providers:
             try:
                 self._checked[None] = self._check(None, "before the first stage", outside=True)
             except CheckError as error:

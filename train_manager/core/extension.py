@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from train_manager.core.hooks import HOW_HOOKS_ARE_CALLED, KINDS
 from train_manager.core.schedule import load_states, states_of
+from train_manager.core.store import Store
 from train_manager.telling.argument_names import refuse_unfitting
-from train_manager.telling.errors import HookError
+from train_manager.telling.errors import HookError, StageError
 from train_manager.telling.showing import constructor_text
 from train_manager.telling.words import NO_WORDS, Words
 
@@ -181,56 +183,30 @@ def name_extensions(
     return {**by_name, **places}  # a name that is in both keeps its place in the order
 
 
-def _no_extensions(value: object, words: Words) -> HookError:
-    """Return the error for a value that is neither a list nor a dict: an extension, its class or name, a function."""
-    if isinstance(value, type):
-        found, cure = f"the class {value.__name__}", f"give a list: extensions=[{value.__name__}()]"
-    elif isinstance(value, str):
-        found, cure = f"the text {value!r:.60}", f"give the objects, not their names: extensions=[{words.extension}()]"
-    elif isinstance(value, FunctionType) and value.__name__.isidentifier():
-        found = f"the function {value.__name__}"
-        cure = f"call it, if it returns them: extensions={value.__name__}(); or {_as_hook(value, words)}"
-    elif isinstance(value, FunctionType):
-        found, cure = "a lambda", f"name its hook: {_as_hook(value, words)}"
-    else:
-        kind = type(value).__name__
-        found, cure = f"one {kind}", f"give a list: extensions=[{kind}()]"
-    return HookError(f"extensions must be a list or a dict, but is {found}", name="extensions", cure=cure)
-
-
-def _as_hook(function: FunctionType, words: Words) -> str:
-    name = function.__name__ if function.__name__.isidentifier() else "lambda ...: ..."
-    return f"extensions=[Extension.of({words.hook}={name})]"
-
-
 def require_extension(extension: Extension, words: Words = NO_WORDS) -> Extension:
     """Return an extension; refuse any other object."""
-    # The branches are usual slips: the class in place of an object, a function, a name, None, any other object.
-    kind = type(extension).__name__
-    if isinstance(extension, type) and issubclass(extension, Extension):
-        kind = extension.__name__
-        what, cure = f"an extension must be an instance, but is the class {kind}", f"add an instance: {kind}()"
-    elif isinstance(extension, FunctionType):
-        what, cure = (
-            f"the function {extension.__name__} is not an extension",
-            f"name its hook: {_as_hook(extension, words)}",
-        )
-    elif isinstance(extension, str):
-        what, cure = (
-            f"the text {extension!r:.60} is not an extension",
-            f"give the object, not its name: {words.extension}()",
-        )
-        cure += f"; of a dict: extensions={{**usual, 'name': {words.extension}()}}"
-    elif extension is None:
-        what, cure = "None is not an extension", f"leave it out: [*usual, *([{words.extension}()] if wanted else [])]"
-    elif not isinstance(extension, Extension):
-        what, cure = f"{kind} {extension!r:.60} is not an extension", "derive its class from train_manager.Extension"
-    elif not isinstance(extension.priority, int):
+    if not isinstance(extension, Extension):
+        raise _no_extensions(extension, words, "an extension must be an instance")
+    if not isinstance(extension.priority, int):
+        kind = type(extension).__name__
         what = f"{kind}.priority must be a whole number, but is {extension.priority!r:.60}"
-        cure = "give a whole number: priority = -1"
+        raise HookError(what, name=kind, cure="give a whole number: priority = -1")
+    return extension
+
+
+def _no_extensions(value: object, words: Words, must: str = "extensions must be a list or a dict") -> HookError:
+    """Make the error for what is not an extension, or not a list or dict of them: a class, a function, or another."""
+    if isinstance(value, type):
+        found, cure = f"the class {value.__name__}", f"add an instance: {value.__name__}()"
+    elif isinstance(value, FunctionType):
+        name = value.__name__ if value.__name__.isidentifier() else "lambda ...: ..."
+        found = f"the function {name}"
+        cure = f"name its hook: Extension.of({words.hook}={name}); if it returns extensions, call it"
     else:
-        return extension
-    raise HookError(what, name=getattr(extension, "__name__", kind), cure=cure)
+        kind = type(value).__name__
+        found, example = f"{kind} {value!r:.60}", kind if isinstance(value, Extension) else words.extension
+        cure = f"give instances in place of {value!r:.60}: extensions=[{example}()], or a dict by name; or leave it out"
+    return HookError(f"{must}, but is {found}", name=getattr(value, "__name__", type(value).__name__), cure=cure)
 
 
 def free_name(extension: Extension, taken: Mapping[str, Extension]) -> str:
@@ -263,3 +239,44 @@ def _is_defined_anew(old: type, new: type) -> bool:
     # A class that a function makes is not an attribute of its module, and never counts as defined anew.
     is_renamed = (old.__module__, old.__qualname__) != (new.__module__, new.__qualname__)
     return old is not new and not is_renamed and getattr(sys.modules[new.__module__], new.__qualname__, None) is new
+
+
+# ---- one object in several Extensibles -------------------------------------------------------------------------------
+
+
+_stores: Final = WeakValueDictionary[int, Store]()
+"""The state of each Extensible that has had extensions, by id."""
+
+
+def is_serving(extension: Extension) -> bool:
+    """Return whether an Extensible has this extension."""
+    return bool(_served_by(extension))
+
+
+def refuse_if_busy(extensions: Iterable[Extension], store: Store) -> None:
+    """Refuse that one object serves two Extensibles at the same time."""
+    for extension in extensions:
+        others = [other for other in _served_by(extension) if other is not store]
+        busy = next((other for other in others if other.innermost is not None), None)
+        if busy is not None and not extension.shared:
+            kind = type(extension).__name__
+            raise StageError(
+                f"this {kind} serves another extensible, which has stage {' > '.join(busy.path)} open",
+                name=kind,
+                cure=f"give each one a {kind} of its own, or set `shared = True` in its class if it keeps no state",
+            )
+
+
+def note_shared(extensions: Iterable[Extension], store: Store) -> None:
+    """Note at the states of all Extensibles that have an extension whether they share it."""
+    _stores[id(store)] = store
+    for extension in extensions:
+        serves = _served_by(extension)
+        for one in serves if len(serves) > 1 else ():  # `refuse_if_busy`, at each outermost stage of these, costs time
+            one.shares = True
+
+
+def _served_by(extension: Extension) -> list[Store]:
+    """Return the states of the Extensibles that have an extension."""
+    stores = [reference() for reference in _stores.valuerefs()]  # a list: another thread may make an Extensible
+    return [one for one in stores if one is not None and any(extension is held for held in [*one.extensions.values()])]

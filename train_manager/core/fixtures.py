@@ -57,7 +57,7 @@ class Fixtures(Mapping[str, Any]):
         if store.has(name):
             return store.value(name)
         site = site_of(_getframe(1))
-        raise messages.not_found_error(store, name, f"{messages.who(site)} reads", messages.where(site))
+        raise store.not_found_error(store.asked(name, site), "reads")
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the fixture's value, or ``default`` if it is not alive."""
@@ -135,7 +135,7 @@ class Fixtures(Mapping[str, Any]):
         store, site = self._store, site_of(_getframe(1))
         for name in values:  # all refusals come before the first write
             if name in store.always_there:
-                raise messages.reserved_error(store, name, site)
+                raise messages.reserved_error(store.asked(name, site))
             store.require_declared(name, site)
         for name, value in values.items():
             if name in self:

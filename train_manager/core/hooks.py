@@ -1,4 +1,8 @@
-"""A hook: a method named ``pre_<stage>``, ``post_<stage>`` or ``around_<stage>``, found on an object by its name."""
+"""Hooks and providers, read from an object.
+
+A hook is a method named ``pre_<stage>``, ``post_<stage>`` or ``around_<stage>``. A provider is a ``@fixture`` method,
+whose value is computed when it is first asked for.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,23 @@ from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Final, final
 
-from train_manager.core.decorators import Declarations, Write, declarations_of
+from train_manager.core.calls import NamedCall
+from train_manager.core.declarations import Declarations, Write, declarations_of
+from train_manager.core.messages import Caller
 from train_manager.core.methods import (
     attributes_of,
     is_computed,
     is_generator,
     is_method,
+    method_names,
     refuse,
     refuse_uncallable,
-    stages_opened_by,
     unbound,
+    weakly,
 )
 from train_manager.core.schedule import Schedule, schedules_of
-from train_manager.core.signature import NamedCall
-from train_manager.core.state import FAILURE
-from train_manager.core.weakly import weakly
+from train_manager.core.store import ALWAYS_THERE, FAILURE
+from train_manager.telling.errors import OrderError
 
 EVERY_STAGE: Final = "stage"
 """Hooks named ``pre_stage``, ``post_stage`` or ``around_stage`` run at each stage at which their fixtures are alive."""
@@ -36,12 +42,10 @@ AROUND_CURE: Final = "an around-hook must have one bare `yield`, where the stage
 
 @final
 @dataclass(frozen=True, slots=True)
-class Hook:
+class Hook(Caller):
     """A hook whose signature and declarations have been read."""
 
-    kind: str  # one of KINDS
-    stage: str  # the name of the stage, or EVERY_STAGE
-    owner: str  # the name of the extension; empty for a method of the Extensible itself
+    kind: str  # one of KINDS; the stage may be EVERY_STAGE
     call: NamedCall  # calls the method with fixtures
     always: bool  # the hook runs also if its stage has failed
     priority: int  # orders hooks that nothing else orders, lowest first
@@ -67,33 +71,46 @@ class Hook:
         return self.everywhere or self.stage == stage
 
     @property
-    def label(self) -> str:
-        """``EMA.post_train_step_batch``, for messages."""
-        return self.call.label
-
-    @property
     def written(self) -> tuple[str, ...]:
         """The names of the fixtures that the hook declares to write."""
         return tuple(write.name for write in self.writes)
 
-    @property
-    def whose(self) -> str:
-        """``extension 'ema'``, for messages."""
-        return f"extension {self.owner!r}" if self.owner else "the extensible itself"
+
+@final
+@dataclass(frozen=True, slots=True)
+class Provider(Caller):
+    """A ``@fixture`` method whose signature and declarations have been read; the stage owns the fixture."""
+
+    name: str  # of the method, and of the fixture
+    call: NamedCall  # calls the method with fixtures
+    cleans_up: bool  # the method yields the value, and its rest runs when the stage ends
+    overrides: bool  # it replaces another provider of this name and stage
+
+
+def _call_of(holder: object, name: str, owner: str) -> NamedCall:
+    """Return the call of a method with fixtures."""
+    call = NamedCall(getattr(holder, name), f"{type(holder).__name__}.{name}")
+    if not owner:  # the Extensible holds its own methods: bound strongly, they would keep it alive until a collection
+        call.function = weakly(call.function, holder)
+    return call
+
+
+# ---- hooks -----------------------------------------------------------------------------------------------------------
 
 
 def read_hooks(holder: object, owner: str, default_priority: int = 0, ranks: int | None = None) -> list[Hook]:
     """Return the hooks of an object, in the order in which they are written."""
-    return [_read_hook(holder, name, owner, default_priority, ranks) for name in _hook_names(holder, owner)]
+    return [_read_hook(holder, name, owner, default_priority, ranks) for name in _hook_names(holder)]
 
 
-def _hook_names(holder: object, owner: str) -> Iterator[str]:
+def _hook_names(holder: object) -> Iterator[str]:
     """Yield the names of an object's hooks; refuse methods that are decorated as hooks but are named otherwise."""
     for name, found in attributes_of(holder).items():
         kind, _, stage = name.partition("_")
         declarations = declarations_of(found)
         if kind in KINDS and stage and not declarations.not_a_hook:
-            if _is_hook(holder, name, found, is_loop=not owner):
+            # A property may have such a name; if its class means a hook by it, the check says so.
+            if is_method(found) or (callable(found) and not isinstance(found, type) and not is_computed(found)):
                 yield name
         elif not is_method(found):
             continue
@@ -105,39 +122,35 @@ def _hook_names(holder: object, owner: str) -> Iterator[str]:
             refuse(holder, name, wrong, HOW_HOOKS_ARE_CALLED)
 
 
-def _is_hook(holder: object, name: str, found: object, *, is_loop: bool) -> bool:
-    """Return whether an attribute with the name of a hook can be called; refuse a property and the like."""
-    if not is_computed(found):
-        return is_method(found) or (callable(found) and not isinstance(found, type))
-    # A loop may have a property `pre_trained`; it is a mistake only if the loop opens a stage of that name.
-    if not is_loop or name.partition("_")[2] in stages_opened_by(type(holder)):
-        wrong = f"has the name of a hook, but is a {type(found).__name__}, which cannot be called as one"
-        refuse(holder, name, wrong, f"write a method, `def {name}(self, ...)`; or take another name")
-    return False
-
-
 def _read_hook(holder: object, name: str, owner: str, default_priority: int, ranks: int | None) -> Hook:
     kind, _, stage = name.partition("_")
     declarations = declarations_of(unbound(holder, name))
     refuse_uncallable(holder, name)
     _refuse_mistakes(holder, name, kind, stage, declarations)
-    call = NamedCall(getattr(holder, name), f"{type(holder).__name__}.{name}")
-    if not owner:  # the Extensible holds its own hooks: bound strongly, they would keep it alive until a collection
-        call.function = weakly(call.function, holder)
+    call = _call_of(holder, name, owner)
     failure = [parameter for parameter in call.required if parameter in FAILURE]
     if failure and not declarations.always:
         refuse(holder, name, f"wants {failure[0]!r}, which only an @always hook gets", "decorate it with @always")
-    rank = default_priority if declarations.priority is None else declarations.priority
+    writes = declarations.writes
     rules = schedules_of(holder, name)
-    schedules = tuple((rule, NamedCall(rule.should_run, f"the schedule of {call.label}")) for rule in rules)
-    always, writes = declarations.always, declarations.writes
-    # A lost return value is refused only where the author could know: not of a lambda, nor of a borrowed method.
-    is_silent = kind != "around" and not writes and _is_written_out(holder, name)
-    instead = replacement_of(holder, name)
-    everywhere = stage == EVERY_STAGE
-    # A hook that writes a fixture runs in all processes, as hooks there may ask for the fixture.
-    where = None if writes else ranks
-    return Hook(kind, stage, owner, call, always, rank, writes, everywhere, schedules, is_silent, instead, where)
+    return Hook(
+        label=call.label,
+        defined_at=call.defined_at,
+        owner=owner,
+        stage=stage,
+        kind=kind,
+        call=call,
+        always=declarations.always,
+        priority=default_priority if declarations.priority is None else declarations.priority,
+        writes=writes,
+        everywhere=stage == EVERY_STAGE,
+        schedules=tuple((rule, NamedCall(rule.should_run, f"the schedule of {call.label}")) for rule in rules),
+        # A lost return value is refused only where the author could know: not of a lambda, nor of a borrowed method.
+        returns_nothing=kind != "around" and not writes and _is_written_out(holder, name),
+        replaced_by=replacement_of(holder, name),
+        # A hook that writes a fixture runs in all processes, as hooks there may ask for the fixture.
+        ranks=None if writes else ranks,
+    )
 
 
 def replacement_of(holder: object, name: str) -> str:
@@ -174,3 +187,57 @@ def _refuse_mistakes(holder: object, name: str, kind: str, stage: str, declarati
         refuse(holder, name, "provides a fixture in every stage", "provide it in the one stage where it belongs")
     if declarations.fixture_of is not None:
         refuse(holder, name, "is a @fixture, but has the name of a hook", "give the fixture another name")
+
+
+# ---- providers -------------------------------------------------------------------------------------------------------
+
+
+def read_providers(holder: object, owner: str) -> list[Provider]:
+    """Return the providers of an object, in the order in which they are written."""
+    names = [name for name in method_names(holder) if declarations_of(unbound(holder, name)).fixture_of is not None]
+    return [_read_provider(holder, name, owner) for name in names]
+
+
+def choose_providers(providers: list[Provider]) -> dict[str, dict[str, Provider]]:
+    """Return the provider of each name, by stage; of several, the one that overrides the others."""
+    found: dict[str, dict[str, Provider]] = {}
+    # Sorted, so that an overriding provider finds the other one there, whatever the order of registration.
+    for provider in sorted(providers, key=lambda provider: provider.overrides):
+        in_stage = found.setdefault(provider.stage, {})
+        other = in_stage.get(provider.name)
+        if other is not None and (other.overrides or not provider.overrides):
+            raise OrderError(
+                f"{other.label} and {provider.label} both provide {provider.name!r} in stage {provider.stage!r}",
+                name=provider.name,
+                asked_by=provider.label,
+                asked_at=provider.defined_at,
+                defined_at=other.defined_at,
+                cure=_cure_of_two(other, provider),
+            )
+        in_stage[provider.name] = provider
+    return found
+
+
+def _cure_of_two(first: Provider, second: Provider) -> str:
+    if first.label == second.label:  # two extensions of one class
+        return f"let one {first.label.partition('.')[0]} do what both do"
+    return f'remove one, or let one replace the other: @fixture("{second.stage}", override=True)'
+
+
+def _read_provider(holder: object, name: str, owner: str) -> Provider:
+    declarations = declarations_of(unbound(holder, name))
+    assert declarations.fixture_of is not None, "read_providers has looked"
+    refuse_uncallable(holder, name)
+    if name in (*ALWAYS_THERE, "extensible"):
+        refuse(holder, name, f"provides {name!r}, which is always there", "take another name")
+    call = _call_of(holder, name, owner)
+    return Provider(
+        label=call.label,
+        defined_at=call.defined_at,
+        owner=owner,
+        stage=declarations.fixture_of,
+        name=name,
+        call=call,
+        cleans_up=is_generator(holder, name),
+        overrides=declarations.overrides,
+    )

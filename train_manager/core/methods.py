@@ -1,14 +1,13 @@
-"""The methods of an object, by name, in the order in which they are written; and the stages that methods open."""
+"""The methods of an object, by name, in the order in which they are written; and methods that it holds of itself."""
 
 from __future__ import annotations
 
-import ast
 import inspect
-import textwrap
 from collections.abc import Callable, Iterator
-from functools import cache, partial, partialmethod
-from types import CodeType, FunctionType
-from typing import Any, NoReturn
+from functools import partial, partialmethod
+from types import FunctionType, MethodType
+from typing import Any, NoReturn, final
+from weakref import ref
 
 from train_manager.telling.errors import HookError
 from train_manager.telling.source_locations import line_of_function
@@ -88,38 +87,6 @@ def refuse(holder: object, name: str, wrong: str, cure: str) -> NoReturn:
     raise HookError(f"{label} {wrong}", name=name, asked_by=label, asked_at=asked_at, cure=cure)
 
 
-def stages_opened_by(cls: type, *, inherited: bool = True) -> frozenset[str]:
-    """Return the stages whose names are written in a class's methods: ``staged("name")``."""
-    classes = cls.__mro__ if inherited else (cls,)
-    functions = [value for base in classes for value in vars(base).values() if inspect.isfunction(value)]
-    codes = [inspect.unwrap(function).__code__ for function in functions]
-    return frozenset(stage for code in codes for stage in _stages_in(code))
-
-
-# Cached by the code, not by the function: the cache would keep the values alive that a function closes over.
-@cache
-def _stages_in(code: CodeType) -> list[str]:
-    # Most methods open no stage, and reading the source takes a thousand times as long as this test.
-    if not _names_staged(code):
-        return []
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
-    except (OSError, TypeError, SyntaxError):  # no source: made by exec, or written in C
-        return []
-    stages = []
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(ast.Attribute(attr="staged") | ast.Name("staged"), [ast.Constant(str(stage)), *_]):
-                stages.append(stage)
-    return stages
-
-
-def _names_staged(code: CodeType) -> bool:
-    """Return whether code, or a function inside it, uses the name ``staged``."""
-    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return "staged" in code.co_names or "staged" in code.co_freevars or any(map(_names_staged, inner))
-
-
 def _without_wrapper(found: Any) -> Any:
     """Return the function of a staticmethod or classmethod; any other attribute as it is."""
     return found.__func__ if isinstance(found, staticmethod | classmethod) else found
@@ -133,3 +100,40 @@ def _own_callables(holder: object) -> dict[str, Any]:
 def _can_be_called(value: object) -> bool:
     """Return whether a value could be a hook; a class, as in ``self.kind = SGD``, is an argument."""
     return callable(value) and not isinstance(value, type)
+
+
+@final
+class Weakly:
+    """A bound method without a strong reference to its object; the object must be alive as it is called.
+
+    A bound method would be a cycle, which keeps a training with its model in memory until a garbage collection. Python
+    collects after many new objects, and tensors are few and large: in a sweep, the models of many trials would pile up.
+
+    >>> class Meter:
+    ...     def value(self):
+    ...         return 3
+    >>> meter = Meter()
+    >>> value = Weakly(meter.value)
+    >>> value(), value.__self__ is meter
+    (3, True)
+    """
+
+    __slots__ = ("__func__", "_owner")  # `__func__` and `__self__`, as a bound method has them
+
+    def __init__(self, method: MethodType) -> None:
+        self.__func__ = method.__func__
+        self._owner = ref(method.__self__)
+
+    @property
+    def __self__(self) -> Any:
+        return self._owner()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__(self._owner(), *args, **kwargs)
+
+
+def weakly(function: Callable[..., Any], owner: object) -> Callable[..., Any]:
+    """Return a method of an object without a strong reference to it; any other function as it is."""
+    # A method of another object is held strongly: perhaps nothing else keeps that object alive.
+    is_own = isinstance(function, MethodType) and function.__self__ is owner
+    return Weakly(function) if is_own else function  # type: ignore[arg-type]

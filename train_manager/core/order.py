@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, final
 
-from train_manager.core.hooks import Hook
-from train_manager.core.providers import Provider
+from train_manager.core.hooks import Hook, Provider
 from train_manager.telling.errors import OrderError
 
 

@@ -1,4 +1,4 @@
-"""The plan of a stage: the hooks of all extensions that run there, sorted once.
+"""The plan of a stage: the hooks of all extensions that run there, sorted once, and its lazy fixtures.
 
 A plan is made when a stage first opens, and kept until an extension comes or goes. So work that is done here is not
 done in a training step.
@@ -6,19 +6,89 @@ done in a training step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast, final
+from typing import Any, cast, final
 from weakref import ref
 
+from train_manager.core import messages
 from train_manager.core.dispatch import CellOf, HookSequence, Run
-from train_manager.core.hooks import EVERY_STAGE, KINDS, Hook
+from train_manager.core.hooks import EVERY_STAGE, KINDS, Hook, Provider, choose_providers
 from train_manager.core.order import in_order, refuse_two_providers
-from train_manager.core.providers import LazyFixture, Provider, choose_providers
-from train_manager.core.scope import Cell
-from train_manager.core.store import Store
-from train_manager.telling.errors import StageError
+from train_manager.core.store import Cell, Scope, Store
+from train_manager.telling.errors import HookError, OrderError, StageError
+
+
+@final
+class LazyFixture:
+    """The lazy fixture of a provider, in any open stage that owns it: computed when it is first asked for.
+
+    One object serves all openings of its stage: the cell of the fixture knows the open stage that owns it.
+    """
+
+    __slots__ = ("_store", "provider")
+
+    def __init__(self, provider: Provider, store: Store) -> None:
+        self.provider = provider
+        self._store = store
+
+    def __call__(self) -> Any:
+        """Compute the value from the live fixtures, and make it a fixture of the stage."""
+        provider, store = self.provider, self._store
+        request = provider.request
+        if request in store.requests:
+            raise self._cycle(request)
+        scope: Scope = store.cells[provider.name].owner
+        # While the provider runs, errors about fixtures and stages name it, and not the hook that asks.
+        before, depth = store.running, len(store.requests)
+        try:  # not a context manager: Ctrl-C could come between its entry and the block, or on the way out
+            # The chain in an error begins with the hook that has asked for the first of the lazy fixtures.
+            store.requests += [before.request] if before is not None and not depth else []
+            store.requests.append(request)
+            store.running = provider
+            value = self._compute_value(scope)
+        except BaseException as error:
+            store.running = before  # first, since Ctrl-C may come at the call in the next line
+            error.add_note(f"in fixture {request}")
+            raise
+        finally:
+            store.running = before  # first, since Ctrl-C may come again, and `requests` matters for messages only
+            del store.requests[depth:]
+        store.set_computed(provider.name, value, scope, provider)
+        return value
+
+    def _compute_value(self, scope: Scope) -> Any:
+        provider, store = self.provider, self._store
+        # Before the call, which would first compute other lazy fixtures, and then fail.
+        for name in provider.call.parameters:
+            store.require_life(name, scope, provider)
+        value = provider.call(store)
+        return self._first(value, scope) if provider.cleans_up else value
+
+    def _first(self, generator: Generator[Any, None, None], scope: Scope) -> Any:
+        """Return the value that the provider yields; the rest of it runs when the stage ends."""
+        for value in generator:  # the first round only; a loop, since `next` raises at a generator without a `yield`
+            scope.add_extras().suspended.append((self.provider, generator))
+            return value
+        raise _misuse_error(self.provider, "did not yield a value")
+
+    def _cycle(self, request: str) -> OrderError:
+        requests = self._store.requests
+        asked = self._store.asked(self.provider.name, self.provider)
+        return messages.cycle_error(asked, (*requests[requests.index(request) :], request))
+
+
+def clean_up(provider: Provider, generator: Generator[Any, None, None]) -> None:
+    """Run the rest of a provider after its ``yield``."""
+    for _ in generator:  # a second `yield`
+        generator.close()
+        raise _misuse_error(provider, "yields more than once")
+
+
+def _misuse_error(provider: Provider, wrong: str) -> HookError:
+    cure = "a fixture with clean-up must have one `yield value`; the rest runs when the stage ends"
+    return provider.call.error(wrong, provider.name, cure)
 
 
 @final

@@ -1,34 +1,27 @@
 """The extensions of one Extensible, by name, and their hooks and providers.
 
+An extension may come or go while a run is open: it gets the run's pre hooks late, and its post hooks early.
+``Options.joined`` names the stage that extensions may join late; its plan changes between ``_leave`` and ``_join``. If
+an extension goes, the fixtures that it has provided in that stage die at once. The around-hooks of an extension that
+pauses end in all open stages, and are entered again when it resumes.
+
 This file also has the class attributes ``extensions`` and ``strict``, and the extensions that installed packages offer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar, final
 
-from train_manager.core.extension import Extension, require_extension, sole_class, sole_name
-from train_manager.core.hooks import Hook, read_hooks
-from train_manager.core.joining import (
-    join,
-    joined_stage,
-    leave,
-    let_go,
-    open_stages,
-    post_hooks,
-    refuse_in_closed_stage,
-    take_again,
-)
-from train_manager.core.lookalikes import refuse_lookalikes, warn_if_idle
+from train_manager.core.extension import Extension, note_shared, require_extension, sole_class, sole_name
+from train_manager.core.hooks import Hook, Provider, read_hooks, read_providers
 from train_manager.core.outcome import Failures
-from train_manager.core.plan import Plans
-from train_manager.core.providers import Provider, read_providers
-from train_manager.core.sharing import note_shared
+from train_manager.core.plan import LazyFixture, Plans
 from train_manager.core.stage import Stage
 from train_manager.core.store import Store
-from train_manager.telling.errors import ExtensionNotFound, HookError, did_you_mean, near
+from train_manager.telling.errors import ExtensionNotFound, HookError, StageError, did_you_mean, near
 
 A = TypeVar("A")
 E = TypeVar("E", bound=Extension)
@@ -65,7 +58,6 @@ class Registry:
         self._store = store
         self._approve = approve
         self._own: Found = read_hooks(holder, owner=""), read_providers(holder, owner="")
-        refuse_lookalikes(holder, self._opener, store.options.words)
         self._added: dict[str, Added]  # by name; `_use` sets this and the next one
         self._paused: frozenset[str]  # the names of the extensions that pause
         self._rank = 0  # of this process among those that train together
@@ -81,6 +73,11 @@ class Registry:
         """The providers that are in use, in the same order."""
         return [*self._own[1], *self._all_of(_without(self._added, self._paused))[1]]
 
+    @property
+    def idle(self) -> list[Extension]:
+        """The extensions that have neither a hook nor a provider."""
+        return [one.extension for one in self._added.values() if not (one.hooks or one.providers)]
+
     def add(self, extensions: Mapping[str, Extension]) -> None:
         """Add all extensions or, on an error, none."""
         # All at once, because the order of the hooks of two extensions may come from a third one.
@@ -93,8 +90,6 @@ class Registry:
             hooks = read_hooks(extension, name, extension.priority, extension.ranks)
             hooks = [hook for hook in hooks if hook.replaced_by not in replacing]  # `@replaced_by`
             found[name] = Added(extension, hooks, read_providers(extension, name))
-            refuse_lookalikes(extension, self._opener, self._store.options.words)
-            warn_if_idle(*found[name])
         self._change({**self._added, **found}, self._paused - found.keys())
 
     def _refuse_second(self, extension: Extension, name: str, extensions: Mapping[str, Extension]) -> None:
@@ -130,8 +125,8 @@ class Registry:
             self.find_extension(name)  # raises for an unknown name
         self._change(self._added, self._paused.union(names))
         failures = Failures(self._store.options.joined)
-        for stage in open_stages(self._store):
-            let_go(stage, self._holding(names), failures)
+        for stage in _open_stages(self._store):
+            _let_go(stage, self._holding(names), failures)
         failures.raise_outcome()
 
     def resume(self, names: Iterable[str]) -> None:
@@ -139,8 +134,8 @@ class Registry:
         names = self._paused.intersection(names)
         self._change(self._added, self._paused.difference(names))
         failures = Failures(self._store.options.joined)
-        for stage in reversed(open_stages(self._store)):
-            take_again(stage, self._holding(names), failures)
+        for stage in reversed(_open_stages(self._store)):
+            _take_again(stage, self._holding(names), failures)
         failures.raise_outcome()
 
     def _holding(self, names: Collection[str]) -> list[Hook]:
@@ -186,8 +181,8 @@ class Registry:
 
     def _change(self, added: dict[str, Added], paused: frozenset[str]) -> None:
         """Change to these extensions; on an error, and on Ctrl-C, an extension is wholly there or not at all."""
-        refuse_in_closed_stage(self._store)
-        stage, before = joined_stage(self._store), (self._added, self._paused)
+        _refuse_in_closed_stage(self._store)
+        stage, before = _joined_stage(self._store), (self._added, self._paused)
         gone = Failures(self._store.options.joined)
         try:
             self._use(added, paused)
@@ -214,19 +209,19 @@ class Registry:
         """Let extensions leave an open stage, and others join it; ``gone`` notes the errors of those that leave."""
         left = self._all_of(_other_than(self._added, before))
         joined = self._all_of(_other_than(before, self._added))
-        post = post_hooks(stage, left[0])
+        post = _post_hooks(stage, left[0])
         try:
             plan = self._store.plan_of(stage.name)
-            leave(stage, *left, post, gone)
+            _leave(stage, *left, post, gone)
             stage._plan, failures = plan, Failures(stage.name)
-            join(stage, *joined, failures)
+            _join(stage, *joined, failures)
             failures.raise_outcome()
         except BaseException as error:
             # Those that came leave again, as from a stage that has failed; what they have replaced stays away.
             self._use({name: one for name, one in self._added.items() if before.get(name) is one}, self._paused)
             plan, failures = self._store.plan_of(stage.name), Failures(stage.name, error)
-            leave(stage, *left, post, gone)
-            leave(stage, *joined, post_hooks(stage, joined[0]), failures)
+            _leave(stage, *left, post, gone)
+            _leave(stage, *joined, _post_hooks(stage, joined[0]), failures)
             stage._plan = plan
             failures.raise_outcome()
 
@@ -255,6 +250,111 @@ def _not_found(what: str, name: str, offered: Iterable[str], listed: str) -> Ext
     nearest = near(name, offered)
     cure = did_you_mean(nearest) or f"{listed}: {', '.join(offered) or 'none'}"
     return ExtensionNotFound(what, name=name, nearest=nearest, cure=cure)
+
+
+# ---- extensions that come or go while a run is open ------------------------------------------------------------------
+
+
+def _joined_stage(store: Store) -> Stage | None:
+    """Return the open stage that extensions may join and leave; refuse a change by the hooks of that stage."""
+    stage = store.open.get(store.options.joined)
+    if not isinstance(stage, Stage):
+        return None
+    store.require_own_thread()
+    running = store.running
+    if running is not None and store.innermost is stage:  # its hooks run, so that their list is fixed
+        raise StageError(
+            f"{running.label} changes the extensions while stage {stage.name!r} opens or ends",
+            asked_by=running.label,
+            asked_at=running.defined_at,
+            stages=stage.path,
+            cure=f"change them before stage {stage.name!r} opens, or in a hook of a stage inside it",
+        )
+    return stage
+
+
+def _refuse_in_closed_stage(store: Store) -> None:
+    """Refuse a change of the extensions inside a stage that runs closed, as it has passed the place of their hooks."""
+    closed = None if store.innermost is None else store.innermost.inner_stage
+    if closed is not None:
+        what = f"the extensions are changed inside stage {closed.name!r}, which is too late for their hooks"
+        cure = "do so in a hook of a stage around it, or between two calls"
+        raise StageError(what, name=closed.name, stages=store.path, cure=cure)
+
+
+def _open_stages(store: Store) -> list[Stage]:
+    """Return the open stages, the innermost first; none unless one of them is the stage that extensions join."""
+    stages = store.scopes() if _joined_stage(store) is not None else []
+    return [stage for stage in stages if isinstance(stage, Stage)]
+
+
+def _join(stage: Stage, hooks: Sequence[Hook], providers: Sequence[Provider], failures: Failures) -> None:
+    """Define the lazy fixtures of extensions that come, and run their pre hooks, up to the first that fails."""
+    store, plan = stage._store, stage._plan
+    cells = [(store.cell(name), provider) for name, provider in plan.providers.items() if provider in providers]
+    for cell, provider in cells:  # all refusals come before the first change
+        if cell.owner is not None:
+            raise store.exists_error(cell.name, provider)
+    for cell, provider in cells:
+        stage.own(cell, provider)
+        cell.compute = LazyFixture(provider, store)
+    here = [hook for hook in (*plan.around, *plan.pre, *plan.post) if hook in hooks]
+    for schedule in (schedule for hook in here for schedule, _ in hook.schedules):
+        schedule.opened(stage, store.value("fixtures"))
+    with _inside(stage):
+        for hook in here:
+            if hook.kind != "post" and failures.first() is None:
+                enter = stage._enter if hook.kind == "around" else stage._call
+                stage._run_guarded(failures, hook, enter, hook)
+
+
+def _post_hooks(stage: Stage, hooks: Sequence[Hook]) -> list[Hook]:
+    """Return the post hooks of extensions that go, in their order."""
+    in_order = [hook for hook in stage._plan.post if hook in hooks]
+    # The plan lacks the hooks of an extension that pauses, which run last.
+    paused = [hook for hook in hooks if hook.kind == "post" and hook.runs_at(stage.name) and hook not in in_order]
+    return [*in_order, *paused]
+
+
+def _leave(
+    stage: Stage, hooks: Sequence[Hook], providers: Sequence[Provider], post: list[Hook], failures: Failures
+) -> None:
+    """Run post hooks of extensions that go, after a failure only ``@always`` ones; then their fixtures die.
+
+    Each hook leaves the list ``post`` as it is done: after Ctrl-C between two of them, a second call runs the rest.
+    """
+    with _inside(stage):
+        while post:
+            if post[0].always or failures.first() is None:
+                stage._run_guarded(failures, post[0], stage._call, post[0])
+            post.pop(0)
+    _let_go(stage, [*hooks, *providers], failures)
+    stage.disown([cell for cell in stage.cells() if cell.definer in [*hooks, *providers]])
+
+
+def _let_go(stage: Stage, callers: Sequence[Hook | Provider], failures: Failures) -> None:
+    """Run the rest of around-hooks, and of lazy fixtures, that wait at their ``yield``, the last first."""
+    with _inside(stage):
+        stage._let_go(failures, callers)
+
+
+def _take_again(stage: Stage, hooks: Sequence[Hook], failures: Failures) -> None:
+    """Enter the around-hooks of extensions that resume."""
+    with _inside(stage):
+        for hook in stage._plan.around:
+            if hook in hooks:
+                stage._run_guarded(failures, hook, stage._enter, hook)
+
+
+@contextmanager
+def _inside(stage: Stage) -> Iterator[None]:
+    """Make a stage the innermost one for a ``with`` block, in which its hooks run, perhaps inside of another hook."""
+    store = stage._store
+    before, store.innermost = (store.innermost, store.running), stage
+    try:
+        yield
+    finally:
+        store.innermost, store.running = before
 
 
 # ---- class attributes of an Extensible -----------------------------------------------------------------------------

@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from train_manager.core.decorators import Function, declarations_of, with_schedule
+from train_manager.core.declarations import Function, declarations_of, with_schedule
 from train_manager.core.methods import unbound
-from train_manager.core.scope import Scope
+from train_manager.core.store import Scope
 from train_manager.telling.errors import HookError
 
 SCHEDULES = "_schedules"
@@ -66,9 +66,6 @@ class Schedule:
             stage: the stage that ends.
             alive: the fixtures; reading a lazy one computes it.
         """
-
-    by_clock: bool = False
-    """Whether a clock decides: then the answer is another one in each of several processes that train together."""
 
     should_run: Callable[..., bool]  # not a method: each override has its own parameters
     """Return whether the hook runs now; may name fixtures. Not called if another schedule has refused already."""

@@ -8,21 +8,23 @@ After a failure anywhere on this way only ``@always`` hooks still run; around-ho
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from threading import get_ident
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, final
 
-from train_manager.core import hook_calls, messages
-from train_manager.core.hooks import Hook
+from train_manager.core.extension import refuse_if_busy
+from train_manager.core.hooks import AROUND_CURE, Hook, Provider
+from train_manager.core.messages import Caller
 from train_manager.core.outcome import Failures, Skip, SkipStage
-from train_manager.core.providers import Provider, clean_up
-from train_manager.core.scope import CLOSED, NEW, OPEN, WAITING, Caller, Scope
-from train_manager.core.sharing import refuse_if_busy
-from train_manager.core.store import Store
-from train_manager.telling.errors import StageError, TrainManagerError
+from train_manager.core.plan import clean_up
+from train_manager.core.store import CLOSED, NEW, OPEN, WAITING, Scope, Store
+from train_manager.telling.errors import HookError, StageError, TrainManagerError
 from train_manager.telling.source_locations import line_of
 from train_manager.telling.tracebacks import hide_own_frames
+
+Suspended = Generator[None, None, None]
+"""An around-hook that waits at its yield while the stage runs."""
 
 
 @final
@@ -98,7 +100,7 @@ class Stage(Scope):
                     except KeyError:
                         cell = store.cell(fixture)
                     if cell.owner is not None:
-                        raise messages.exists_error(store, fixture, self.opened_at)
+                        raise store.exists_error(fixture, self.opened_at)
                     cell.next = self.first
                     self.first = cell
                     cell.definer = None  # stands for the line that opens the stage
@@ -107,7 +109,7 @@ class Stage(Scope):
                     cell.value = given[fixture]
             for cell, lazy in plan.own_lazy:
                 if cell.owner is not None:
-                    raise messages.exists_error(store, cell.name, lazy.provider)
+                    raise store.exists_error(cell.name, lazy.provider)
                 self.own(cell, lazy.provider)
                 cell.compute = lazy
         except BaseException:
@@ -237,11 +239,18 @@ class Stage(Scope):
             store.running = running
 
     def _enter(self, hook: Hook) -> None:
-        """Run an around-hook to its yield."""
+        """Run an around-hook to its ``yield``, and note it among those that wait there."""
         generator = self._call(hook)
-        # None: a schedule has refused, or a hook of every stage names a fixture that is not alive here.
-        if generator is not None:
-            hook_calls.enter(hook, generator, self.add_extras().suspended)
+        if generator is None:  # a schedule has refused, or a hook of every stage names a fixture that is not alive here
+            return
+        if not isinstance(generator, Generator):  # as of a hook below @contextmanager
+            raise _misuse_error(hook, f"returned a {type(generator).__name__}, which is not a generator")
+        # Before it runs: if Ctrl-C comes as it reaches its `yield`, the rest of the hook must still run at the end.
+        self.add_extras().suspended.append((hook, generator))
+        try:
+            next(generator)
+        except StopIteration:
+            raise _misuse_error(hook, "did not yield, so the stage would never run") from None
 
     def _not_to_be_opened(self) -> StageError:
         """Make the error for a stage that a hook opens, or that is opened a second time."""
@@ -366,13 +375,33 @@ class Stage(Scope):
             if hook.schedules and hook.kind != "around":  # an around-hook finishes at its end, in `_resume`
                 _finish_schedules(hook)
         if hook.writes:
-            hook_calls.write(store, hook, self, returned)
+            self._write(hook, returned)
         elif returned is not None and hook.returns_nothing:
             self._refuse_return(hook)
         return returned
 
+    def _write(self, hook: Hook, returned: Any) -> None:
+        """Write the return value of a hook, a tuple for several names, to the fixtures that it declares."""
+        store = self._store
+        values = (returned,) if len(hook.writes) == 1 else returned  # one fixture may itself be a tuple
+        if not isinstance(values, tuple) or len(values) != len(hook.writes):
+            names = ", ".join(hook.written)
+            wrong, cure = f"returned {_describe(returned)} for ({names})", f"return a tuple: return {names}"
+            raise hook.call.error(wrong, hook.writes[0].name, cure)
+        for target, value in zip(hook.writes, values, strict=True):
+            if target.defines:
+                owner = self if target.stage is None else store.require_open(target.stage, hook)
+                store.provide(target.name, value, owner, hook)
+            elif value is None:  # the hook has no `return`: most likely it was forgotten
+                wrong = f"returned None for {target.name!r}, which it modifies"
+                raise hook.call.error(wrong, hook.writes[0].name, "return the new value")
+            else:
+                store.modify(target.name, value, hook)
+
     def _refuse_return(self, hook: Hook) -> NoReturn:
-        hook_calls.refuse_return(hook)
+        """Refuse the return value of a hook that declares no write: it would be lost."""
+        cure = 'declare what it writes: @provides("name") or @modifies("name") above the hook; or drop the return'
+        raise hook.call.error("returned a value that it does not declare", hook.label, cure)
 
     def _is_alive(self, hook: Hook) -> bool:
         """Return whether all fixtures are alive that a hook of every stage and its schedules name or modify."""
@@ -384,7 +413,7 @@ class Stage(Scope):
         """Run the rest of an around-hook or a provider after its ``yield``."""
         if isinstance(suspended, Hook):
             try:
-                hook_calls.leave(suspended, generator, error)
+                _run_rest(suspended, generator, error)
             finally:
                 _finish_schedules(suspended)
         else:
@@ -440,3 +469,47 @@ def _after(ran: Caller | None, hooks: Sequence[Hook]) -> Sequence[Hook]:
     """Return the hooks after the one that ran last."""
     count = next((count for count, hook in enumerate(hooks, start=1) if hook is ran), 0)
     return hooks[count:]
+
+
+# ---- around-hooks ----------------------------------------------------------------------------------------------------
+
+
+def _run_rest(hook: Hook, generator: Suspended, error: BaseException | None) -> None:
+    """Run the rest of an around-hook after its ``yield``, at which the error of a failed stage is raised.
+
+    The hook may clean up after the error, but cannot swallow it: the stage raises it whatever the hook does.
+    """
+    try:
+        if error is None:
+            next(generator)
+        else:
+            _throw(generator, error)
+    except StopIteration:  # the hook has ended, as it must
+        return
+    generator.close()
+    raise _misuse_error(hook, "yields more than once")
+
+
+def _throw(generator: Suspended, error: BaseException) -> None:
+    """Raise an error at the ``yield`` of a hook; a StopIteration says that the hook let the error through."""
+    traceback = error.__traceback__
+    try:
+        generator.throw(error)
+    except BaseException as raised:
+        # A generator turns a StopIteration that leaves it into a RuntimeError (PEP 479), which is not the hook's error.
+        wrapped = isinstance(error, StopIteration) and raised.__cause__ is error
+        if raised is error or wrapped:
+            raise StopIteration from None
+        raise
+    finally:
+        error.__traceback__ = traceback  # each around-hook that passes the error on would add its frames
+
+
+def _misuse_error(hook: Hook, wrong: str) -> HookError:
+    return hook.call.error(wrong, hook.label, AROUND_CURE)
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"{len(value)} values"
+    return "None" if value is None else f"one {type(value).__name__}"

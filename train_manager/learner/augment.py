@@ -8,7 +8,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from train_manager.core.decorators import modifies
+from train_manager.core.declarations import modifies
 from train_manager.core.extension import Extension
 from train_manager.data.random_state import preserve_random_state
 from train_manager.learner.description import Description, Mistakes

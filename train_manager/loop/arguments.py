@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from train_manager.core.calls import NamedCall
 from train_manager.core.hooks import Hook
-from train_manager.core.signature import NamedCall
 from train_manager.data.batch import FIXTURES_OF_A_BATCH as FIXTURES_OF_A_BATCH
 from train_manager.data.readable import is_endless, is_read_once, refuse_unusable
 from train_manager.loop.objectives import Objective

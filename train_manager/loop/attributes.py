@@ -17,7 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from train_manager.core.extensible import Extensible
-from train_manager.core.state import Options
+from train_manager.core.store import Options
 from train_manager.files.train_dirs import train_dir_of
 from train_manager.loop.arguments import (
     INNER,

@@ -24,7 +24,7 @@ from typing import Any, Final, cast
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.core.decorators import fixture, overridable
+from train_manager.core.declarations import fixture, overridable
 from train_manager.core.outcome import SkipStage
 from train_manager.data.batch import Unpacked, unpack
 from train_manager.data.cures import add_cure

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from train_manager.core.decorators import fixture
+from train_manager.core.declarations import fixture
 from train_manager.data.readable import example_index_of
 from train_manager.loop.attributes import Attributes, Model
 from train_manager.loop.books import Lifetime

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from train_manager.core.decorators import always, priority
+from train_manager.core.declarations import always, priority
 from train_manager.loop.books import Book
 from train_manager.loop.drawing import Drawing
 from train_manager.metrics.columns_by_name import ColumnsByName

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from train_manager.core.decorators import modifies, overridable
+from train_manager.core.declarations import modifies, overridable
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
 from train_manager.loop.model_calls import ModelCall

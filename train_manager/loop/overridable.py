@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from train_manager.core.decorators import overridable
+from train_manager.core.declarations import overridable
 from train_manager.data.batch import unpack
 from train_manager.data.readable import refuse_examples
 from train_manager.loop.arguments import (

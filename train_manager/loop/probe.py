@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from train_manager.core.hooks import Provider
 from train_manager.core.plan import without_hooks
-from train_manager.core.providers import Provider
 from train_manager.core.store import Store
 from train_manager.data.batch import unpack
 from train_manager.data.shares import ALONE

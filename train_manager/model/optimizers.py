@@ -9,10 +9,10 @@ from typing import Any, final
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.core import decorators
+from train_manager.core import declarations
+from train_manager.core.calls import with_parameters
 from train_manager.core.schedule import Schedule
-from train_manager.core.scope import Scope
-from train_manager.core.signature import with_parameters
+from train_manager.core.store import Scope
 from train_manager.telling.errors import InputError, did_you_mean, near
 
 Rate = float | Tensor
@@ -93,7 +93,7 @@ def step_hook(
     """
     hook = with_parameters(asked, function)
     whole_name = name if optimizer is None else f"{name}_{optimizer}"
-    hook = decorators.priority(priority)(decorators.provides(whole_name, stage="train_step_batch")(hook))
+    hook = declarations.priority(priority)(declarations.provides(whole_name, stage="train_step_batch")(hook))
     return hook if optimizer is None else StepsOf(optimizer)(hook)
 
 

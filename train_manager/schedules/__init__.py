@@ -24,11 +24,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from train_manager.core.extension import Extension
+from train_manager.core.extension import Extension, is_serving
 from train_manager.core.hooks import EVERY_STAGE, KINDS
 from train_manager.core.methods import method_names
 from train_manager.core.schedule import Schedule, add_schedules
-from train_manager.core.sharing import is_serving
 from train_manager.schedules.rules import AtMost, Every, EveryOf, Exponentially, Once, OrAtEnd, Periodically, When
 from train_manager.telling.errors import HookError, did_you_mean, near
 from train_manager.validation import require_count, require_number

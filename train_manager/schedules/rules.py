@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, final
 
-from train_manager.core.decorators import Function
+from train_manager.core.declarations import Function
 from train_manager.core.schedule import Schedule
-from train_manager.core.scope import Scope
+from train_manager.core.store import Scope
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import HookError
 
@@ -210,7 +210,6 @@ class Periodically(Schedule):
     """Run when a time has passed since the hook ran last."""
 
     remembers = ("elapsed",)
-    by_clock = True
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds, self.clock = seconds, clock
@@ -257,7 +256,7 @@ class OrAtEnd(Schedule):
     """Run when another schedule does, and once at the last step of each run, whatever the other one says there."""
 
     def __init__(self, other: Exponentially | Periodically) -> None:
-        self.other, self.by_clock = other, other.by_clock
+        self.other = other
         self._ending: int | None = None  # the present run if it is at its last step, else None
         self._ended: int | None = None  # the last run at whose last step the hook has run
 

@@ -24,7 +24,7 @@ from torch import nn
 from train_manager.checkpoints.checkpoint import write_checkpoint
 from train_manager.checkpoints.left_out import is_of_this_library
 from train_manager.checkpoints.state_tree import split
-from train_manager.core.decorators import priority
+from train_manager.core.declarations import priority
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.data.random_state import random_state

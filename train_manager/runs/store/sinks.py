@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from train_manager.core.decorators import always, priority
+from train_manager.core.declarations import always, priority
 from train_manager.core.extension import Extension
 from train_manager.files.atomic import quote_path
 from train_manager.files.secrets import redacted

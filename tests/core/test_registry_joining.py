@@ -20,7 +20,7 @@ from train_manager import (
     priority,
     provides,
 )
-from train_manager.core.state import Options
+from train_manager.core.store import Options
 
 
 class Loop(Extensible):

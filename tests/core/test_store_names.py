@@ -1,17 +1,17 @@
 from __future__ import annotations
 
 from train_manager import Extensible, Extension, fixture
-from train_manager.core.state import FAILURE, State
+from train_manager.core.store import FAILURE, Store
 
 
 def test_what_is_always_there_is_no_fixture_of_a_stage() -> None:
-    state = State({"extensible": "it"})
+    state = Store({"extensible": "it"})
     assert state.names() == []
     assert state.always_there == {"extensible", "fixtures", "stage", *FAILURE}
 
 
 def test_no_path_while_no_stage_is_open() -> None:
-    assert State({}).path == ()
+    assert Store({}).path == ()
 
 
 class OnDemand(Extension):

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from train_manager import Extensible
-from train_manager.core.scope import Scope
+from train_manager.core.stage import Stage
 
 
 def test_the_stage_fixture_tells_name_path_and_depth() -> None:
     extensible = Extensible()
     with extensible.staged("run"):
         with extensible.staged("step"):
-            stage: Scope = extensible.fixtures["stage"]
+            stage: Stage = extensible.fixtures["stage"]
             assert (stage.name, stage.path, stage.depth) == ("step", ("run", "step"), 2)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from train_manager import Extensible, Extension, HookError, TrainManager, fixture, not_a_hook, staged
+from train_manager import CheckError, Extensible, Extension, HookError, TrainManager, fixture, not_a_hook, staged
 from train_manager.testing import tiny_manager
 
 At = Callable[[str], str]
@@ -26,10 +27,12 @@ def having(base: type, *names: str) -> Any:
     return made(model=torch.nn.Linear(1, 1)) if issubclass(base, TrainManager) else made()
 
 
-def refusal(make: Callable[[], object]) -> str:
-    with pytest.raises(HookError) as error:
-        make()
-    return str(error.value)
+def mistake(extensible: Extensible) -> str:
+    with pytest.raises(CheckError) as error:
+        extensible.check()
+    (found,) = error.value.mistakes
+    assert isinstance(found, HookError)
+    return str(found)
 
 
 # ---- extensions ------------------------------------------------------------------------------------------------------
@@ -39,7 +42,7 @@ def test_the_message_says_what_a_name_of_another_tool_is_called_here(at: At) -> 
     class Mine(Extension):
         def on_train_epoch_end(self) -> None: ...  # of Lightning
 
-    assert refusal(lambda: tiny_manager(Mine())) == (
+    assert mistake(tiny_manager(Mine())) == (
         "Mine.on_train_epoch_end looks like a hook of Lightning, but would never run\n"
         f"  asked at     {at('of Lightning')}\n"
         "  on_train_epoch_end is called post_train_step_epoch here (or @not_a_hook, if it is a method of your own)"
@@ -65,8 +68,8 @@ def test_the_message_says_what_a_name_of_another_tool_is_called_here(at: At) -> 
         ("pst_train_step_batch", "did you mean 'post_train_step_batch'?"),
     ],
 )
-def test_an_extension_with_a_lookalike_is_refused_with_the_cure(name: str, cure: str) -> None:
-    assert refusal(lambda: tiny_manager(having(Extension, name))).splitlines()[-1].removeprefix("  ").startswith(cure)
+def test_an_extension_with_a_lookalike_is_a_mistake_with_the_cure(name: str, cure: str) -> None:
+    assert mistake(tiny_manager(having(Extension, name))).splitlines()[-1].removeprefix("  ").startswith(cure)
 
 
 @pytest.mark.parametrize(
@@ -78,12 +81,12 @@ def test_an_extension_with_a_lookalike_is_refused_with_the_cure(name: str, cure:
     ],
 )
 def test_for_another_loop_the_cure_names_the_stages_of_that_loop(name: str, cure: str) -> None:
-    assert f"\n  {cure} (or" in refusal(lambda: Training([having(Extension, name)]))
+    assert f"\n  {cure} (or" in mistake(Training([having(Extension, name)]))
 
 
 @pytest.mark.parametrize("name", ["pretrain", "helper", "setup", "teardown", "close", "_on_train_end", "ontology"])
 def test_other_names_are_ordinary_methods(name: str) -> None:
-    tiny_manager(having(Extension, name, "pre_train"))
+    tiny_manager(having(Extension, name, "pre_train")).check()
 
 
 def test_a_method_that_is_not_a_hook_is_left_alone() -> None:
@@ -96,7 +99,7 @@ def test_a_method_that_is_not_a_hook_is_left_alone() -> None:
     class Derived(Mine):
         def on_train_epoch_end(self) -> None: ...
 
-    tiny_manager(Mine(), Derived())
+    tiny_manager(Mine(), Derived()).check()
 
 
 def test_a_method_with_the_name_of_a_hook_that_is_none_never_runs() -> None:
@@ -116,9 +119,9 @@ def test_a_method_that_another_one_of_its_class_calls_is_left_alone(name: str) -
         [self.on_gpu() for _ in range(2)]
         self.plot_epoch()
 
-    tiny_manager(
-        type("Mine", (Extension,), {"post_train_step_epoch": post_train_step_epoch, name: lambda self: None})()
-    )
+    methods = {"post_train_step_epoch": post_train_step_epoch, name: lambda self: None}
+
+    tiny_manager(type("Mine", (Extension,), methods)()).check()
 
 
 def test_a_method_that_only_calls_itself_is_refused_with_the_way_out() -> None:
@@ -126,7 +129,7 @@ def test_a_method_that_only_calls_itself_is_refused_with_the_way_out() -> None:
         def on_gpu(self) -> None:
             self.on_gpu()
 
-    assert refusal(lambda: tiny_manager(Mine())).endswith("(or @not_a_hook, if it is a method of your own)")
+    assert mistake(tiny_manager(Mine())).endswith("(or @not_a_hook, if it is a method of your own)")
 
 
 def test_a_name_that_a_base_class_of_another_library_has_is_left_alone() -> None:
@@ -138,7 +141,7 @@ def test_a_name_that_a_base_class_of_another_library_has_is_left_alone() -> None
 
         def on_train_end(self) -> None: ...
 
-    tiny_manager(Both())
+    tiny_manager(Both()).check()
 
 
 def test_a_fixture_may_have_any_name() -> None:
@@ -147,7 +150,7 @@ def test_a_fixture_may_have_any_name() -> None:
         def on_gpu(self) -> bool:
             return False
 
-    tiny_manager(Mine())
+    tiny_manager(Mine()).check()
 
 
 def test_an_attribute_is_no_method() -> None:
@@ -163,12 +166,47 @@ def test_an_attribute_is_no_method() -> None:
         def on_batch_end(self) -> int:
             return 1
 
-    tiny_manager(Mine())
+    tiny_manager(Mine()).check()
 
 
 def test_a_function_under_the_name_of_another_tool_is_told_what_hooks_are_called() -> None:
-    assert refusal(lambda: Extension.of(on_epoch_end=print)).endswith(
+    with pytest.raises(HookError) as error:
+        Extension.of(on_epoch_end=print)
+    assert str(error.value).endswith(
         "\n  hooks are called pre_<stage>, post_<stage> or around_<stage>, and each is given a function"
+    )
+
+
+class Worker(Extensible):
+    def work(self) -> None:
+        with self.staged("train_step"):
+            pass
+
+    def bare(self) -> None:
+        with staged("validate"):
+            pass
+
+
+class DerivedWorker(Worker):
+    pass
+
+
+@pytest.mark.parametrize("prefix", ["on_", "before_", "after_", "begin_", "end_"])
+@pytest.mark.parametrize("extensible", [Worker(), DerivedWorker()])
+def test_a_name_that_is_a_hook_in_other_tools_is_a_mistake(prefix: str, extensible: Worker) -> None:
+    watcher = type("Watcher", (Extension,), {f"{prefix}train_step": lambda self: None})()
+    extensible.add_extension(watcher, "watcher")
+    assert mistake(extensible).startswith(f"Watcher.{prefix}train_step looks like a hook, but would never run\n")
+
+
+def test_the_mistake_of_a_foreign_name_tells_its_line(at: At) -> None:
+    class Watcher(Extension):
+        def on_validate(self) -> None: ...  # foreign hook
+
+    assert mistake(Worker([Watcher()])) == (
+        "Watcher.on_validate looks like a hook, but would never run\n"
+        f"  asked at     {at('foreign hook')}\n"
+        "  call it 'pre_validate' or 'post_validate' (or @not_a_hook, if it is a method of your own)"
     )
 
 
@@ -188,15 +226,15 @@ def test_a_function_under_the_name_of_another_tool_is_told_what_hooks_are_called
         ("train_step_batch", "call it 'pre_train_step_batch' or 'post_train_step_batch'"),
     ],
 )
-def test_a_train_manager_with_a_lookalike_is_refused_with_the_cure(name: str, cure: str) -> None:
-    assert f"\n  {cure} (or" in refusal(lambda: having(TrainManager, name))
+def test_a_train_manager_with_a_lookalike_is_a_mistake_with_the_cure(name: str, cure: str) -> None:
+    assert f"\n  {cure} (or" in mistake(having(TrainManager, name))
 
 
 def test_the_message_of_a_misspelt_override_says_that_it_is_none(at: At) -> None:
     class Mine(TrainManager):
         def train_bach(self) -> None: ...  # misspelt
 
-    assert refusal(lambda: Mine(model=torch.nn.Linear(1, 1))) == (
+    assert mistake(Mine(model=torch.nn.Linear(1, 1))) == (
         "Mine.train_bach overrides nothing\n"
         f"  asked at     {at('misspelt')}\n"
         "  did you mean 'train_batch'? (or @not_a_hook, if it is a method of your own)"
@@ -205,7 +243,7 @@ def test_the_message_of_a_misspelt_override_says_that_it_is_none(at: At) -> None
 
 @pytest.mark.parametrize("name", ["train_batch", "end_epoch", "train_batches", "_train_batch", "val_batch", "fit"])
 def test_overrides_and_other_names_are_methods_of_a_train_manager(name: str) -> None:
-    having(TrainManager, name)
+    having(TrainManager, name).check()
 
 
 def test_a_stage_of_its_own_may_be_called_like_the_method() -> None:
@@ -214,22 +252,96 @@ def test_a_stage_of_its_own_may_be_called_like_the_method() -> None:
             with self.staged("warm_up"):
                 pass
 
-    having(Mine, "warm_down")
+    having(Mine, "warm_down").check()
 
 
 @pytest.mark.parametrize("name", ["train_batch", "evaluate", "on_click", "training_step", "posttrain", "pretrain"])
 def test_a_loop_of_ones_own_may_call_its_methods_as_it_likes(name: str) -> None:
-    having(Training, name)
+    having(Training, name).check()
 
 
 @pytest.mark.parametrize("name", ["on_train", "before_train_batch", "on_train_batch_end", "end_trai"])
 def test_but_not_as_hooks_of_its_own_stages(name: str) -> None:
-    assert f"Mine.{name} looks like a hook" in refusal(lambda: having(Training, name))
+    assert f"Mine.{name} looks like a hook" in mistake(having(Training, name))
 
 
 def test_a_plain_loop_knows_no_names_of_other_tools() -> None:
-    having(Training, "on_epoch_end", "training_step")
-    Training([having(Extension, "training_step", "pre_train")])
+    having(Training, "on_epoch_end", "training_step").check()
+    Training([having(Extension, "training_step", "pre_train")]).check()
+
+
+# ---- properties ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decorator", [property, functools.cached_property, functools.singledispatchmethod])
+def test_what_computes_a_callable_under_the_name_of_a_hook_is_a_mistake(decorator: Any) -> None:
+    class Watcher(Extension):
+        @decorator  # type: ignore[untyped-decorator]
+        def pre_train(self) -> Callable[[], None]:
+            raise AssertionError("was looked at")
+
+    if decorator is functools.cached_property:
+        Watcher.__dict__["pre_train"].__set_name__(Watcher, "pre_train")
+    found = mistake(Training([Watcher()]))
+    assert found.splitlines()[0] == (
+        f"Watcher.pre_train has the name of a hook, but is a {decorator.__name__}, which cannot be called as one"
+    )
+    assert found.endswith("write a method, `def pre_train(self, ...)`; or take another name")
+
+
+def test_a_property_of_a_loop_is_a_mistake_only_if_it_has_the_name_of_one_of_its_stages() -> None:
+    class Loop(Training):
+        @property
+        def pre_trained(self) -> bool:
+            raise AssertionError("was looked at")
+
+    class Hooked(Loop):
+        post_train = property(lambda self: print)
+
+    Loop().check()
+    assert mistake(Hooked()).startswith("Hooked.post_train has the name of a hook, but is a property")
+
+
+# ---- when they are told ----------------------------------------------------------------------------------------------
+
+
+class Foreign(Extension):
+    def on_train_epoch_end(self) -> None: ...
+
+
+def test_all_lookalikes_come_in_one_error_with_the_mistakes_in_hooks() -> None:
+    class Mine(Foreign):
+        def post_train_step_batch(self, los: float) -> None: ...
+
+    tm = tiny_manager(Mine(), Foreign())
+    with pytest.raises(CheckError) as error:
+        tm.train()
+
+    assert [(found.asked_by, found.name) for found in error.value.mistakes] == [
+        ("Mine.post_train_step_batch", "los"),
+        ("Mine.on_train_epoch_end", "on_train_epoch_end"),
+        ("Foreign.on_train_epoch_end", "on_train_epoch_end"),
+    ]
+    assert tm.step_num == 0
+
+
+def test_an_extension_without_hooks_is_told_as_the_first_stage_opens() -> None:
+    class Watcher(Extension):
+        def on_train(self) -> None: ...
+
+    with pytest.raises(CheckError, match=r"1\. Watcher\.on_train looks like a hook, but would never run"):
+        Training([Watcher()]).train()
+
+
+def test_an_extension_that_joins_an_open_run_is_told_and_does_not_join() -> None:
+    class Adds(Extension):
+        def pre_train_step_batch(self, train_manager: TrainManager) -> None:
+            train_manager.add_extension(Foreign())
+
+    tm = tiny_manager(Adds())
+    with pytest.raises(CheckError, match="as an extension was added"):
+        tm.train()
+    assert [*tm.extensions] == ["adds"]
 
 
 # ---- extensions that do nothing --------------------------------------------------------------------------------------
@@ -242,15 +354,15 @@ def test_an_extension_that_does_nothing_is_told_so() -> None:
     with pytest.warns(
         UserWarning, match="Mine has no hook and no fixture, so it does nothing: hooks are called"
     ) as told:
-        Training([Mine()])
+        Training([Mine()]).train()
     assert told[0].filename == __file__
-
-
-@pytest.mark.parametrize("name", ["state_dict", "replace_parameters", "around_train"])
-def test_one_that_does_something_else_is_not(name: str) -> None:
-    Training([having(Extension, name)] if name != "around_train" else [Around()])
 
 
 class Around(Extension):
     def around_train(self) -> Any:
         yield
+
+
+@pytest.mark.parametrize("name", ["state_dict", "replace_parameters", "around_train"])
+def test_one_that_does_something_else_is_not(name: str) -> None:
+    Training([type("Mine", (Extension,), {name: lambda self: {}})() if name != "around_train" else Around()]).check()

@@ -1,6 +1,6 @@
 """The decorators of hooks and fixtures: when a hook runs, what it writes, which stage owns a fixture.
 
-They only note declarations on the function; ``hooks.py`` and ``providers.py`` read them.
+They only note declarations on the function; ``hooks.py`` reads them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class Declarations:
     writes: tuple[Write, ...] = ()  # as the decorators stand in the source, from above
     fixture_of: str | None = None  # the stage of `@fixture`; None: the function is not a provider
     overrides: bool = False  # `@fixture(..., override=True)`
-    collective: bool = False  # `@fixture(..., collective=True)`
     schedules: tuple[Any, ...] = ()  # of type Schedule, whose file imports this one; from above
     not_a_hook: bool = False
     overridable: bool = False  # a method of a loop that subclasses override: `lookalikes` compares names with it
@@ -122,7 +121,7 @@ def modifies(*names: str) -> Callable[[Function], Function]:
     return _writing(names, defines=False, stage=None)
 
 
-def fixture(stage: str, *, override: bool = False, collective: bool = False) -> Callable[[Function], Function]:
+def fixture(stage: str, *, override: bool = False) -> Callable[[Function], Function]:
     """Make a method a lazy fixture of a stage: computed when it is first asked for, once each time the stage opens.
 
     The method may name other fixtures. After a ``yield``, the rest runs when the stage ends, also after an error:
@@ -143,12 +142,10 @@ def fixture(stage: str, *, override: bool = False, collective: bool = False) -> 
     Args:
         stage: the stage that owns it.
         override: it replaces another fixture of this name and stage; else two of them are refused.
-        collective: all processes that train together must compute it at once, as a norm of sharded parameters. A hook
-            that runs in one of them alone (``ranks = 0``, ``@periodically``) and asks for it is refused before the run.
     """
     if not isinstance(stage, str):
         raise HookError('@fixture takes the name of a stage: @fixture("train_step_batch")', name="fixture")
-    return lambda method: _declare(method, fixture_of=stage, overrides=override, collective=collective)
+    return lambda method: _declare(method, fixture_of=stage, overrides=override)
 
 
 def not_a_hook(method: Function) -> Function:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from train_manager import Extensible, Extension, TrainManager, always, fixture, provides
-from train_manager.core.state import Options
+from train_manager.core.store import Options
 from train_manager.testing import tiny_manager
 
-CHANGING = ("core/extensible.py", "core/registry.py", "core/joining.py", "core/plan.py")
+CHANGING = ("core/extensible.py", "core/registry.py", "core/plan.py")
 ADDING = (*CHANGING, "loop/run.py")
 
 

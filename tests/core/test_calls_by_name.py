@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from train_manager import Extensible, FixtureNotFound, HookError
-from train_manager.core.signature import NamedCall
+from train_manager.core.calls import NamedCall
 
 At = Callable[[str], str]
 

@@ -11,7 +11,7 @@ from functools import partial
 from inspect import Parameter, Signature
 from typing import Any, final
 
-from train_manager.core import messages
+from train_manager.core.messages import Asked
 from train_manager.core.store import Store
 from train_manager.telling.errors import FixtureNotFound, HookError
 from train_manager.telling.source_locations import line_of_function
@@ -108,7 +108,8 @@ class NamedCall:
 
     def not_found(self, store: Store, name: str) -> FixtureNotFound:
         """Make the error for a required name that is not alive."""
-        return messages.not_found_error(store, name, f"{self.label} wants", self.defined_at)
+        asked: Asked = {"name": name, "asked_by": self.label, "asked_at": self.defined_at, "stages": store.path}
+        return store.not_found_error(asked, "wants")
 
     def error(self, wrong: str, name: str, cure: str) -> HookError:
         """Make the error for a function that cannot be used as it is written."""
