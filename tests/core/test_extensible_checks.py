@@ -164,29 +164,6 @@ def test_fixtures_that_the_calling_file_defines_while_a_stage_is_open_are_no_mis
     assert seen == [3, 4]
 
 
-def test_methods_behind_decorators_and_functions_inside_of_them_belong_to_the_class() -> None:
-    class Nested(Extensible):
-        @contextmanager
-        def around(self) -> Iterator[None]:
-            with self.staged("work"):
-                yield
-
-        def work(self) -> None:
-            with self.around():
-                pass
-
-        def inside(self) -> None:
-            def inner() -> None:
-                with self.staged("work"):
-                    pass
-
-            inner()
-
-    for method in (Nested.work, Nested.inside):
-        with pytest.raises(CheckError):
-            method(Nested([Misspelt()]))
-
-
 def test_a_class_whose_source_is_not_there_is_left_alone() -> None:
     namespace: dict[str, Any] = {"Extensible": Extensible}
     exec("class Made(Extensible):\n    def work(self):\n        with self.staged('work'): pass\n", namespace)

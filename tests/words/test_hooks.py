@@ -19,7 +19,8 @@ def is_there(here: str) -> bool:
         return here[:-1] in inspect.signature(TrainManager.__init__).parameters
     kind, _, stage = here.partition("_")
     overridable = declarations_of(getattr(TrainManager, here, None)).overridable
-    stages = stage_tree(Methods(TrainManager), tiny_manager()._registry.plans.__getitem__).stages
+    tm = tiny_manager()  # its plans hold their store weakly
+    stages = stage_tree(Methods(TrainManager), tm._registry.plans.__getitem__).stages
     return (kind in ("pre", "post") and stage in stages) or overridable or hasattr(Extension, here)
 
 
