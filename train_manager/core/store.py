@@ -10,7 +10,7 @@ from threading import get_ident
 from typing import Any, final
 
 from train_manager.core import messages
-from train_manager.core.scope import CLOSED, Caller, Definer, Hidden, LiveCell, Scope
+from train_manager.core.scope import CLOSED, LIVE, Caller, Definer, Hidden, Scope
 from train_manager.core.state import ALWAYS, FAILURE, State
 
 
@@ -113,7 +113,7 @@ class Store(State):
             raise messages.not_found_error(self, name, f"{messages.who(definer)} modifies", messages.where(definer))
         if cell.owner is ALWAYS:
             raise messages.reserved_error(self, name, definer)
-        if isinstance(cell, LiveCell):
+        if getattr(cell, "given", None) is LIVE:
             raise messages.live_error(self, name, definer)
         check = self.options.checks.get((cell.stage, name))
         if check is not None:
