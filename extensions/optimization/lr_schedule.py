@@ -214,10 +214,8 @@ class LRSchedule(Extension):
         """
         left = Left() if self.per == "evaluation" else left
         for schedulers in self._schedulers.values():
-            met = state.get("met", {}).values()
-            saved = [one for of in met for name, one in of.get("schedulers", {}).items() if schedulers.is_of(name)]
-            for one in saved:
-                yield from schedulers.compared_with(one, left, self.per)
+            for saved in state.get("met", {}).values():
+                yield from schedulers.compared_with(saved, left, self.per)
 
 
 def _invalid(what: str, name: str, cure: str) -> InputError:

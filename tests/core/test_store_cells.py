@@ -81,6 +81,16 @@ def test_a_live_fixture_is_read_where_it_lives() -> None:
     assert seen == [1, 2]
 
 
+def test_a_value_that_is_given_where_no_stage_has_a_live_fixture_is_the_value() -> None:
+    counting = Counting()
+    with counting.staged("rest", {"size": 9}):
+        assert counting.fixtures["size"] == 9
+        counting.fixtures.modify("size", 10)
+        assert counting.fixtures["size"] == 10
+    with counting.staged("work", {"size": LIVE}):
+        assert counting.fixtures["size"] == 1
+
+
 def test_a_live_fixture_is_dead_outside_of_the_stage_that_gives_it() -> None:
     counting = Counting()
     with counting.staged("work", {"size": LIVE}):

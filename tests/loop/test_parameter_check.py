@@ -251,6 +251,18 @@ def test_an_own_hook_that_skips_a_step_hides_no_finding() -> None:
     assert len(list_warnings(tm)) == 1
 
 
+def test_after_a_phase_the_check_of_the_training_around_it_is_back() -> None:
+    tm = manager(Net())
+    with tm.run():
+        tm.train_steps(1)
+        outer = tm["parameter_check"]
+        with tm.phase("other", model=(model := Net()), optimizer=sgd(model.parameters())):
+            tm.train_steps(1)
+            assert tm["parameter_check"] is not outer
+
+        assert tm["parameter_check"] is outer
+
+
 def test_an_own_train_batch_that_makes_no_step_of_the_loop_is_not_refused() -> None:
     class ByHand(TrainManager):
         def train_batch(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> None:

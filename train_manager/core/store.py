@@ -95,7 +95,10 @@ LIVE: Final = object()
 
 @final
 class LiveCell(Cell):
-    """A fixture that is an attribute of the Extensible: read there each time, so that no write keeps the two equal.
+    """A fixture that is an attribute of the Extensible, if its stage gives it as LIVE: read there each time.
+
+    So no write must keep the two equal. Any other value that the fixture is given, as by an extension where no stage
+    has the name, is its value.
 
     Args:
         name: of the fixture.
@@ -103,19 +106,30 @@ class LiveCell(Cell):
         holder: returns the Extensible.
     """
 
-    __slots__ = ("_holder", "_read")
+    __slots__ = ("_holder", "_read", "given")
+
+    given: Any  # LIVE, or the value; there only while the fixture is alive and computed
 
     def __init__(self, name: str, path: str, holder: Callable[[], Any]) -> None:
         super().__init__(name)
         self._read, self._holder = attrgetter(path), holder
 
-    def _value(self) -> Any:
-        if self.owner is None:
-            raise AttributeError(self.name)
-        return self._read(self._holder())
+    @property
+    def value(self) -> Any:
+        """The value of the attribute, or the value that was given."""
+        return self._read(self._holder()) if self.given is LIVE else self.given
 
-    # The stage writes LIVE as it opens and deletes it as it ends; neither touches the attribute.
-    value = property(_value, lambda self, given: None, lambda self: None)
+    @value.setter
+    def value(self, given: Any) -> None:
+        self.given = given
+
+    @value.deleter
+    def value(self) -> None:
+        del self.given
+
+    def content(self) -> Content:
+        """Return a copy of the attributes of the cell, in which a live value stays live."""
+        return super().content()._replace(values=(self.given,) if hasattr(self, "given") else ())
 
 
 class Hidden(NamedTuple):
@@ -567,7 +581,7 @@ class Store:
             raise self.not_found_error(self.asked(name, definer), "modifies")
         if cell.owner is ALWAYS:
             raise messages.reserved_error(self.asked(name, definer))
-        if isinstance(cell, LiveCell):
+        if getattr(cell, "given", None) is LIVE:
             raise messages.live_error(self.asked(name, definer), self.options.own_name)
         check = self.options.checks.get((cell.stage, name))
         if check is not None:

@@ -337,6 +337,7 @@ class Run(Saving[Model]):
             self._program.leave(self.epoch_num, failed=failed, modules=modules)
             outer.go_on_after(self._level)
             self._level = outer
+            self._look_at_parameters()  # now: the check of the phase holds its parameters
 
     def _copy_of_own_modules(self, around: Setup) -> dict[str, Any] | None:
         """Return a copy of the states of modules that only the present phase has, if checkpoints are to hold them."""

@@ -26,6 +26,10 @@ from train_manager.telling.source_locations import users_level
 
 EXAMPLE: Final = "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)"
 
+KIND: Final = "lr_schedule"
+"""The entry of schedulers in a saved state: their states by the names of their optimizers, and in "fit" how they were
+made."""
+
 Schedules = Any
 """A scheduler, or a dict of them by optimizer; torch's schedulers have no common base class with ``step()``."""
 
@@ -174,6 +178,13 @@ def schedulers_in(schedulers: Schedules) -> list[Any]:
 # ---- the schedulers of a training ------------------------------------------------------------------------------------
 
 
+class Saved(NamedTuple):
+    """A saved scheduler."""
+
+    state: Any  # what its state_dict has returned
+    made: Made  # how it was made; and of its optimizer the kind, and the rates that it had
+
+
 @final
 class Schedulers:
     """The schedulers of the optimizers that a training, or a phase of it, has met."""
@@ -186,8 +197,8 @@ class Schedulers:
         self._made: Made = {}  # how the scheduler was made in this program
         self._made_there: Made = {}  # how the loaded scheduler was made, in the program that saved it
         self._name = ""  # the name of that optimizer in checkpoints: the phase that has brought it
-        self._put_away: PerObject[Optimizer, tuple[str, Any]] = PerObject()  # swapped optimizers: names and states
-        self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers, by name
+        self._put_away: PerObject[Optimizer, tuple[str, Saved]] = PerObject()  # of swapped optimizers, by name
+        self._loaded: dict[str, Saved] = {}  # loaded states that wait for their optimizers, by name
 
     def has(self, optimizer: Optimizer) -> bool:
         """Return whether an optimizer has a scheduler here."""
@@ -210,7 +221,7 @@ class Schedulers:
             return
         if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
             # The state, not the scheduler itself, which would keep the swapped optimizer alive.
-            self._put_away[self._optimizer] = self._name, copy.deepcopy(self.scheduler.state_dict())
+            self._put_away[self._optimizer] = self._name, self._saved(self._optimizer)
         # Making a scheduler sets the first rates. Where another
         # scheduler has brought the rates further, they are put back.
         settings = settings_of(optimizer)
@@ -222,62 +233,64 @@ class Schedulers:
             self._take_loaded()
         # The optimizer was here before: its scheduler continues with the state from then.
         elif optimizer in self._put_away:
-            self.scheduler.load_state_dict(self._put_away.pop(optimizer)[1])
+            saved = self._put_away.pop(optimizer)[1]
+            self._made_there = saved.made
+            self.scheduler.load_state_dict(saved.state)
             restore_settings(optimizer, settings)
         elif keeps_rates:
             restore_settings(optimizer, settings)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of each scheduler, and its rates, by the names of the optimizers."""
-        met = {name: _snapshot_scheduler(state, of) for of, (name, state) in self._put_away.items()}
+        """Return the state of each scheduler and how it was made, in the form that a training has for its own."""
+        found = {**self._loaded, **dict(self._put_away.values())}
         if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
-            met[self._name] = {
-                **_snapshot_scheduler(self.scheduler.state_dict(), self._optimizer),
-                "made": self._made_there or self._made,
-            }
-        found = {**self._loaded, **met}
-        return {"schedulers": found} if found else {}
+            found[self._name] = self._saved(self._optimizer)
+        if not found:
+            return {}
+        made = {name: saved.made for name, saved in found.items()}
+        return {KIND: {name: saved.state for name, saved in found.items()}, "fit": {KIND: made}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned, as far as the optimizers are here."""
-        self._loaded = dict(state.get("schedulers", {}))
+        saved = copy.deepcopy(state.get(KIND, {}))  # a scheduler goes on with the lists of the state that it loads
+        self._loaded = {name: Saved(one, state["fit"][KIND][name]) for name, one in saved.items()}
         for optimizer, (name, _) in list(self._put_away.items()):
             if name in self._loaded:
-                self._put_away[optimizer] = name, copy.deepcopy(self._loaded.pop(name)["scheduler"])
+                self._put_away[optimizer] = name, self._loaded.pop(name)
         self._take_loaded()
 
-    def _is_of_another(self, found: Mapping[str, Any]) -> bool:
-        """Return whether a state was saved with an optimizer of another class, or of other groups."""
-        kind, rates = type(self._optimizer).__name__, learning_rates(self._optimizer) if self._optimizer else ()
-        return found.get("optimizer", kind) != kind or len(found["rates"]) != len(rates)
-
-    def is_of(self, name: str) -> bool:
-        """Return whether the present scheduler is of the optimizer of this name."""
-        return self._optimizer is not None and self._name == name
-
-    def compared_with(self, saved: Mapping[str, Any], left: Left, per: str) -> Iterator[str | Difference]:
-        """Yield why the scheduler cannot resume from a saved one, or which of its options differ."""
-        label, made = f"the scheduler of LRSchedule ({type(self.scheduler).__name__})", saved.get("made")
-        is_of_another = self._is_of_another(saved)
+    def compared_with(self, state: Mapping[str, Any], left: Left, per: str) -> Iterator[str | Difference]:
+        """Yield why the present scheduler cannot resume from a saved one, or which of its options differ."""
+        if self._optimizer is None or self._name not in state.get(KIND, {}):
+            return
+        label, made = f"the scheduler of LRSchedule ({type(self.scheduler).__name__})", state["fit"][KIND][self._name]
         misfit = schedule_misfit(
-            label, self.scheduler, saved["scheduler"], made, left, per, is_of_another=is_of_another
+            label, self.scheduler, state[KIND][self._name], made, left, per, is_of_another=self._is_of_another(made)
         )
         if misfit is not None:
             yield misfit
-        elif made is not None:
+        else:
             yield from options_that_differ(label, self._made, made)
 
+    def _saved(self, optimizer: Optimizer) -> Saved:
+        """Return the present scheduler as it is saved; one that has resumed was made as the loaded one was."""
+        of_optimizer = {"optimizer": _kind_of(optimizer), "rates": list(learning_rates(optimizer))}
+        return Saved(copy.deepcopy(self.scheduler.state_dict()), {**(self._made_there or self._made), **of_optimizer})
+
+    def _is_of_another(self, made: Made) -> bool:
+        """Return whether a scheduler was saved with an optimizer of another class, or of other groups."""
+        return bool(made["optimizer"] != _kind_of(self._optimizer))
+
     def _take_loaded(self) -> None:
-        """Load the state that waits for the present optimizer, and set its rates; drop a state of another kind."""
+        """Load the state that waits for the present optimizer; drop a state of another kind."""
         if self._optimizer is not None and self._name in self._loaded:
-            found = self._loaded.pop(self._name)
-            if self._is_of_another(found) or class_misfit("", self.scheduler, found.get("made")):
-                return
-            self._made_there = found.get("made", {})
-            self.scheduler.load_state_dict(copy.deepcopy(found["scheduler"]))
-            set_learning_rates(self._optimizer, found["rates"])  # load_state_dict of a scheduler does not set them
+            saved = self._loaded.pop(self._name)
+            if not self._is_of_another(saved.made) and not class_misfit("", self.scheduler, saved.made):
+                self._made_there = saved.made
+                self.scheduler.load_state_dict(saved.state)
+                set_learning_rates(self._optimizer, saved.made["rates"])  # which load_state_dict does not set
 
 
-def _snapshot_scheduler(scheduler: Any, optimizer: Optimizer) -> dict[str, Any]:
-    rates = list(learning_rates(optimizer))
-    return {"scheduler": copy.deepcopy(scheduler), "rates": rates, "optimizer": type(optimizer).__name__}
+def _kind_of(optimizer: Optimizer | None) -> str:
+    """Return the class of an optimizer, and the number of its groups."""
+    return "" if optimizer is None else f"{type(optimizer).__name__} of {len(optimizer.param_groups)} groups"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -289,6 +290,27 @@ def test_a_training_continues_from_its_state(make: Make, in_stage: bool, tmp_pat
         assert second.state_dict() == state
     tm.train_epochs(1)
     assert rates.seen == by_hand(make, 6)
+
+
+def test_its_state_has_the_form_that_a_training_has_for_lr_schedule() -> None:
+    by_argument, by_extension = tiny_manager(lr_schedule=halving), tiny_manager(schedule := LRSchedule(halving))
+    by_argument.train_epochs(1)
+    by_extension.train_epochs(1)
+    saved, (own,) = by_argument.state_dict(), schedule.state_dict()["met"].values()
+    assert own["lr_schedule"][""] == saved["lr_schedule"]["optimizer"]
+    assert own["fit"]["lr_schedule"][""].items() >= saved["fit"]["lr_schedule"]["optimizer"].items()
+
+
+def test_of_an_optimizer_that_a_phase_has_swapped_the_state_says_how_its_scheduler_was_made() -> None:
+    tm = tiny_manager(schedule := LRSchedule(halving))
+    made: list[Any] = []
+    with tm.run():
+        tm.train_epochs(1)
+        with tm.phase("other", optimizer=partial(SGD, lr=0.1), epochs=1):
+            tm.train()
+            (own,) = schedule.state_dict()["met"].values()
+            made = [one["class"] for one in own["fit"]["lr_schedule"].values()]
+    assert made == ["ExponentialLR", "ExponentialLR"]
 
 
 def test_the_state_from_before_the_first_run_is_empty_and_can_be_loaded() -> None:
