@@ -89,6 +89,16 @@ def test_a_generator_that_others_refer_to_is_closed_as_its_pass_is_left() -> Non
     assert (next(generator, END), reader.is_open) == (END, False)
 
 
+def test_once_the_passes_are_left_the_next_one_is_the_first_again() -> None:
+    reader = Reader("data", Told(), 0, 1)
+    for _ in range(3):
+        reader.read_on()
+    reader.leave()
+    reader.read_on()
+
+    assert (reader.passes, reader.given, reader.data.epochs) == (0, 1, [0, 1, 0])
+
+
 def test_batches_that_the_data_were_said_to_have_given_are_counted() -> None:
     first, data = shuffled(), shuffled()
     next(iter(first))

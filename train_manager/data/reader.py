@@ -138,10 +138,11 @@ class Reader:
         self._iterator = None
 
     def leave(self) -> None:
-        """Leave the pass, also a generator that others refer to; the next pass begins at its start."""
+        """Leave all passes, also a generator that others refer to; the next one is the first again."""
         if callable(close := getattr(self._iterator, "close", None)):
             close()
         self._forget_pass()
+        self.passes = 0
 
     # ---- its place -----------------------------------------------------------------------------------------------
 
