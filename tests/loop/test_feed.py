@@ -288,6 +288,19 @@ def test_a_pass_that_gives_nothing_more_ends_the_epoch_with_a_warning() -> None:
         tm.train_epoch()
 
 
+def test_epochs_of_so_many_steps_and_whole_passes_share_no_pass() -> None:
+    data = Source(3)
+    tm = tiny_manager(train_data=data)
+    tm.train_epochs(1)
+    tm.steps_per_epoch = 2
+    tm.train_epochs(2)
+    tm.steps_per_epoch = None
+    tm.train_epochs(1)
+
+    assert data.epochs == [0, 0, 1, 3]
+    assert data.given == 3 + 4 + 3
+
+
 def test_numbers_without_end_are_cut_too() -> None:
     batches = make_batches(1)
     tm = tiny_manager(train_data=(batches[0] for _ in count()), steps_per_epoch=2, epochs=2)

@@ -61,7 +61,7 @@ def test_the_state_of_a_pass_over_a_loader_that_is_malformed_is_told_as_it_is_re
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4, shuffle=True)
     first, tm = tiny_manager(train_data=data), tiny_manager(train_data=data)
     first.train_steps(2)
-    tm.load_state_dict(edited(first.state_dict(), "data.again.beginning.random", 1.5))
+    tm.load_state_dict(edited(first.state_dict(), "data.reader.beginning.random", 1.5))
 
     with pytest.raises(CheckpointError, match="the position in the data cannot be restored"):
         tm.train()

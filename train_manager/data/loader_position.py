@@ -77,26 +77,28 @@ def beginning_of(data: Any) -> dict[str, Any] | None:
     """
     if not isinstance(data, DataLoader) or stateful(data) is not None:
         return None
-    return {"random": random_state(), **_generator_state(data), "datasets": []}
+    return {"random": random_state(), **_state_of(loaders_in(data)), "datasets": []}
 
 
 def loader_state(data: Any) -> dict[str, Any]:
     """Return the states that loaders keep from pass to pass: of generators and datasets, and whether workers run."""
-    return {**_generator_state(data), "datasets": [dataset.state_dict() for dataset in _datasets_asked_by_number(data)]}
+    loaders = loaders_in(data)
+    return {**_state_of(loaders), "datasets": [dataset.state_dict() for dataset in _datasets_in(loaders)]}
 
 
 def put_back(data: Any, kept: Mapping[str, Any]) -> None:
     """Restore what ``loader_state`` returned."""
-    for loader, had_workers in zip(loaders_in(data), kept["has_workers"], strict=False):
+    loaders = loaders_in(data)
+    for loader, had_workers in zip(loaders, kept["has_workers"], strict=False):
         if had_workers and loader.persistent_workers and loader._iterator is None:
             # The workers of the saved training ran on from an earlier pass, so its next pass drew no seed for them:
             # they are started here, and the draw is undone.
             with preserve_random_state():
                 iter(loader)
     with translate_position_errors():
-        for generator, state in zip(generators_of(data), kept["generators"], strict=False):
+        for generator, state in zip(_generators_in(loaders), kept["generators"], strict=False):
             generator.set_state(state)
-        for dataset, state in zip(_datasets_asked_by_number(data), kept["datasets"], strict=False):
+        for dataset, state in zip(_datasets_in(loaders), kept["datasets"], strict=False):
             dataset.load_state_dict(state)
 
 
@@ -126,10 +128,10 @@ def read_past(
     return batches
 
 
-def _generator_state(data: object) -> dict[str, Any]:
+def _state_of(loaders: list[DataLoader[Any]]) -> dict[str, Any]:
     return {
-        "generators": [generator.get_state() for generator in generators_of(data)],
-        "has_workers": [loader._iterator is not None for loader in loaders_in(data)],
+        "generators": [generator.get_state() for generator in _generators_in(loaders)],
+        "has_workers": [loader._iterator is not None for loader in loaders],
     }
 
 
@@ -151,9 +153,9 @@ def translate_position_errors() -> Iterator[None]:
         raise CheckpointError(what, name="train_data", cure="take another checkpoint") from error
 
 
-def _datasets_asked_by_number(data: object) -> list[Any]:
+def _datasets_in(loaders: list[DataLoader[Any]]) -> list[Any]:
     # A stream with a state is left out: its state is a place in a pass, which `stateful` returns.
-    datasets = [loader.dataset for loader in loaders_in(data)]
+    datasets = [loader.dataset for loader in loaders]
     return [one for one in datasets if has_state(one) and not isinstance(one, IterableDataset)]
 
 

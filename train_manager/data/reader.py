@@ -138,10 +138,11 @@ class Reader:
         self._iterator = None
 
     def leave(self) -> None:
-        """Leave the pass, also a generator that others refer to; the next pass begins at its start."""
+        """Leave all passes, also a generator that others refer to; the next one is the first again."""
         if callable(close := getattr(self._iterator, "close", None)):
             close()
         self._forget_pass()
+        self.passes = 0
 
     # ---- its place -----------------------------------------------------------------------------------------------
 
@@ -157,10 +158,13 @@ class Reader:
             return {**state, "passes": self.passes + 1, "given": 0}
         if self.given or self._iterator is not None:
             state["beginning"] = self._beginning
+        own = self.own_state() if self.given else None  # before the first batch it is the state of an earlier pass
+        return state if own is None else {**state, "data": own}
+
+    def own_state(self) -> Any:
+        """Return the state of the data themselves, which is their place in the pass; None if they have none."""
         own = stateful(self.data)
-        if not self.given or own is None:  # before the first batch the state of the data is of an earlier pass
-            return state
-        return {**state, "data": own.state_dict()}
+        return None if own is None else own.state_dict()
 
     def _prepare(self) -> Iterator[Any]:
         """Return the iterator of the pass, before its first batch."""

@@ -42,10 +42,10 @@ class Taken(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """A batch, or END, that was taken before it was asked for; and where the data were read before."""
+    """A batch, or END, that was taken before it was asked for; and the state that the data had before."""
 
     taken: Taken
-    before: Mapping[str, Any]
+    own_state: Any = None
 
 
 @final
@@ -132,7 +132,7 @@ class Feed:
         taken = self._take() if ahead is None else ahead.taken
         batch = taken.batch
         if batch is END:
-            self._ahead = Ahead(taken, {})  # so that has_ended knows it
+            self._ahead = Ahead(taken)  # so that has_ended knows it
             return END
         self.data_seconds, self.examples_here = taken.seconds, taken.examples
         self.batch_num += 1
@@ -190,8 +190,8 @@ class Feed:
     def _peek(self) -> Any:
         """Return the batch after the present one, or END; ``pull`` gives the same batch next."""
         if self._ahead is None:
-            before = self._reader.state()  # a checkpoint that is written now must not count the batch ahead as given
-            self._ahead = Ahead(self._take(), before)
+            own_state = self._reader.own_state()  # for a checkpoint that is written while the batch is ahead
+            self._ahead = Ahead(self._take(), own_state)
         return self._ahead.taken.batch
 
     def _take(self) -> Taken:
@@ -224,12 +224,13 @@ class Feed:
         return {**place, "reader": reader, "order": None if data is None else order_of(data)}
 
     def _place_of(self, reader: Reader) -> Mapping[str, Any]:
-        """Return where the data are read, without a batch that was taken ahead; and their state between two passes."""
-        ahead = self._ahead
-        state = reader.state() if ahead is None or ahead.taken.batch is END else ahead.before
+        """Return where the data are read, as if no batch was taken ahead; and their own state between two passes."""
+        state = dict(reader.state())
+        if self._ahead is not None and self._ahead.taken.batch is not END:
+            state |= {"given": reader.given - 1, "data": self._ahead.own_state}
         # Data whose order is a function of the epoch need a state within a pass only.
-        if not state["given"] and not reader.is_resumed and tells_its_ends(reader.data):
-            return {**state, "data": stateful(reader.data).state_dict()}
+        elif not state["given"] and not reader.is_resumed and tells_its_ends(reader.data):
+            state["data"] = reader.own_state()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any], data: Iterable[Any] | None, *, is_cut: bool) -> bool:
@@ -241,7 +242,7 @@ class Feed:
         self._is_cut, self._ahead = is_cut, None
         self._is_within, self.batch_num = state["is_within"], int(state["batch_num"])
         reader, order = state["reader"], state["order"]
-        knows_its_place = "data" in reader and stateful(data) is not None
+        knows_its_place = reader.get("data") is not None and stateful(data) is not None
         if data is not None and order is not None:
             warn_of_other_draws(data, order, is_within=knows_its_place)
         if misfits_of_position(data, state):
