@@ -1,4 +1,4 @@
-"""53 wrong arguments: what is written, what the message advises, and the same thing written as it advises.
+"""57 wrong arguments: what is written, what the message advises, and the same thing written as it advises.
 
 ``rows()`` runs each and tells what was said, and when.
 """
@@ -20,8 +20,10 @@ from train_manager.extensions import (
     ClipGradients,
     EarlyStopping,
     Log,
+    LRSchedule,
     Metrics,
     MixedPrecision,
+    WarmUp,
     default_extensions,
 )
 from train_manager.telling.errors import TrainManagerError
@@ -30,7 +32,7 @@ from train_manager.testing import tiny_manager
 X = torch.linspace(0, 1, 80).reshape(40, 2)
 Y = (X.sum(dim=1) > 1).long()
 BATCHES = [(X[:20], Y[:20]), (X[20:], Y[20:])]
-CROSS_ENTROPY = nn.functional.cross_entropy
+CROSS_ENTROPY, MSE = nn.functional.cross_entropy, nn.functional.mse_loss
 CONSTRUCTED: Any = TrainManager  # untyped: what is passed is wrong
 
 AS_MADE, AS_OPENED, IN_STEP = "as the object is made", "as the training opens", "in the first step"
@@ -193,6 +195,18 @@ CASES: list[Case] = [
         "its arguments are batches",
         lambda: Accumulate(batches=4),
     ),
+    Case(
+        "LRSchedule(make, warmup=5)",
+        lambda: LRSchedule(step_lr, warmup=5),  # type: ignore[call-arg]
+        "extensions=[WarmUp(steps=...)]",
+        tiny(extensions=[WarmUp(steps=5), LRSchedule(step_lr)]),
+    ),
+    Case(
+        'MixedPrecision("bf16")',
+        lambda: MixedPrecision("bf16"),  # type: ignore[arg-type]
+        "MixedPrecision(torch.bfloat16)",
+        tiny(extensions=[MixedPrecision(torch.bfloat16)]),
+    ),
     # ---- extensions --------------------------------------------------------------------------------------------------
     Case("extensions=EMA()", tiny(extensions=EMA()), "extensions=[EMA()]", tiny(extensions=[EMA()])),
     Case("extensions=[EMA]", tiny(extensions=[EMA]), "add an instance: EMA()", tiny(extensions=[EMA()])),
@@ -209,6 +223,12 @@ CASES: list[Case] = [
         tiny(extensions=[Extension.of(post_train_step_batch=lambda loss: None)]),
     ),
     Case('extensions="ema"', tiny(extensions="ema"), "extensions=[EMA()]", tiny(extensions=[EMA()])),
+    Case(
+        "extensions=[Log(), Log(every=5)]",
+        tiny(extensions=[Log(), Log(every=5)]),
+        "keep one of the two",
+        tiny(extensions=[Log(every=5)]),
+    ),
     Case("extensions=[None]", tiny(extensions=[None]), "leave it out", tiny(extensions=[])),
     # ---- data --------------------------------------------------------------------------------------------------------
     Case("train_data=(x, y)", tiny(train_data=(X, Y)), "InMemory(x, y,", tiny(train_data=InMemory(X, Y, batch_size=8))),
@@ -267,6 +287,16 @@ CASES: list[Case] = [
     ),
     Case("inputs of float64", tiny(train_data=[(X.double(), Y)]), "inputs.float()", tiny(train_data=[(X, Y)])),
     Case("labels of float32", tiny(train_data=[(X, Y.float())]), "targets.long()", tiny(train_data=[(X, Y)])),
+    Case(
+        "mse_loss of (20, 1) against (20,)",
+        tiny(model=nn.Linear(2, 1), loss=MSE, train_data=[(X, X.sum(dim=1))]),
+        "loss=lambda prediction, targets: mse_loss(prediction, targets.view_as(prediction))",
+        tiny(
+            model=nn.Linear(2, 1),
+            loss=lambda prediction, targets: MSE(prediction, targets.view_as(prediction)),
+            train_data=[(X, X.sum(dim=1))],
+        ),
+    ),
     Case(
         "a batch on another device",
         tiny(train_data=[(X.to("meta"), Y.to("meta"))]),

@@ -109,7 +109,10 @@ def test_a_name_that_two_extensions_have_is_refused() -> None:
     with pytest.raises(HookError) as error:
         name_extensions([Extension(), {"extension": Extension()}])
 
-    assert str(error.value) == ("two extensions are called 'extension'\n  give one of them another name in its dict")
+    assert str(error.value) == (
+        "two extensions are called 'extension'\n"
+        "  give one of them another name; or let it replace the other: {**usual, 'extension': x}"
+    )
 
 
 class Curves(Extension):

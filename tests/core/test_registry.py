@@ -142,7 +142,7 @@ class HasCurves(Extensible):
 
 TWICE = (
     "'curves' and {!r} are both of class Curves, of which HasCurves has at most one\n"
-    '  keep one of the two: add_extension(x, "curves") replaces it, remove_extension("curves") removes it'
+    '  keep one of the two: add_extension(x, "curves") replaces the first, remove_extension("curves") removes it'
 )
 
 

@@ -177,7 +177,7 @@ def name_extensions(
             more = {free_name(entry, {**by_name, **places}): entry}
         twice = next((name for name in more if name in by_name), None)
         if twice is not None:
-            cure = "give one of them another name in its dict"
+            cure = f"give one of them another name; or let it replace the other: {{**usual, {twice!r}: x}}"
             raise HookError(f"two extensions are called {twice!r}", name=twice, cure=cure)
         by_name.update(more)
     return {**by_name, **places}  # a name that is in both keeps its place in the order

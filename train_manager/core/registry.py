@@ -98,7 +98,7 @@ class Registry:
         if kind is not None and other is not None:
             first, second = sorted((name, other), key=list(extensions).index)
             what = f"{first!r} and {second!r} are both of class {kind.__name__}, of which {self._opener.__name__} "
-            replace = f'keep one of the two: add_extension(x, "{first}") replaces it'
+            replace = f'keep one of the two: add_extension(x, "{first}") replaces the first'
             cure = f'{replace}, remove_extension("{first}") removes it'
             raise HookError(f"{what}has at most one", name=second, cure=cure)
 

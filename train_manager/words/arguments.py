@@ -72,7 +72,7 @@ METHODS: Final = {
     "lr_find": "lr_finder(tm), of train_manager",
     "summary": "summary(tm), of train_manager",
     **dict.fromkeys(
-        ("log", "log_dict"),
+        ("log", "log_dict", "log_metrics"),
         "report_loss(value, name) for a part of the loss, or the extension Metrics(name=function) for another number",
     ),
     "save": "torch.save(tm.model.state_dict(), path); the extension Checkpoints saves all else too",
