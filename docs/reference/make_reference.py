@@ -126,8 +126,8 @@ def stages_page() -> Iterator[str]:
     )
     yield f"```\n{drawn_tree()}\n```"
     yield (
-        "[`stages.py`](../../train_manager/stages.py) is the table behind this page, the check and `explain`; its `MAP` "
-        "also shows the steps of the loop between the stages."
+        "[`stages.py`](../../train_manager/stages.py) is the table behind this page, the check and `explain`; "
+        "its `MAP` also shows the steps of the loop between the stages."
     )
     for stage, seen in found.first.items():
         if first := seen | dict.fromkeys(lazy.get(stage, ()), f"`pre_{stage}`, lazy"):
