@@ -120,10 +120,15 @@ def stages_page() -> Iterator[str]:
     yield (
         "Each stage has three hooks: `pre_<stage>`, `post_<stage>` and `around_<stage>`. A hook may name the fixtures "
         "of its stage and of all enclosing stages. *First at* is the earliest hook that can name a fixture; a *lazy* "
-        "fixture is computed when a hook first asks for it. The annotations are in `train_manager.types`."
+        "fixture is computed when a hook first asks for it. Hooks need no annotations; of the classes here, `Tensor`, "
+        "`device`, `Module` and `Optimizer` are torch's, and `Fixtures`, `Extensible` and `TrainManager` are "
+        "imported from `train_manager`."
     )
     yield f"```\n{drawn_tree()}\n```"
-    yield "[`stages.py`](../../train_manager/stages.py) also shows the steps of the loop between the stages."
+    yield (
+        "[`stages.py`](../../train_manager/stages.py) is the table behind this page, the check and `explain`; "
+        "its `MAP` also shows the steps of the loop between the stages."
+    )
     for stage, seen in found.first.items():
         if first := seen | dict.fromkeys(lazy.get(stage, ()), f"`pre_{stage}`, lazy"):
             yield f"## `{stage}`"

@@ -164,6 +164,18 @@ def test_fixtures_that_the_calling_file_defines_while_a_stage_is_open_are_no_mis
     assert seen == [3, 4]
 
 
+def test_stages_that_the_check_does_not_follow_are_left_alone() -> None:
+    class Nested(Extensible):
+        def inside(self) -> None:
+            def inner() -> None:
+                with self.staged("work"):
+                    pass
+
+            inner()
+
+    Nested([Misspelt()]).inside()
+
+
 def test_a_class_whose_source_is_not_there_is_left_alone() -> None:
     namespace: dict[str, Any] = {"Extensible": Extensible}
     exec("class Made(Extensible):\n    def work(self):\n        with self.staged('work'): pass\n", namespace)

@@ -63,12 +63,13 @@ class Learner(Extensible):
             train_dir=options.train_dir,
             extensions=_extensions(data, options),
         )
-        self.tm._warned_of.add("idle calls")  # nor as the program ends: see _training
+        self.tm._warned_of.add("idle calls")  # nor as the program ends: see _resuming_quietly
         self._is_open = self._is_closed = False
 
     def ss_learn(self) -> None:
         """Train the self-supervised phases, without a label."""
-        with self._training():
+        self._hold_run_open()
+        with self.staged("training"), _resuming_quietly():
             for phase in self.options.phases:
                 self._train_phase(phase)
 
@@ -78,7 +79,8 @@ class Learner(Extensible):
         A program that was killed and starts again makes the same calls: an epoch that a checkpoint has is not trained
         again.
         """
-        with self._training():
+        self._hold_run_open()
+        with self.staged("training"), _resuming_quietly():
             return self.tm.train_epochs(1)
 
     def close(self) -> None:
@@ -111,9 +113,8 @@ class Learner(Extensible):
 
     # ---- training --------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _training(self) -> Iterator[None]:
-        """Hold the stage ``training`` open; the first call opens the run, which stays open until ``close``."""
+    def _hold_run_open(self) -> None:
+        """Open the run for the first training; it stays open until ``close``."""
         if self._is_closed:
             what = "the learner is closed, so its run has ended"
             raise StageError(
@@ -124,10 +125,6 @@ class Learner(Extensible):
             self._is_open = True
             # After the hooks that begin a run: what they have registered for the exit is to find the run closed.
             atexit.register(_close_at_exit, weakref.WeakMethod(self.close))
-        with self.staged("training"), warnings.catch_warnings():
-            # A program that resumes makes the calls again that its checkpoint has completed.
-            warnings.filterwarnings("ignore", r"train(_epochs)?\(1?\) has nothing to do")
-            yield
 
     def _train_phase(self, phase: Phase) -> None:
         task = phase.task.made(Encoder(self.tm.model, phase.at), self._data.augment).to(self.tm.device or "cpu")
@@ -221,6 +218,14 @@ def made(
     learner = kind(dataloader, model, optimizer, read_options(options or {}, model.names))
     model.learner = learner
     return learner
+
+
+@contextmanager
+def _resuming_quietly() -> Iterator[None]:
+    """Leave out the warning of a program that resumes and makes the calls again that its checkpoint has completed."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"train(_epochs)?\(1?\) has nothing to do")
+        yield
 
 
 def _close_at_exit(reference: weakref.WeakMethod[Callable[[], None]]) -> None:
