@@ -50,7 +50,9 @@ def find_lookalikes(owner: type, extensions: Iterable[type], tree: StageTree, wo
         words: the names that its hooks have in other tools.
     """
     for cls in dict.fromkeys([owner, *extensions]):
-        users = _users(cls)  # a class of this library has none, and is not looked at
+        users = _users(cls)
+        if not users:  # a class of this library
+            continue
         looks = _Looks(owner, users, tree, words)
         for name, value in _attributes(users).items():
             if is_computed(value):
@@ -78,7 +80,8 @@ class _Looks:
         mine = [value for base in users for value in vars(base).values() if is_method(value)]
         own_stages = _stages_opened_by({inspect.unwrap(method) for method in mine}, tree)
         self.others_stages = [stage for stage in self.stages if stage not in own_stages]
-        declared = [(name, declarations_of(found)) for base in opener.__mro__ for name, found in vars(base).items()]
+        loop = opener.__mro__ if self.is_loop else ()
+        declared = [(name, declarations_of(found)) for base in loop for name, found in vars(base).items()]
         self.overridable = [name for name, declarations in declared if declarations.overridable]
 
     def of(self, name: str) -> Look | None:
