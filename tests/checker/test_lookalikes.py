@@ -113,12 +113,21 @@ def test_a_method_with_the_name_of_a_hook_that_is_none_never_runs() -> None:
     tiny_manager(Mine()).train()
 
 
-def test_a_method_that_the_class_itself_calls_is_a_mistake_with_the_way_out() -> None:
-    class Mine(Extension):
-        def post_train_step_batch(self) -> None:
-            self.on_gpu()
+@pytest.mark.parametrize("name", ["on_gpu", "plot_epoch"])
+def test_a_method_that_another_one_of_its_class_calls_is_left_alone(name: str) -> None:
+    def post_train_step_epoch(self: Any) -> None:
+        [self.on_gpu() for _ in range(2)]
+        self.plot_epoch()
 
-        def on_gpu(self) -> None: ...
+    methods = {"post_train_step_epoch": post_train_step_epoch, name: lambda self: None}
+
+    tiny_manager(type("Mine", (Extension,), methods)()).check()
+
+
+def test_a_method_that_only_calls_itself_is_refused_with_the_way_out() -> None:
+    class Mine(Extension):
+        def on_gpu(self) -> None:
+            self.on_gpu()
 
     assert mistake(tiny_manager(Mine())).endswith("(or @not_a_hook, if it is a method of your own)")
 

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
+from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, final
 
 from train_manager.checker.tree import StageTree
@@ -53,12 +54,12 @@ def find_lookalikes(owner: type, extensions: Iterable[type], tree: StageTree, wo
         users = _users(cls)
         if not users:  # a class of this library
             continue
-        looks = _Looks(owner, users, tree, words)
+        looks, helpers = _Looks(owner, users, tree, words), _called_by_their_class(users)
         for name, value in _attributes(users).items():
             if is_computed(value):
                 look = looks.computed(name, value)
             else:
-                look = looks.of(name) if _is_the_users(cls, users, name) else None
+                look = looks.of(name) if name not in helpers and _is_the_users(cls, users, name) else None
             if look is not None:
                 label = f"{cls.__name__}.{name}"
                 what, line = f"{label} {look.wrong}", line_of_function(value)
@@ -167,6 +168,23 @@ def _is_the_users(cls: type, users: Sequence[type], name: str) -> bool:
         return False
     declared = [declarations_of(vars(base)[name]) for base in users if name in vars(base)]
     return not any(declares.not_a_hook or declares.fixture_of is not None for declares in declared)
+
+
+def _called_by_their_class(users: Sequence[type]) -> set[str]:
+    """Return the names that other methods of a user's class read: such a method is a helper, whatever it looks like."""
+    found = [(name, value) for base in users for name, value in vars(base).items()]
+    return {used for name, value in found for used in _names_used_by(value) if used != name}
+
+
+def _names_used_by(value: object) -> frozenset[str]:
+    """Return the names that the code of a method reads, those of functions inside it included."""
+    function = inspect.unwrap(getattr(value, "__func__", value)) if callable(value) else None
+    ahead, found = [function.__code__] if isinstance(function, FunctionType) else [], frozenset[str]()
+    while ahead:
+        code = ahead.pop()
+        found |= {*code.co_names}
+        ahead += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return found
 
 
 def _users(cls: type) -> list[type]:
