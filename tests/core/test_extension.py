@@ -77,7 +77,8 @@ def test_what_is_no_extension_is_refused() -> None:
         require_extension(wrong)
     assert str(error.value) == (
         "an extension must be an instance, but is str 'ema'\n"
-        "  give objects of Extension classes in place of 'ema': extensions=[MyExtension()], or a dict by name; or leave it out"
+        "  give objects of Extension classes in place of 'ema': "
+        "extensions=[MyExtension()], or a dict by name; or leave it out"
     )
 
 
