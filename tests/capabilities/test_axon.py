@@ -21,7 +21,6 @@ from train_manager import (
     CheckError,
     Extensible,
     Extension,
-    HookError,
     InMemory,
     InputError,
     Objective,
@@ -605,8 +604,8 @@ def test_a26_an_event_in_the_words_of_another_tool_is_refused() -> None:
     class Handler(Extension):
         def on_my_event(self) -> None: ...
 
-    with pytest.raises(HookError, match=r"Handler.on_my_event looks like a hook, but would never run"):
-        Loop([Handler()])
+    with pytest.raises(CheckError, match=r"Handler.on_my_event looks like a hook, but would never run"):
+        Loop([Handler()]).train()
 
 
 def test_a26_an_empty_dataset_is_refused() -> None:

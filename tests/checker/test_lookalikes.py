@@ -289,6 +289,17 @@ def test_what_computes_a_callable_under_the_name_of_a_hook_is_a_mistake(decorato
     assert found.endswith("write a method, `def pre_train(self, ...)`; or take another name")
 
 
+def test_class_methods_and_static_methods_are_hooks() -> None:
+    class Watcher(Extension):
+        @classmethod
+        def pre_train(cls) -> None: ...
+
+        @staticmethod
+        def post_train() -> None: ...
+
+    assert Training([Watcher()]).check() == []
+
+
 def test_a_property_of_a_loop_is_a_mistake_only_if_it_has_the_name_of_one_of_its_stages() -> None:
     class Loop(Training):
         @property

@@ -77,7 +77,8 @@ def test_what_is_no_extension_is_refused() -> None:
         require_extension(wrong)
     assert str(error.value) == (
         "an extension must be an instance, but is str 'ema'\n"
-        "  give instances in place of 'ema': extensions=[MyExtension()], or a dict by name; or leave it out"
+        "  give objects of Extension classes in place of 'ema': "
+        "extensions=[MyExtension()], or a dict by name; or leave it out"
     )
 
 
@@ -182,9 +183,14 @@ OTHERS = [
     ),
     (
         "ema",
-        "str 'ema'\n  give instances in place of 'ema': extensions=[MyExtension()], or a dict by name; or leave it out",
+        "str 'ema'\n  give objects of Extension classes in place of 'ema': "
+        "extensions=[MyExtension()], or a dict by name; or leave it out",
     ),
-    (3, "int 3\n  give instances in place of 3: extensions=[MyExtension()], or a dict by name; or leave it out"),
+    (
+        3,
+        "int 3\n  give objects of Extension classes in place of 3: "
+        "extensions=[MyExtension()], or a dict by name; or leave it out",
+    ),
 ]
 
 
@@ -210,7 +216,8 @@ def test_one_extension_without_a_list_is_refused_with_the_list_to_write() -> Non
 
     assert str(error.value) == (
         "extensions must be a list or a dict, but is Extension Extension()\n"
-        "  give instances in place of Extension(): extensions=[Extension()], or a dict by name; or leave it out"
+        "  give objects of Extension classes in place of Extension(): "
+        "extensions=[Extension()], or a dict by name; or leave it out"
     )
 
 
@@ -219,4 +226,8 @@ def test_a_list_in_a_list_is_refused_with_the_entry_that_it_is() -> None:
     with pytest.raises(HookError) as error:
         name_extensions(wrong)
 
-    assert str(error.value).splitlines()[1].startswith("  give instances in place of [Extension(), [EMA()]]:")
+    assert (
+        str(error.value)
+        .splitlines()[1]
+        .startswith("  give objects of Extension classes in place of [Extension(), [EMA()]]:")
+    )

@@ -338,7 +338,7 @@ def test_a_second_one_of_the_same_name_and_stage_is_refused(at: At) -> None:
     with pytest.raises(OrderError) as error:
         worker.add_extension(Other())
     assert str(error.value) == (
-        "First.norm and Other.norm both provide 'norm' in stage 'step'\n"
+        "First.norm (extension 'first') and Other.norm (extension 'other') both provide 'norm' in stage 'step'\n"
         f"  defined at   {at('a first norm')}\n"
         f"  asked at     {at('a second norm')}\n"
         '  remove one, or let one replace the other: @fixture("step", override=True)'

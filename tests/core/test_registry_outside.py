@@ -81,8 +81,8 @@ def test_what_is_no_extension_is_refused(installed: Path) -> None:
 try:
     Extensible().add_extension("wrong")
 except HookError as error:
-    print(str(error).partition(" at 0x")[0])
+    print(str(error).splitlines()[-1])
 """
-    assert printed(installed, code) == (
-        "an extension must be an instance, but is NoExtension <grad_noise.NoExtension object\n"
+    assert printed(installed, code).startswith(
+        "  give objects of Extension classes in place of <grad_noise.NoExtension"
     )

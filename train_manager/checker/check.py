@@ -12,7 +12,8 @@ from train_manager.checker.methods import Methods
 from train_manager.checker.mistakes import Mistakes, find_unopened
 from train_manager.checker.walk import stage_tree
 from train_manager.core.extensible import Extensible
-from train_manager.core.hooks import Hook, choose_providers
+from train_manager.core.hooks import Hook
+from train_manager.core.order import choose_providers
 from train_manager.core.registry import Registry
 from train_manager.core.store import Options
 from train_manager.telling.errors import CheckError, did_you_mean, near

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from types import CodeType, FunctionType
@@ -51,15 +51,18 @@ def find_lookalikes(owner: type, extensions: Iterable[type], tree: StageTree, wo
         words: the names that its hooks have in other tools.
     """
     for cls in dict.fromkeys([owner, *extensions]):
-        looks, called = _Looks(cls, owner, tree, words), _called_by_their_class(cls)
-        for name, value in _attributes(cls).items():
+        users = _users(cls)
+        if not users:  # a class of this library
+            continue
+        looks, helpers = _Looks(owner, users, tree, words), _called_by_their_class(users)
+        for name, value in _attributes(users).items():
             if is_computed(value):
                 look = looks.computed(name, value)
             else:
-                look = looks.of(name) if name not in called and _is_the_users(cls, name, value) else None
+                look = looks.of(name) if name not in helpers and _is_the_users(cls, users, name) else None
             if look is not None:
                 label = f"{cls.__name__}.{name}"
-                what, line = f"{label} {look.wrong}", line_of_function(getattr(value, "__func__", value))
+                what, line = f"{label} {look.wrong}", line_of_function(value)
                 yield HookError(what, name=name, asked_by=label, asked_at=line, cure=look.cure)
 
 
@@ -70,15 +73,16 @@ class _Looks:
     A plain loop may name its own methods freely; only a prefix before one of its own stages is refused there.
     """
 
-    def __init__(self, cls: type, opener: type, tree: StageTree, words: Words) -> None:
+    def __init__(self, opener: type, users: Sequence[type], tree: StageTree, words: Words) -> None:
         self.words = words
-        self.is_loop = issubclass(cls, opener)
+        self.is_loop = any(issubclass(base, opener) for base in users)
         self.stages = tuple(tree.stages)
         # A method may be named after a stage that its own class opens, as `fit` opens "fit"; not after any other stage.
-        mine = [value for base in _users(cls) for value in vars(base).values() if is_method(value)]
+        mine = [value for base in users for value in vars(base).values() if is_method(value)]
         own_stages = _stages_opened_by({inspect.unwrap(method) for method in mine}, tree)
         self.others_stages = [stage for stage in self.stages if stage not in own_stages]
-        declared = [(name, declarations_of(found)) for base in opener.__mro__ for name, found in vars(base).items()]
+        loop = opener.__mro__ if self.is_loop else ()
+        declared = [(name, declarations_of(found)) for base in loop for name, found in vars(base).items()]
         self.overridable = [name for name, declarations in declared if declarations.overridable]
 
     def of(self, name: str) -> Look | None:
@@ -149,25 +153,26 @@ def _stages_opened_by(methods: set[Any], tree: StageTree) -> set[str]:
     return {node.stage for node in tree.nodes.values() if not methods.isdisjoint(node.callers[-1:])}
 
 
-def _attributes(cls: type) -> dict[str, Any]:
-    """Return the attributes of a class, without names with two underscores."""
-    found = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
-    return {name: value for name, value in found.items() if not name.startswith("__")}
+def _attributes(classes: Sequence[type]) -> dict[str, Any]:
+    """Return the methods, properties and the like of classes, the first of each name."""
+    found = {name: value for cls in reversed(classes) for name, value in vars(cls).items()}
+    # A staticmethod or classmethod stands for the function in it.
+    plain = {name: getattr(value, "__func__", value) for name, value in found.items() if not name.startswith("__")}
+    return {name: value for name, value in plain.items() if is_method(value) or is_computed(value)}
 
 
-def _is_the_users(cls: type, name: str, value: Any) -> bool:
+def _is_the_users(cls: type, users: Sequence[type], name: str) -> bool:
     """Return whether only users' classes have a method, without ``@not_a_hook`` and ``@fixture`` methods."""
-    users = _users(cls)
     # A name that a base class of a library has too is called there: an override, and not a mistake.
-    if not is_method(getattr(value, "__func__", value)) or any(name in vars(b) for b in cls.__mro__ if b not in users):
+    if any(name in vars(base) for base in cls.__mro__ if base not in users):
         return False
     declared = [declarations_of(vars(base)[name]) for base in users if name in vars(base)]
     return not any(declares.not_a_hook or declares.fixture_of is not None for declares in declared)
 
 
-def _called_by_their_class(cls: type) -> set[str]:
+def _called_by_their_class(users: Sequence[type]) -> set[str]:
     """Return the names that other methods of a user's class read: such a method is a helper, whatever it looks like."""
-    found = [(name, value) for base in _users(cls) for name, value in vars(base).items()]
+    found = [(name, value) for base in users for name, value in vars(base).items()]
     return {used for name, value in found for used in _names_used_by(value) if used != name}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 from train_manager.telling.errors import HookError
 
@@ -41,12 +41,16 @@ class Declarations:
     replaced_by: str = ""  # the fixture that takes the place of the hook; empty if none does
 
 
+NOTHING_DECLARED: Final = Declarations()
+"""One object for all functions without decorators: a check looks at hundreds of them."""
+
+
 def declarations_of(function: object) -> Declarations:
     """Return the declarations of a function; the default ones if it has no decorator of this library."""
     plain = getattr(function, "__func__", function)  # a staticmethod keeps them on the function that it wraps
     found = getattr(plain, "__train_manager_declarations__", None)
     # The type is checked, since an object with a `__getattr__`, such as a mock, answers any name with something.
-    return found if isinstance(found, Declarations) else Declarations()
+    return found if isinstance(found, Declarations) else NOTHING_DECLARED
 
 
 def always(hook: Function) -> Function:

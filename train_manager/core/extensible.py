@@ -61,8 +61,7 @@ class Extensible:
         extensions: added to the extensions of the class; one of the same name replaces the extension of the class.
 
     Raises:
-        HookError: a hook could never be called as it is written, a method looks like a hook and is none, or something
-            is not an extension.
+        HookError: a hook could never be called as it is written, or something is not an extension.
     """
 
     # Each stage reads these attributes. Slots stay fast, while attributes in `__dict__` become slower for good as soon
@@ -206,7 +205,7 @@ class Extensible:
 
         Raises:
             CheckError: all mistakes at once: stages that do not exist, fixtures that are never alive where they
-                are asked for, with the nearest names.
+                are asked for, methods that look like hooks and are none, with the nearest names.
             ValueError: the class has no method ``entry``.
         """
         return self._check(entry, found_when="before the first stage")

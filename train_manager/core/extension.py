@@ -205,7 +205,8 @@ def _no_extensions(value: object, words: Words, must: str = "extensions must be 
     else:
         kind = type(value).__name__
         found, example = f"{kind} {value!r:.60}", kind if isinstance(value, Extension) else words.extension
-        cure = f"give instances in place of {value!r:.60}: extensions=[{example}()], or a dict by name; or leave it out"
+        instead = f"give objects of Extension classes in place of {value!r:.60}"
+        cure = f"{instead}: extensions=[{example}()], or a dict by name; or leave it out"
     return HookError(f"{must}, but is {found}", name=getattr(value, "__name__", type(value).__name__), cure=cure)
 
 

@@ -27,7 +27,6 @@ from train_manager.core.methods import (
 )
 from train_manager.core.schedule import Schedule, schedules_of
 from train_manager.core.store import ALWAYS_THERE, FAILURE
-from train_manager.telling.errors import OrderError
 
 EVERY_STAGE: Final = "stage"
 """Hooks named ``pre_stage``, ``post_stage`` or ``around_stage`` run at each stage at which their fixtures are alive."""
@@ -196,32 +195,6 @@ def read_providers(holder: object, owner: str) -> list[Provider]:
     """Return the providers of an object, in the order in which they are written."""
     names = [name for name in method_names(holder) if declarations_of(unbound(holder, name)).fixture_of is not None]
     return [_read_provider(holder, name, owner) for name in names]
-
-
-def choose_providers(providers: list[Provider]) -> dict[str, dict[str, Provider]]:
-    """Return the provider of each name, by stage; of several, the one that overrides the others."""
-    found: dict[str, dict[str, Provider]] = {}
-    # Sorted, so that an overriding provider finds the other one there, whatever the order of registration.
-    for provider in sorted(providers, key=lambda provider: provider.overrides):
-        in_stage = found.setdefault(provider.stage, {})
-        other = in_stage.get(provider.name)
-        if other is not None and (other.overrides or not provider.overrides):
-            raise OrderError(
-                f"{other.label} and {provider.label} both provide {provider.name!r} in stage {provider.stage!r}",
-                name=provider.name,
-                asked_by=provider.label,
-                asked_at=provider.defined_at,
-                defined_at=other.defined_at,
-                cure=_cure_of_two(other, provider),
-            )
-        in_stage[provider.name] = provider
-    return found
-
-
-def _cure_of_two(first: Provider, second: Provider) -> str:
-    if first.label == second.label:  # two extensions of one class
-        return f"let one {first.label.partition('.')[0]} do what both do"
-    return f'remove one, or let one replace the other: @fixture("{second.stage}", override=True)'
 
 
 def _read_provider(holder: object, name: str, owner: str) -> Provider:

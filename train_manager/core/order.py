@@ -1,4 +1,4 @@
-"""The order of the hooks at one point of one stage, derived from what they read and write.
+"""The order of the hooks at one point of one stage, derived from what they read and write; and which provider is used.
 
 A hook that provides x runs before a hook that modifies x, and both run before a hook that only reads x, whatever the
 order of registration. What this leaves open is ordered by: the Extensible's own hooks first, then priority, then
@@ -7,11 +7,12 @@ registration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, final
 
 from train_manager.core.hooks import Hook, Provider
+from train_manager.core.messages import Caller
 from train_manager.telling.errors import OrderError
 
 
@@ -123,6 +124,25 @@ def _leads(first: Hook, last: Hook, reasons: Sequence[Reason]) -> bool:
     return id(last) in reached
 
 
+def choose_providers(providers: Iterable[Provider]) -> dict[str, dict[str, Provider]]:
+    """Return the provider of each name, by stage; of several, the one that overrides the others."""
+    found: dict[str, dict[str, Provider]] = {}
+    # Sorted, so that an overriding provider finds the other one there, whatever the order of registration.
+    for provider in sorted(providers, key=lambda provider: provider.overrides):
+        in_stage = found.setdefault(provider.stage, {})
+        other = in_stage.get(provider.name)
+        if other is not None and (other.overrides or not provider.overrides):
+            _refuse_both(other, provider, provider.name, provider.stage, _cure_of_two(other, provider))
+        in_stage[provider.name] = provider
+    return found
+
+
+def _cure_of_two(first: Provider, second: Provider) -> str:
+    if first.label == second.label:  # two extensions of one class
+        return f"let one {first.label.partition('.')[0]} do what both do"
+    return f'remove one, or let one replace the other: @fixture("{second.stage}", override=True)'
+
+
 def refuse_two_providers(hooks: Sequence[Hook], providers: Mapping[str, Mapping[str, Provider]]) -> None:
     """Refuse a fixture that two hooks define in one stage, unless one extension renews it, or a hook and a provider."""
     # The first definer of each fixture, by its stage and name; then each hook is compared with it.
@@ -135,7 +155,7 @@ def refuse_two_providers(hooks: Sequence[Hook], providers: Mapping[str, Mapping[
             other = first.setdefault((owner, write.name), hook) if write.defines else hook
             if other is not hook and not _renews(hook, other):
                 cure = "remove one of them, or let one modify the other's value: @modifies"
-                _refuse_pair(other, hook, f"both provide {write.name!r} in stage {owner!r}", write.name, cure)
+                _refuse_both(other, hook, write.name, owner, cure)
 
 
 def _renews(hook: Hook, other: Hook | Provider) -> bool:
@@ -163,13 +183,17 @@ def _cure_of_modifiers(first: Hook, second: Hook) -> str:
     return "say which is first: @priority(-1) on it, or `priority` on its extension"
 
 
-def _refuse_pair(first: Hook | Provider, second: Hook, do: str, name: str, cure: str) -> NoReturn:
+def _refuse_both(first: Caller, second: Caller, name: str, stage: str, cure: str) -> NoReturn:
+    _refuse_pair(first, second, f"both provide {name!r} in stage {stage!r}", name, cure)
+
+
+def _refuse_pair(first: Caller, second: Caller, do: str, name: str, cure: str) -> NoReturn:
     raise OrderError(
         f"{first.label} ({first.whose}) and {second.label} ({second.whose}) {do}",
         name=name,
         asked_by=second.label,
-        asked_at=second.call.defined_at,
-        defined_at=first.call.defined_at,
+        asked_at=second.defined_at,
+        defined_at=first.defined_at,
         cure=cure,
     )
 

@@ -14,8 +14,8 @@ from weakref import ref
 
 from train_manager.core import messages
 from train_manager.core.dispatch import CellOf, HookSequence, Run
-from train_manager.core.hooks import EVERY_STAGE, KINDS, Hook, Provider, choose_providers
-from train_manager.core.order import in_order, refuse_two_providers
+from train_manager.core.hooks import EVERY_STAGE, KINDS, Hook, Provider
+from train_manager.core.order import choose_providers, in_order, refuse_two_providers
 from train_manager.core.store import Cell, Scope, Store
 from train_manager.telling.errors import HookError, OrderError, StageError
 
@@ -201,7 +201,7 @@ class Plans:
         """Use these hooks from the next stage on; an open stage keeps its plan. On an error, nothing is changed."""
         # All that may be refused comes first: two definers of a fixture, hooks that nothing orders, cycles.
         hooks = tuple(hooks)
-        by_stage = choose_providers(list(providers))
+        by_stage = choose_providers(providers)
         refuse_two_providers(hooks, by_stage)
         # Among them EVERY_STAGE, whose hooks meet each other too. In the order of the hooks, so that each process
         # refuses the same one of several mistakes.
