@@ -501,6 +501,41 @@ def test_a_class_that_no_module_is_of_is_refused() -> None:
     )
 
 
+class BesideItsLoss(nn.Module):
+    """Returns a loss of the batch beside its output, and leaks after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts, self.centred = WithBalance(), Centred()
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden, _ = self.experts(x)
+        out: Tensor = self.centred(hidden)
+        return out
+
+
+class WithBalance(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return 2 * x, x.mean()
+
+
+def test_a_loss_beside_an_output_is_not_named_if_another_module_leaks() -> None:
+    assert named(check_batch_leak(BesideItsLoss(), torch.randn(8, 3))) == "centred"
+
+
+def test_outputs_in_no_known_order_are_told_beside_those_that_are_judged() -> None:
+    class WithWords(nn.Module):
+        def forward(self, words: Tensor) -> dict[str, Tensor]:
+            return {"logits": 2 * words, "words": words[words > 0]}
+
+    found = check_batch_leak(WithWords(), torch.tensor([[1.0, -1, 2], [3, 4, 5], [-1, 2, 3], [1, 1, -1]]))
+
+    assert str(found) == (
+        "batch leak  clean: 8 of 8 changes ran, train mode; not judged: words, in which the examples lie in\n"
+        "              no order that is known"
+    )
+
+
 class LastOfEach(nn.Module):
     """Runs an RNN over each of a list of sequences."""
 

@@ -348,35 +348,43 @@ class BackwardSearch:
     def name(self) -> str | None:
         """Return the name of the innermost module with the fault; None if there is none."""
         modules, dirty = self._modules_and_dirty_spots()
-        calls = {spot[:2] for spot in dirty}
+        sides = {spot[:2] for spot in dirty}
         names = {id(one): name for name, one in self._runner.model.named_parameters()}
         # From the last call to the first: a gradient flows through the later calls first. An inner call began after
         # the one that has called it.
         for key, called in reversed(list(modules.items())):
             own = (_spot_of_parameter(names[id(one)]) for one in called.parameters() if id(one) in names)
-            if (key, "out") in calls:
+            if (key, "out") in sides:
                 # The gradients at the outputs are not clean: usually a later call is at fault, but a backward pre-hook
                 # of this module changes them too.
                 if called._backward_pre_hooks:
                     return key[0]
-            elif (key, "in") in calls or not dirty.isdisjoint(own):
+            elif (key, "in") in sides or not dirty.isdisjoint(own):
                 return key[0]
         return None
 
     def _modules_and_dirty_spots(self) -> tuple[Mapping[Key, nn.Module], set[Spot]]:
         """Return the modules of all calls, and the spots whose gradients are not clean."""
         run = _TracedRun(self._runner, self._judge, self._runner.batch.values)
-        kept, others = run.traces(self._kept), run.traces(~self._kept)
-        everything = run.traces(torch.ones_like(self._kept)) if self._is_sum else {}
-        run.end()  # frees the graph before a second run
+        kept = run.traces(self._kept)
+        if self._change is None:
+            dirty = self._not_clean_alone(run, kept)
+            run.end()
+        else:
+            run.end()  # frees the graph before a second run
+            dirty = self._changed(run.values, kept, self._change)
+        return run.modules, dirty
+
+    def _not_clean_alone(self, run: _TracedRun, kept: Traces) -> set[Spot]:
+        """Return the spots where the gradients of both sides do not add up, or, for another rule, overlap."""
+        others = run.traces(~self._kept)
         if self._is_sum:
+            everything = run.traces(torch.ones_like(self._kept))
             sums = {spot: one.numbers + others[spot].numbers for spot, one in kept.items()}
-            return run.modules, {spot for spot, both in sums.items() if self._differ(both, everything[spot].numbers)}
-        if self._change is not None:
-            return run.modules, self._changed(run.values, kept, self._change)
+            return {spot for spot, both in sums.items() if self._differ(both, everything[spot].numbers)}
         # Gradients of parameters are sums over both sides, so they can only be compared between two runs.
         tensors = (spot for spot in kept if spot[1] != "own")
-        return run.modules, {spot for spot in tensors if not _are_apart([kept[spot].marks, others[spot].marks])}
+        return {spot for spot in tensors if not _are_apart([kept[spot].marks, others[spot].marks])}
 
     def _changed(self, values: Mapping[Spot, list[Tensor]], kept: Traces, change: Change) -> set[Spot]:
         """Return the spots whose gradient a change of the others changes, or reaches places that it has changed."""
