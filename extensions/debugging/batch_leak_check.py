@@ -11,9 +11,7 @@ from torch import nn
 from train_manager.core.declarations import priority
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
-from train_manager.diagnosis.batch_leak import check_batch_leak, could_not_look
-from train_manager.diagnosis.leak_findings import CHECK
-from train_manager.model.modules import Chosen
+from train_manager.diagnosis.batch_leak import CHECK, Allowed, could_not_look, find_leaks
 from train_manager.rebuilding.recorded import recorded
 from train_manager.schedules import once, scheduled
 from train_manager.telling.findings import Finding, Findings, FoundError
@@ -31,7 +29,7 @@ class BatchLeakCheck(Extension):
     >>> check = BatchLeakCheck()
     >>> result = tiny_manager(check).train()
     >>> print(check.findings)
-    batch leak  clean: 32 of 32 changes ran, train mode
+    batch leak  clean: 16 of 16 changes ran, train mode
 
     The model runs a few dozen times on the batch with half of its examples changed, as ``check_batch_leak`` says, and
     is put back; the run continues bit for bit as without the check. A leak is a warning, given once.
@@ -46,7 +44,7 @@ class BatchLeakCheck(Extension):
     Args:
         at: a schedule of the batches that are looked at; None for the first one alone.
         then: "warn" or "raise" if examples leak.
-        allow: modules that may mix the examples, or their names.
+        allow: modules that may mix the examples, their names, or their classes.
         batch_axis: the axis along which the examples lie in the batch.
         shared: names, or positions, of the entries of the batch that belong to no example.
 
@@ -66,7 +64,7 @@ class BatchLeakCheck(Extension):
         at: Schedule | None = None,
         *,
         then: Literal["warn", "raise"] = "warn",
-        allow: Collection[Chosen] = (),
+        allow: Allowed | Collection[Allowed] = (),
         batch_axis: int = 0,
         shared: Collection[str | int] = (),
     ) -> None:
@@ -94,7 +92,7 @@ class BatchLeakCheck(Extension):
         if not isinstance(model, nn.Module):
             return could_not_look(f"{type(model).__name__} trains itself")
 
-        # check_batch_leak calls the model itself; the manager knows
+        # find_leaks calls the model itself; the manager knows
         # how it is called in this training (autocast, named inputs).
         def call(_: nn.Module, changed: Any) -> Any:
             try:
@@ -103,7 +101,7 @@ class BatchLeakCheck(Extension):
                 raise _ProbeFailed(f"model_forward failed with {type(error).__name__}: {error}") from error
 
         try:
-            return check_batch_leak(model, batch, **self._options, call=call)
+            return find_leaks(model, batch, call, **self._options)
         except _ProbeFailed as error:
             # The training itself has just called the model on this batch:
             # so a train_batch of the user's own calls it differently.

@@ -23,7 +23,7 @@ def test_a_layer_that_mixes_the_examples_of_a_batch_is_named() -> None:
     assert str(caught.value) == (
         "the dict has a mistake\n"
         "  the dict  module.trunk.layers[2] mixes the examples of a batch: what the model returns for example 1 "
-        "depends on example 0\n"
+        "depends on other examples\n"
         "            a module must treat each example by itself"
     )
 

@@ -29,11 +29,11 @@ from train_manager import (
     every,
     rehearse,
 )
+from train_manager.diagnosis.snapshot import Snapshot
 from train_manager.extensions import EMA, Accumulate, Checkpoints, Metrics, MetricStore, MixedPrecision, TensorBoard
 from train_manager.metrics.averages import WeightedMean
 from train_manager.testing import tiny_manager
 from train_manager.tools.preserve import preserve_training
-from train_manager.tools.snapshot import Snapshot
 
 
 class Remembering(nn.Module):

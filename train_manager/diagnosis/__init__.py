@@ -3,17 +3,11 @@
 Its files in reading order; each imports only those above it:
 
     batch_leaves      a batch taken apart into its leaves, and put together again
-    examples          the leaves of a batch that hold its examples, and the axes along which they lie
-    output_places     where the examples lie in the outputs of a model
-    changes           the examples split in two halves by a bit of their numbers, and one half changed
-    kept_state        the state that a run may change, put back before the next one
-    differences       whether two tensors differ by more than rounding, and a digest of a tensor
-    allowed_modules   modules that may mix examples, held
-    runs              a run that starts from the same state each time
-    judge             whether anything of the kept examples has changed with the others
-    recorded_calls    the calls of the modules in one run
-    culprit           the module that lets examples leak into each other
-    leak_findings     the findings about leaks, in words
+    snapshot          the contents of objects, put back in place
+    leak_batch        the examples of a batch, and changes of half of them
+    leak_runs         a run of a model that starts from the same state each time
+    leak_judge        whether anything of the kept examples has changed with the others
+    leak_module       the module that lets examples leak into each other
     batch_leak        the check of a model: check_batch_leak
     loss_leak         the check of a loss: check_loss_leak
     replay            where nan and infinities come from: the batch of a run, repeated

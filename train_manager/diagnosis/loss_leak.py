@@ -11,10 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from train_manager.diagnosis.batch_leaves import Path, leaves_of
-from train_manager.diagnosis.changes import Change, Changes
-from train_manager.diagnosis.differences import tolerance_of
-from train_manager.diagnosis.examples import Examples
-from train_manager.diagnosis.runs import Run, Runner
+from train_manager.diagnosis.leak_batch import Change, Changes, ExampleBatch
+from train_manager.diagnosis.leak_runs import ModelRun, Runner, tolerance_of
 from train_manager.loop.stretched import stretched
 from train_manager.telling.findings import Coverage, Finding, Findings
 
@@ -43,11 +41,11 @@ def check_loss_leak(loss: Callable[..., Any], predictions: Any, targets: Any, *,
         targets: the targets of the batch.
         batch_axis: the axis along which the examples lie.
     """
-    examples = Examples((predictions, targets), batch_axis)
+    examples = ExampleBatch((predictions, targets), batch_axis)
     if examples.size < 2:
         return Findings(covered=[Coverage(CHECK, "there are less than two examples", could_look=False)])
     # The loss is checked like a model: it gets changed batches of predictions and targets.
-    runner = Runner(_Loss(loss), lambda model, pair: model(*pair), examples, [])
+    runner = Runner(_Loss(loss), lambda model, pair: model(*pair), examples)
     try:
         base = _gradients(runner.base(), examples)
         if not base:
@@ -74,7 +72,7 @@ class _Loss(nn.Module):
         return self.loss(predictions, targets)
 
 
-def _gradients(run: Run, examples: Examples) -> dict[Path, Tensor]:
+def _gradients(run: ModelRun, examples: ExampleBatch) -> dict[Path, Tensor]:
     """Return the gradient at each prediction, with a row for each example."""
     loss = next(iter(run.outputs.values()))
     roots = {path: root for path, root in run.roots.items() if path[0] == 0}
@@ -83,7 +81,7 @@ def _gradients(run: Run, examples: Examples) -> dict[Path, Tensor]:
     # The mean makes one number of a loss that has one for each example.
     gradients = torch.autograd.grad(loss.mean(), list(roots.values()), allow_unused=True)
     pairs = zip(roots, gradients, strict=True)
-    return {path: examples.place_in(path).rows(one) for path, one in pairs if one is not None}
+    return {path: examples.axis_in(path).rows(one) for path, one in pairs if one is not None}
 
 
 def _is_turned(runner: Runner, change: Change, base: dict[Path, Tensor]) -> bool | None:
@@ -94,9 +92,9 @@ def _is_turned(runner: Runner, change: Change, base: dict[Path, Tensor]) -> bool
         return None
     if not run.is_finite():
         return None
-    new = _gradients(run, runner.examples)
+    new = _gradients(run, runner.batch)
     for path, rows in base.items():
-        kept = ~change.changed[runner.examples.place_in(path).numbers].to(rows.device)
+        kept = ~change.changed[runner.batch.axis_in(path).numbers].to(rows.device)
         if path not in new or _differ_in_direction(rows[kept], new[path][kept]):
             return True
     return False

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from train_manager.data.random_state import preserve_random_state, random_state, set_random_state
 from train_manager.diagnosis.batch_leaves import leaves_of, name_of
-from train_manager.diagnosis.recorded_calls import takes_hooks
+from train_manager.diagnosis.leak_module import takes_hooks
 from train_manager.loop.probe import beside_the_batch, calling_the_model_itself
 from train_manager.loop.step import Backward
 from train_manager.model.buffers import preserve_buffers

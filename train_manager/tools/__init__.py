@@ -7,7 +7,6 @@ Its files in reading order; each imports only those above it:
     factorize          layers of low rank
     quantize           Linear layers with weights of 8 bits
     export_onnx        models as ONNX files, and these files called
-    snapshot           the contents of objects, put back in place
     preserve           leave a training as it was found
     lr_finder          the learning rate range test
     trial_steps        steps of a training that are put back, and their fixtures

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from train_manager.data.batch import tensors_in, unpack
 from train_manager.data.readable import is_read_once
 from train_manager.data.reader import one_pass
-from train_manager.diagnosis.batch_leak import check_batch_leak
+from train_manager.diagnosis.batch_leak import find_leaks
 from train_manager.diagnosis.batch_leaves import Path
 from train_manager.diagnosis.initial_loss import check_initial_loss
 from train_manager.diagnosis.inputs import Rows, check_answers, check_labels, check_rows, check_scale, paths_of_inputs
@@ -163,7 +163,7 @@ def _batch_leak(trial: TrialSteps) -> Findings:
 
     def look() -> Findings:
         # The model is called as the training calls it, so the check sees an own model_forward too.
-        return check_batch_leak(tm.model, tm.fixtures["batch"], call=lambda _, other: trial.probe(other))
+        return find_leaks(tm.model, tm.fixtures["batch"], lambda _, other: trial.probe(other))
 
     return trial.within(look, costs=LEAK_STEPS)
 

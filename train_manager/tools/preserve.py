@@ -18,6 +18,7 @@ from train_manager.core.schedule import SCHEDULES
 from train_manager.data.loader_position import left_as_found
 from train_manager.data.random_state import preserve_random_state
 from train_manager.data.readable import is_read_once, objects_in
+from train_manager.diagnosis.snapshot import GENERATORS, Snapshot, refill
 from train_manager.loop.epoch import Epoch
 from train_manager.loop.feed import Feed
 from train_manager.loop.program import Program
@@ -25,7 +26,6 @@ from train_manager.loop.progress import Progress
 from train_manager.loop.windows import Windows, preserve_gradients
 from train_manager.manager import TrainManager
 from train_manager.telling.errors import InputError, StageError
-from train_manager.tools.snapshot import GENERATORS, Snapshot, refill
 
 OWN: Final = "train_manager."
 """The prefix of the names of this library's modules."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.core.stage import stage_of
+from train_manager.diagnosis.snapshot import Snapshot
 from train_manager.extensions.evaluation.metrics import Metrics
 from train_manager.extensions.logging.log import Log
 from train_manager.extensions.logging.progress_bar import ProgressBar
@@ -28,7 +29,6 @@ from train_manager.tools.held_graphs import STEPS, GraphWatch, holder_of
 from train_manager.tools.preserve import preserve_training, require_data, require_manager
 from train_manager.tools.raised import finding_of
 from train_manager.tools.scratch import DiskUsage, DiskWatch, scratch_folder
-from train_manager.tools.snapshot import Snapshot
 from train_manager.tools.summary import size_text
 
 STAGES, CHECKPOINT, DISK, GRAPHS = "rehearsal", "checkpoint", "disk", "graphs"

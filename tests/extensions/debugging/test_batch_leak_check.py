@@ -28,7 +28,7 @@ def with_noise() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 2))
 
 
-WHAT = "what the model returns for example 1 depends on example 0"
+WHAT = "what the model returns for example 1 depends on other examples"
 
 
 def test_a_leak_in_the_first_batch_is_one_warning_that_names_the_module() -> None:

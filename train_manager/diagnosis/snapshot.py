@@ -89,8 +89,13 @@ class Snapshot:
 
 def refill(one: Any, items: Any) -> None:
     """Replace the contents of a dict, a set, a list or a deque in place."""
-    one.clear()
-    (one.extend if isinstance(one, (list, deque)) else one.update)(items)
+    if _ids(one) != _ids(items):  # written only if changed: a frozen dict, as a configuration, cannot be
+        one.clear()
+        (one.extend if isinstance(one, (list, deque)) else one.update)(items)
+
+
+def _ids(items: Any) -> list[int]:
+    return [*map(id, items), *map(id, items.values() if isinstance(items, dict) else ())]
 
 
 def _taken(one: Any) -> tuple[Restore | None, Iterable[object]]:
@@ -131,7 +136,8 @@ def _refill_tensor(one: Tensor, memory: Tensor, values: Tensor, requires_grad: b
     if one.grad_fn is not None:
         one.detach_()  # a buffer that a step has written to belongs to the graph of that step
     one.data = memory  # a trial may have replaced the memory, by `.to()` or `.data = ...`
-    memory.copy_(values)
+    if not torch.equal(memory, values):  # written only if changed: an expanded one cannot be
+        memory.copy_(values)
     one.requires_grad_(requires_grad)
 
 

@@ -1,24 +1,47 @@
-"""The examples of a batch: the leaves that hold them, and their axes; to be chosen, exchanged and given to a model."""
+"""The examples of a batch, and changes of half of them while the others are kept."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 
-from train_manager.diagnosis.batch_leaves import Path, copied, is_plain_list, leaves_of, name_of, put_together
+from train_manager.diagnosis.batch_leaves import (
+    ENTRIES,
+    Path,
+    copied,
+    is_plain_list,
+    leaves_of,
+    name_of,
+    put_together,
+)
 from train_manager.telling.errors import InputError, did_you_mean, near
+
+SEED: Final = 20_011
+"""The seed of the generator from which all changes are drawn; the global random states stay as they are."""
+
+SCALES: Final = (1.0, 4.0)
+"""The sizes of the noise on an example, in standard deviations of the leaf: one of them is drawn for each example."""
+
+MASK_VALUES: Final = 2
+"""The most distinct values of a float tensor that counts as a mask, if the batch has another tensor."""
+
+KINDS: Final = ("noise", "copies")
+"""What changed examples get: noise, or the content of an example of the other half, in all leaves at once."""
 
 Values = Mapping[Path, Any]
 """The leaves of a batch that hold its examples: tensors, and lists with an entry for each."""
 
 
-class Place(NamedTuple):
+# ---- the examples of a batch -----------------------------------------------------------------------------------------
+
+
+class ExampleAxis(NamedTuple):
     """Where the examples lie in a tensor."""
 
     axis: int | None  # the axis whose indexes belong to one example each; None: the whole tensor belongs to one
@@ -36,22 +59,18 @@ class Leaf(NamedTuple):
     axis: int | None  # the axis of the tensor along which the examples lie; None: a list
     wrap: Callable[[Any], Any]  # turns such a value into the type of the batch, such as a PackedSequence
 
-    @property
-    def entries(self) -> list[Any]:
-        """The entries of the list, or the tensor as the only one."""
-        return [self.value] if self.axis is not None else self.value
-
     def take(self, numbers: Tensor) -> Any:
         """Return the examples of these numbers."""
         if self.axis is None:
             return [self.value[number] for number in numbers.tolist()]
         return self.value.index_select(self.axis, numbers.to(self.value.device))
 
-    def mixed(self, value: Any, other: Any, chosen: Tensor) -> Any:
-        """Return a leaf with one value for the chosen examples, and another value for the rest."""
+    def mixed(self, value: Any, chosen: Tensor) -> Any:
+        """Return a leaf with another value for the chosen examples, and its own for the rest."""
         if self.axis is None:
-            return [one if take else rest for one, rest, take in zip(value, other, chosen.tolist(), strict=True)]
-        return torch.where(self.along(chosen), value, other)
+            entries = zip(value, self.value, chosen.tolist(), strict=True)
+            return [one if take else own for one, own, take in entries]
+        return torch.where(self.along(chosen), value, self.value)
 
     def along(self, of_examples: Tensor) -> Tensor:
         """Return a tensor of one number per example in a shape that broadcasts along the examples of the leaf."""
@@ -60,8 +79,8 @@ class Leaf(NamedTuple):
 
 
 @final
-class Examples:
-    """A batch as a model takes it.
+class ExampleBatch:
+    """A batch as a model takes it, with its examples.
 
     Args:
         batch: the batch.
@@ -88,24 +107,20 @@ class Examples:
         self.values: Values = {path: leaf.value for path, leaf in self.leaves.items()}
         self.left = [path for path in own.keys() - self.leaves.keys() if isinstance(own[path], Tensor)]
 
-    def mixed(self, values: Values, others: Values, chosen: Tensor) -> dict[Path, Any]:
-        """Return the values of chosen examples, and other values of the rest."""
-        return {path: leaf.mixed(values[path], others[path], chosen) for path, leaf in self.leaves.items()}
-
     def first(self, count: int) -> dict[Path, Any]:
         """Return the values of the first examples only."""
         return {path: leaf.take(torch.arange(count)) for path, leaf in self.leaves.items()}
 
-    def batch_of(self, values: Values) -> Any:
+    def with_values(self, values: Values) -> Any:
         """Return a batch with the given values of its examples, and with copies of its other tensors."""
         copies = {path: copied(value) for path, value in self._all.items() if path not in values}
         return put_together(self._batch, copies | {path: self.leaves[path].wrap(one) for path, one in values.items()})
 
-    def place_in(self, path: Path) -> Place:
+    def axis_in(self, path: Path) -> ExampleAxis:
         """Return where the examples lie in a tensor of the values: in a leaf, or in an entry of a list."""
         of = next(one for one in self.leaves if path[: len(one)] == one)
         axis = self.leaves[of].axis
-        return Place(axis, torch.tensor([path[len(of)]]) if axis is None else torch.arange(self.size))
+        return ExampleAxis(axis, torch.tensor([path[len(of)]]) if axis is None else torch.arange(self.size))
 
 
 def _require_parts(shared: Collection[str | int], names: list[str]) -> None:
@@ -176,3 +191,118 @@ def is_triangle(tensor: Tensor) -> bool:
     above = torch.ones_like(tensor, dtype=torch.bool).triu(1)
     first, second = tensor[above].unique(), tensor[above.T].unique()
     return len(first) == len(second) == 1 and bool(first != second)
+
+
+# ---- changes of half of the examples ---------------------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """A change of some examples, while the others are kept."""
+
+    half: int  # the position of the changed examples in the halves; -1: another half
+    changed: Tensor  # for each example whether it is changed
+    kind: str  # one of KINDS
+    values: Values  # the new values of all leaves
+
+
+def halves_of(size: int) -> list[Tensor]:
+    """Return both halves by each bit, such that of any two examples each is changed in a half that keeps the other.
+
+    The complement of the half at a position is at ``position ^ 1``.
+
+    >>> [half.int().tolist() for half in halves_of(3)]
+    [[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]]
+    """
+    numbers = torch.arange(size)
+    # Two different numbers differ in at least one bit, so log2(size) splits separate every pair of examples.
+    bits = range(max(size - 1, 0).bit_length())
+    return [(numbers >> bit) & 1 == side for bit in bits for side in (0, 1)]
+
+
+@final
+class Changes:
+    """All changes of a batch; each is made when it is requested.
+
+    Args:
+        batch: the batch.
+
+    Attributes:
+        halves: the examples that are changed together.
+    """
+
+    def __init__(self, batch: ExampleBatch) -> None:
+        self._batch = batch
+        self._generator = torch.Generator().manual_seed(SEED)
+        self.halves = halves_of(batch.size)
+
+    def __len__(self) -> int:
+        return len(KINDS) * len(self.halves)
+
+    def made(self) -> Iterator[Change | None]:
+        """Yield all changes, and None for one that changes nothing."""
+        return (self.make(kind, half, at) for kind in KINDS for at, half in enumerate(self.halves))
+
+    def make(self, kind: str, changed: Tensor, half: int = -1) -> Change | None:
+        """Return a change, or None if it changes nothing."""
+        source, leaves = self._source(changed), self._batch.leaves
+        values = {
+            path: leaf.mixed(self._noisy(leaf), changed) if kind == "noise" else leaf.take(source)
+            for path, leaf in leaves.items()
+        }
+        is_another = any(not _are_same(values[path], leaf.value) for path, leaf in leaves.items())
+        return Change(half, changed, kind, values) if is_another else None
+
+    def make_any(self, changed: Tensor, kind: str, half: int = -1) -> Change | None:
+        """Return a change of the given kind, or of another kind if the given one changes nothing."""
+        made = (self.make(one, changed, half) for one in dict.fromkeys([kind, *KINDS]))
+        return next((change for change in made if change is not None), None)
+
+    def _source(self, changed: Tensor) -> Tensor:
+        """Return for each example the number of the one whose content it gets; a kept example keeps its own."""
+        numbers = torch.arange(len(changed))
+        kept = numbers[~changed]
+        drawn = kept[torch.randint(len(kept), (len(numbers),), generator=self._generator)]
+        return torch.where(changed, drawn, numbers)
+
+    def _noisy(self, leaf: Leaf) -> Any:
+        scales = torch.tensor(SCALES)[torch.randint(len(SCALES), (self._batch.size,), generator=self._generator)]
+        if leaf.axis is not None:
+            return self._with_noise(leaf.value, leaf.along(scales))
+        return [self._with_noise(*pair) for pair in zip(leaf.value, scales, strict=True)]
+
+    def _with_noise(self, value: Any, scale: Tensor) -> Any:
+        if isinstance(value, Tensor) and _are_tokens(value):
+            tokens = value[value != 0]  # zeros stay, because they are usually padding
+            # Tokens are replaced by tokens of the same batch, which are in the vocabulary of the model.
+            drawn = torch.randint(len(tokens), tuple(value.shape), generator=self._generator)
+            return torch.where(value != 0, tokens[drawn.to(value.device)], value)
+        if not self._takes_noise(value):
+            return value
+        drawn = torch.randn(value.shape, generator=self._generator)
+        if value.is_complex():
+            drawn = torch.complex(drawn, torch.randn(value.shape, generator=self._generator))
+        spread = value.abs().float().std() if value.numel() > 1 else value.abs().float().mean()
+        # 1e-3: a tensor of equal numbers has no spread, and must change all the same.
+        return value + (drawn.to(value.device) * scale * (spread + 1e-3)).to(value.dtype)
+
+    def _takes_noise(self, value: Any) -> bool:
+        """Return whether a tensor may get noise: a mask must not, as it would be a mask no longer."""
+        if not isinstance(value, Tensor) or not value.numel():
+            return False
+        if value.is_complex():
+            return True
+        is_mask = len(self._batch.leaves) > 1 and value.numel() > MASK_VALUES >= value.unique().numel()
+        return value.is_floating_point() and bool(value.isfinite().all()) and not is_mask
+
+
+def _are_tokens(tensor: Tensor) -> bool:
+    is_whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+    return is_whole and bool(tensor.any())
+
+
+def _are_same(first: Any, second: Any) -> bool:
+    if isinstance(first, Tensor):
+        return first.shape == second.shape and torch.equal(first, second)
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(_are_same, first, second))
+    return first is second or (isinstance(first, ENTRIES) and bool(first == second))
