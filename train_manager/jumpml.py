@@ -13,7 +13,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from train_manager import learner
-from train_manager.learner.data import Datasets, create_dataloader
+from train_manager.learner.datasets import Datasets, create_dataloader
 from train_manager.learner.deployment import deploy_model
 from train_manager.learner.evaluation import eval_model
 from train_manager.learner.learner import made

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from train_manager.diagnosis.batch_leak import check_batch_leak
-from train_manager.learner.data import Datasets
-from train_manager.learner.description import Mistakes
+from train_manager.learner.datasets import Datasets
+from train_manager.learner.description import KeyPath, Mistakes
+from train_manager.learner.entries import named_error
 from train_manager.learner.model import FileModel
 from train_manager.learner.objectives import Term, truth_of, value_of
-from train_manager.learner.places import Place
-from train_manager.learner.words import named_error
 from train_manager.loop.modes import mode, preserve_modes
 
 
@@ -53,7 +52,7 @@ def _find_leaks(model: FileModel, inputs: Any, mistakes: Mistakes) -> None:
         found = check_batch_leak(model, inputs, call=lambda called, given: called(given))
     for finding in (finding for finding in found if finding.level == "error"):
         name, *layer = finding.where.split(" ")[0].split(".")
-        path: Place = ("module", name, "layers", int(layer[0])) if layer else ("module", name)
+        path: KeyPath = ("module", name, "layers", int(layer[0])) if layer else ("module", name)
         what = f"mixes the examples of a batch: {finding.what}"
         mistakes.add(model.source, path, what, cure="a module must treat each example by itself")
 

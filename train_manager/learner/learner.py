@@ -19,14 +19,13 @@ from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
 from train_manager.data.random_state import preserve_random_state
 from train_manager.extensions import EMA, Checkpoints, EarlyStopping, FreezeModules, default_extensions
-from train_manager.learner.data import Datasets
+from train_manager.learner.datasets import Datasets
 from train_manager.learner.description import Mistakes
-from train_manager.learner.encoder import Encoder
 from train_manager.learner.fits import try_examples
 from train_manager.learner.model import FileModel
 from train_manager.learner.objectives import Objectives
 from train_manager.learner.options import INITIALIZERS, Options, Phase, read_options
-from train_manager.learner.tasks import loss_of_task
+from train_manager.learner.tasks import Encoder, loss_of_task
 from train_manager.manager import TrainManager
 from train_manager.reporting.results import TrainResult
 from train_manager.telling.errors import StageError

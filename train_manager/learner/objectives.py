@@ -8,14 +8,23 @@ from functools import partial
 from inspect import Parameter
 from typing import Any, Final, NamedTuple, final
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from train_manager.learner import contrast  # noqa: F401  # registers its word
-from train_manager.learner.description import Description, Mistakes
-from train_manager.learner.keys import NUMBER, TABLE, TEXT, Form, Key, read_keys, read_tables
-from train_manager.learner.places import Place
-from train_manager.learner.showing import told
-from train_manager.learner.words import LOSS, Filled, read_entry
+from train_manager.learner.description import Description, KeyPath, Mistakes, told
+from train_manager.learner.entries import (
+    LOSS,
+    NUMBER,
+    TABLE,
+    TEXT,
+    Form,
+    Key,
+    read_entry,
+    read_keys,
+    read_tables,
+    require_name,
+)
 from train_manager.loop.losses import report_loss
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -34,6 +43,26 @@ KEYS: Final = {
 """The keys of an objective, beside ``use`` and its arguments."""
 
 REDUCTIONS: Final = ("mean", "sum", "batchmean")
+
+
+@recorded
+def contrast(one: Tensor, other: Tensor, temperature: float = 0.5) -> Tensor:
+    """Return how badly each row of one tensor is found among the rows of another: the loss of SimCLR and CLIP.
+
+    The rows of the same number belong together; all other rows are examples of what does not. Chen et al. 2020,
+    arXiv:2002.05709, and Radford et al. 2021, arXiv:2103.00020, where the two are found in both directions.
+
+    >>> contrast(torch.eye(3), torch.eye(3), temperature=0.01) < 1e-6
+    tensor(True)
+
+    Args:
+        one: (examples, features).
+        other: (examples, features).
+        temperature: divides the cosine similarities, which lie from -1 to 1.
+    """
+    similar = F.normalize(one.flatten(1), dim=1) @ F.normalize(other.flatten(1), dim=1).T / temperature
+    own = torch.arange(len(one), device=one.device)
+    return (F.cross_entropy(similar, own) + F.cross_entropy(similar.T, own)) / 2
 
 
 class Term(NamedTuple):
@@ -155,19 +184,12 @@ def _read_term(
         mistakes.add(description, path, "has both at and between", cure=cure)
     elif "at" not in table and "between" not in table:
         mistakes.add(description, path, 'lacks at = "a module", or between = ["one", "another"]', nearest_of=modules)
+    key = "at" if "at" in found else "between"
     for module in at:
-        if modules is not None and module not in modules:
-            key = "at" if "at" in found else "between"
-            mistakes.add(
-                description,
-                (*path, key),
-                f"names {module!r:.60}, which is not a module",
-                nearest_of=modules,
-                name=module,
-            )
+        require_name(description, (*path, key), module, at if modules is None else modules, "not a module", mistakes)
     _check_reduction(description, (*path, "reduction"), table.get("reduction", "mean"), mistakes)
-    filled = Filled(leading=2 if "between" in table else 1, one_more=True)  # the results, and the truth
-    entry = read_entry(description, path, table, LOSS, mistakes, keys=KEYS, filled=filled)
+    kind = LOSS._replace(data=2) if "between" in table else LOSS  # it is given two results
+    entry = read_entry(description, path, table, kind, mistakes, keys=KEYS)
     if entry is None or len(mistakes) > before:
         return None
     function = entry.tried(mistakes) if isinstance(entry.thing, type) else partial(entry.thing, **entry.arguments)
@@ -179,7 +201,7 @@ def _read_term(
     return Term(function, at, float(found.get("weight", 1.0)), found.get("targets"), takes_targets)
 
 
-def _check_reduction(description: Description, path: Place, given: Any, mistakes: Mistakes) -> None:
+def _check_reduction(description: Description, path: KeyPath, given: Any, mistakes: Mistakes) -> None:
     """Refuse what torch refuses only at the first batch, and a loss of each example by itself."""
     if given not in REDUCTIONS:
         what = f"must be {' or '.join(map(repr, REDUCTIONS))}, but is {told(given)}"

@@ -12,24 +12,29 @@ from torch import nn
 
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
-from train_manager.learner.description import Description, Mistakes
-from train_manager.learner.exports import require_exports
-from train_manager.learner.keys import (
+from train_manager.learner.deployment import require_exports
+from train_manager.learner.description import Description, KeyPath, Mistakes
+from train_manager.learner.entries import (
     COUNT,
+    EXTENSION,
     NAMES,
+    OPTIMIZER,
     POINTS,
+    SCHEDULE,
     TABLE,
     TABLES,
     TEXT,
     WHOLE,
+    Entry,
     Key,
+    Kind,
     as_names,
+    read_entry,
     read_keys,
     read_tables,
+    require_name,
 )
-from train_manager.learner.places import Place
 from train_manager.learner.tasks import Task
-from train_manager.learner.words import EXTENSION, OPTIMIZER, SCHEDULE, Entry, Filled, Kind, read_entry
 from train_manager.loop.arguments import require_device
 from train_manager.loop.eval_at import WORDS
 from train_manager.telling.errors import InputError
@@ -45,7 +50,11 @@ INITIALIZERS: Final[dict[str, Callable[..., Any]]] = {
 OWN_EXTENSIONS: Final = ("augment", "curriculum", "freeze")
 """The names of the extensions that keys of the files ask for."""
 
-TASK: Final = Kind("a task", lambda thing: isinstance(thing, type) and issubclass(thing, Task) and thing is not Task)
+TASK: Final = Kind(
+    "a task",
+    lambda thing: isinstance(thing, type) and issubclass(thing, Task) and thing is not Task,
+    given=("encoder", "augment"),
+)
 
 KEYS: Final = {
     "seed": Key(WHOLE, "determines the random numbers of the training; not the weights that `load_model` has drawn"),
@@ -110,33 +119,28 @@ def read_options(given: str | Path | Mapping[str, Any], modules: list[str]) -> O
     """
     description, mistakes = Description.read(given, "the options of the learner"), Mistakes()
     found = read_keys(description, (), description.tree, KEYS, mistakes)
-    _check_word(description, ("initialize",), found.get("initialize"), INITIALIZERS, mistakes)
+    if "initialize" in found:
+        _check_word(description, ("initialize",), found["initialize"], INITIALIZERS, mistakes)
     eval_at = _read_eval_at(description, found.get("eval_at", []), mistakes)
     freeze = as_names(found.get("freeze", []))
     for name in freeze:
-        _check_module(description, ("freeze",), name, modules, mistakes)
-    phases = [
-        _read_phase(description, index, table, modules, mistakes)
-        for index, table in enumerate(found.get("self_supervised", []))
-    ]
-    tables = read_tables(description, ("extension",), found.get("extension", {}), mistakes)
-    extensions = {}
-    for name, table in tables:
-        _check_extension_name(description, name, mistakes)
-        entry = read_entry(description, ("extension", name), table, EXTENSION, mistakes)
-        if entry is not None:
-            extensions[name] = entry.tried(mistakes)
-    _check_device(description, found.get("device"), mistakes)
+        require_name(description, ("freeze",), name, modules, "not a module of the model", mistakes)
+    tables = enumerate(found.get("self_supervised", []))
+    phases = [_read_phase(description, index, table, modules, mistakes) for index, table in tables]
+    extensions = _read_extensions(description, found.get("extension", {}), mistakes)
+    if "device" in found:
+        _check_device(description, found["device"], mistakes)
     mistakes.raise_all()
     if "deployment" in found:
         require_exports(found["deployment"])
-    plain = {name: found.get(name) for name in ("seed", "train_dir", "device", "initialize")}
-    found_phases = [phase for phase in phases if phase is not None]
     return Options(
-        **plain,
+        seed=found.get("seed"),
+        train_dir=found.get("train_dir"),
+        device=found.get("device"),
+        initialize=found.get("initialize"),
         eval_at=eval_at,
         freeze=freeze,
-        phases=found_phases,
+        phases=[phase for phase in phases if phase is not None],
         extensions=extensions,
         deployment=found.get("deployment"),
     )
@@ -161,12 +165,12 @@ def _read_phase(
 ) -> Phase | None:
     path = ("self_supervised", index)
     found = read_keys(description, path, table, PHASE_KEYS, mistakes, has_arguments=True)
-    task = read_entry(description, path, table, TASK, mistakes, keys=PHASE_KEYS, filled=Filled(given=TASK_GIVEN))
-    _check_module(description, (*path, "at"), found.get("at"), modules, mistakes)
+    task = read_entry(description, path, table, TASK, mistakes, keys=PHASE_KEYS)
+    if "at" in found:
+        require_name(description, (*path, "at"), found["at"], modules, "not a module of the model", mistakes)
     optimizer = None
     if "optimizer" in found:
-        place, filled = (*path, "optimizer"), Filled(given=("params",))
-        optimizer = read_entry(description, place, found["optimizer"], OPTIMIZER, mistakes, filled=filled)
+        optimizer = read_entry(description, (*path, "optimizer"), found["optimizer"], OPTIMIZER, mistakes)
         if optimizer is not None:
             optimizer.tried(mistakes, [nn.Parameter(torch.zeros(1, 1))])
     if task is None or "at" not in found or "epochs" not in found:
@@ -174,38 +178,28 @@ def _read_phase(
     return Phase(task, found["at"], found["epochs"], found.get("batch_size"), optimizer)
 
 
-TASK_GIVEN: Final = ("encoder", "augment")
+def _read_extensions(description: Description, given: Mapping[str, Any], mistakes: Mistakes) -> dict[str, Extension]:
+    extensions = {}
+    for name, table in read_tables(description, ("extension",), given, mistakes):
+        if name in OWN_EXTENSIONS:
+            what = "has the name of an extension that the learner adds itself"
+            mistakes.add(description, ("extension", name), what, cure="give it another name")
+        entry = read_entry(description, ("extension", name), table, EXTENSION, mistakes)
+        if entry is not None:
+            extensions[name] = entry.tried(mistakes)
+    return extensions
 
 
-def _check_module(
-    description: Description, path: tuple[str | int, ...], name: Any, modules: list[str], mistakes: Mistakes
-) -> None:
-    if name is not None and name not in modules:
-        mistakes.add(
-            description, path, f"names {name!r:.60}, which is not a module of the model", nearest_of=modules, name=name
-        )
-
-
-def _check_word(
-    description: Description, path: Place, word: str | None, words: Collection[str], mistakes: Mistakes
-) -> None:
-    if word is not None and word not in words:
+def _check_word(description: Description, path: KeyPath, word: str, words: Collection[str], mistakes: Mistakes) -> None:
+    if word not in words:
         mistakes.add(description, path, f"is {word!r:.60}, which is not known", nearest_of=words, name=word)
 
 
-def _check_extension_name(description: Description, name: str, mistakes: Mistakes) -> None:
-    if name in OWN_EXTENSIONS:
-        what = "has the name of an extension that the learner adds itself"
-        mistakes.add(description, ("extension", name), what, cure="give it another name")
-
-
-def _check_device(description: Description, device: str | None, mistakes: Mistakes) -> None:
-    if device is None:
-        return
+def _check_device(description: Description, device: str, mistakes: Mistakes) -> None:
+    what, cure = "is 'meta', which holds no numbers", 'device = "cpu"'
     try:
-        if require_device(device) == torch.device("meta"):
-            mistakes.add(description, ("device",), "is 'meta', which holds no numbers", cure='device = "cpu"')
+        if require_device(device) != torch.device("meta"):
+            return
     except InputError as error:
-        mistakes.add(
-            description, ("device",), f"cannot be used: {error.what}", cure='leave it out, or write device = "cpu"'
-        )
+        what, cure = f"cannot be used: {error.what}", 'leave it out, or write device = "cpu"'
+    mistakes.add(description, ("device",), what, cure=cure)
