@@ -36,7 +36,7 @@ from train_manager.rebuilding import registry
 def said_of_value(form: Form, value: Any) -> str:
     """Return what is said of a value; empty if it has the form."""
     tree, mistakes = {"key": value}, Mistakes()
-    read_keys(Description.read(tree, "it"), (), tree, {"key": Key(form, "a key")}, mistakes)
+    read_keys(Description.read(tree, "it").root(mistakes), {"key": Key(form, "a key")})
     return message_of(mistakes)
 
 
@@ -83,7 +83,7 @@ def test_a_value_of_the_form_is_no_mistake(form: Form, value: Any) -> None:
 def test_a_misspelt_required_key_is_one_mistake() -> None:
     tree: dict[str, Any] = {"inptus": {}}
     mistakes = Mistakes()
-    read_keys(Description.read(tree, "it"), (), tree, {"inputs": Key(TABLE, "the inputs", required=True)}, mistakes)
+    read_keys(Description.read(tree, "it").root(mistakes), {"inputs": Key(TABLE, "the inputs", required=True)})
 
     assert message_of(mistakes) == "inptus is not a known key\n            did you mean 'inputs'? known: inputs"
 
@@ -92,7 +92,7 @@ def test_a_misspelt_required_key_is_one_mistake() -> None:
 def test_a_table_without_a_name_is_one_mistake(entry: dict[str, Any]) -> None:
     mistakes = Mistakes()
 
-    assert list(read_tables(Description.read({"module": entry}, "it"), ("module",), entry, mistakes)) == []
+    assert list(read_tables(Description.read({"module": entry}, "it").root(mistakes).below("module"))) == []
     assert message_of(mistakes) == "module is a table without a name\n            write [module.a_name]"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from train_manager.checkpoints.weights_file import read_weights
 from train_manager.extensions import Curriculum
-from train_manager.learner.description import Description, KeyPath, Mistakes, told
+from train_manager.learner.description import Spot, told
 from train_manager.learner.entries import (
     COUNT,
     NAMES,
@@ -23,6 +23,7 @@ from train_manager.learner.entries import (
     Key,
     Kind,
     as_names,
+    has_form,
     is_function,
     is_module,
     named_error,
@@ -101,28 +102,25 @@ class DatasetTable(NamedTuple):
     seed: int
 
 
-def read_datasets(description: Description, mistakes: Mistakes) -> list[DatasetTable]:
+def read_datasets(spot: Spot) -> list[DatasetTable]:
     """Read the tables of all datasets of a file; those with a mistake are left out."""
-    found = read_keys(description, (), description.tree, KEYS, mistakes)
-    tables = read_tables(description, ("dataset",), found.get("dataset", {}), mistakes)
-    read = [_read_dataset(description, name, table, mistakes) for name, table in tables]
-    datasets = [table for table in read if table is not None]
-    _check_augment(description, datasets, mistakes)
+    found = read_keys(spot, KEYS)
+    tables = read_tables(spot.below("dataset")) if "dataset" in found else ()
+    datasets = [dataset for name, table in tables if (dataset := _read_dataset(name, table)) is not None]
+    _check_augment(datasets)
     return datasets
 
 
-def _read_dataset(
-    description: Description, name: str, table: Mapping[str, Any], mistakes: Mistakes
-) -> DatasetTable | None:
-    path, before = ("dataset", name), len(mistakes)
-    entry = read_entry(description, path, table, DATASET, mistakes, keys=DATASET_KEYS)
-    found = read_keys(description, path, table, DATASET_KEYS, mistakes, has_arguments=True)
+def _read_dataset(name: str, spot: Spot) -> DatasetTable | None:
+    before = len(spot.mistakes)
+    entry = read_entry(spot, DATASET, keys=DATASET_KEYS)
+    found = read_keys(spot, DATASET_KEYS, has_arguments=True)
     if "split" in found:
-        _check_split(description, (*path, "split"), found["split"], mistakes)
-    inputs, augment = as_names(found.get("inputs", [])), found.get("augment", [])
-    features = _read_features(description, (*path, "features"), found.get("features", []), inputs, mistakes)
-    changes = read_augment(description, (*path, "augment"), augment, inputs, mistakes)
-    if entry is None or len(mistakes) > before:
+        _check_split(spot.below("split"))
+    inputs = as_names(found.get("inputs", []))
+    features = _read_features(spot.below("features"), inputs) if "features" in found else []
+    changes = read_augment(spot.below("augment"), inputs) if "augment" in found else []
+    if entry is None or len(spot.mistakes) > before:
         return None
     return DatasetTable(
         name,
@@ -132,27 +130,30 @@ def _read_dataset(
         split=found["split"],
         labelled=float(found.get("labelled", 1.0)),
         features=features,
-        augment={column: [each for each in augment if each.get("of", inputs[0]) == column] for column in inputs},
+        augment=_by_column(found.get("augment", []), inputs),
         changes=changes,
         batch_size=found.get("batch_size", 32),
         seed=found.get("seed", 0),
     )
 
 
-def _check_split(description: Description, path: KeyPath, split: Mapping[str, Any], mistakes: Mistakes) -> None:
-    unfit = [name for name, share in split.items() if not SHARE.fits(share)]
-    for name in unfit:
-        mistakes.add(description, (*path, name), f"must be {SHARE.words}, but is {told(split[name])}")
+def _check_split(spot: Spot) -> None:
+    split = spot.value
+    fits = [has_form(spot.below(name), SHARE) for name in split]
     if not split:
-        mistakes.add(description, path, "is empty", cure="write split = { train = 0.75, test = 0.25 }")
+        spot.wrong("is empty", cure="write split = { train = 0.75, test = 0.25 }")
     elif "train" not in split:
-        what = "lacks train, the share of the rows that are trained on"
-        mistakes.add(description, path, what, nearest_of=split, name="train")
-    elif not unfit and abs(sum(split.values()) - 1) > 1e-6:
-        mistakes.add(description, path, f"has the sum {sum(split.values()):g}, but must have 1", cure=SUM)
+        spot.wrong("lacks train, the share of the rows that are trained on", nearest_of=split, name="train")
+    elif all(fits) and abs(sum(split.values()) - 1) > 1e-6:
+        spot.wrong(f"has the sum {sum(split.values()):g}, but must have 1", cure=SUM)
 
 
-def _check_augment(description: Description, datasets: list[DatasetTable], mistakes: Mistakes) -> None:
+def _by_column(augment: list[dict[str, Any]], inputs: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the tables of ``augment`` of each input column."""
+    return {column: [table for table in augment if table.get("of", inputs[0]) == column] for column in inputs}
+
+
+def _check_augment(datasets: list[DatasetTable]) -> None:
     """Refuse datasets that change the same column differently: a model has one form of it."""
     first: dict[str, DatasetTable] = {}
     for dataset in datasets:
@@ -160,8 +161,7 @@ def _check_augment(description: Description, datasets: list[DatasetTable], mista
             other = first.setdefault(column, dataset)
             if _without_of(tables) != _without_of(other.augment[column]):
                 what = f"changes {column} otherwise than dataset.{other.name} does"
-                path = ("dataset", dataset.name, "augment")
-                mistakes.add(description, path, what, cure="write the same list in both")
+                dataset.entry.spot.below("augment").wrong(what, cure="write the same list in both")
 
 
 def _without_of(tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -212,32 +212,32 @@ class Feature(NamedTuple):
             return torch.cat([made(part) for part in column.split(EXAMPLES)])
 
     def _wrong(self, what: str) -> InputError:
-        at = self.entry.description.at(*self.entry.path)
-        return InputError(f"{at}: {self.entry.word} {what}", name=self.entry.word, cure=f"it was given {self.column}")
+        word = self.entry.word
+        return InputError(f"{self.entry.where}: {word} {what}", name=word, cure=f"it was given {self.column}")
 
 
-def _read_features(
-    description: Description, path: KeyPath, given: Any, inputs: list[str], mistakes: Mistakes
-) -> list[Feature]:
+def _read_features(spot: Spot, inputs: list[str]) -> list[Feature]:
     found = []
-    for index, table in enumerate(given):
-        place = (*path, index)
-        entry = read_entry(description, place, table, FEATURE, mistakes, keys=("of", "weights"))
-        column = read_column(description, place, table, inputs, mistakes)
+    for index in range(len(spot.value)):
+        entry = read_entry(spot.below(index), FEATURE, keys=("of", "weights"))
+        column = read_column(spot.below(index), inputs)
         if entry is not None and column is not None:
-            found.append(Feature(entry, column, _read_weights_file(entry, table.get("weights"), mistakes)))
+            found.append(Feature(entry, column, _read_weights_file(entry)))
     return found
 
 
-def _read_weights_file(entry: Entry, given: Any, mistakes: Mistakes) -> Path | None:
-    description, path = entry.description, entry.path
-    if given is None and is_module(entry.thing):
-        mistakes.add(description, path, f'lacks weights = "...", the file with the weights of {entry.word}')
-    elif given is not None and not is_module(entry.thing):
-        mistakes.add(description, (*path, "weights"), f"is given, but {entry.word} is not a module")
-    elif given is not None and not (isinstance(given, str) and (description.folder / given).is_file()):
-        mistakes.add(description, (*path, "weights"), f"is {told(given)}, which is not a file", cure=WEIGHTS)
-    return None if given is None else description.folder / str(given)
+def _read_weights_file(entry: Entry) -> Path | None:
+    spot, takes_weights = entry.spot.below("weights"), is_module(entry.thing)
+    if spot.value is None:
+        if takes_weights:
+            entry.spot.wrong(f'lacks weights = "...", the file with the weights of {entry.word}')
+        return None
+    file = spot.description.folder / str(spot.value)
+    if not takes_weights:
+        spot.wrong(f"is given, but {entry.word} is not a module")
+    elif not isinstance(spot.value, str) or not file.is_file():
+        spot.wrong(f"is {told(spot.value)}, which is not a file", cure=WEIGHTS)
+    return file
 
 
 # ---- the curriculum ------------------------------------------------------------------------------------------------
@@ -257,25 +257,23 @@ class CurriculumTable(NamedTuple):
     steps_per_epoch: int
 
 
-def read_curriculum(description: Description, datasets: int, fewest: int, mistakes: Mistakes) -> CurriculumTable | None:
-    """Read the table ``curriculum``; None if there is none, or a mistake in it.
+def read_curriculum(spot: Spot, datasets: int, fewest: int) -> CurriculumTable | None:
+    """Read the table ``curriculum``; None if there is a mistake in it.
 
     Args:
+        spot: of the table.
         datasets: their number.
         fewest: the labelled rows of the dataset that has the fewest.
     """
-    path, table = ("curriculum",), description.tree.get("curriculum")
-    if table is None:
-        return None
-    found = read_keys(description, path, table, CURRICULUM_KEYS, mistakes, has_arguments=True)
-    given = {"use": "Curriculum", **table}
-    entry = read_entry(description, path, given, CURRICULUM, mistakes, keys=CURRICULUM_KEYS)
+    found = read_keys(spot, CURRICULUM_KEYS, has_arguments=True)
+    named = replace(spot, value={"use": "Curriculum", **spot.value})
+    entry = read_entry(named, CURRICULUM, keys=CURRICULUM_KEYS)
     probe = found.get("probe", PROBE)
     if datasets < 2:
-        mistakes.add(description, path, "chooses between datasets, but there is one")
+        spot.wrong("chooses between datasets, but there is one")
     elif probe >= fewest:
         what = f"is {probe}, but a dataset has {fewest} labelled rows, of which some must be left to train on"
-        mistakes.add(description, (*path, "probe"), what)
+        spot.below("probe").wrong(what)
     if entry is None or "steps_per_epoch" not in found:
         return None
     return CurriculumTable(entry, probe, found["steps_per_epoch"])

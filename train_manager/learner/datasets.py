@@ -14,8 +14,8 @@ from train_manager.data.passes import RowBatches, epoch_order
 from train_manager.data.rows import as_column
 from train_manager.extensions import Curriculum
 from train_manager.learner.dataset_file import CurriculumTable, DatasetTable, read_curriculum, read_datasets
-from train_manager.learner.description import Description, KeyPath, Mistakes
-from train_manager.learner.entries import require_name
+from train_manager.learner.description import Description, Mistakes, Spot
+from train_manager.learner.entries import is_among
 from train_manager.learner.transforms import Augment, try_changes
 
 MORE_ROWS: Final = "give it a larger share, or the dataset more rows"
@@ -152,11 +152,12 @@ class Dataset:
             self.inputs[feature.column] = feature.applied(self.inputs[feature.column], rows["train"])
 
 
-def made_dataset(description: Description, table: DatasetTable, mistakes: Mistakes) -> Dataset | None:
+def made_dataset(table: DatasetTable) -> Dataset | None:
     """Call the function of a dataset, and split its rows; None if there is a mistake in what it returns."""
-    path, before = ("dataset", table.name), len(mistakes)
-    columns = _columns(description, path, table, mistakes)
-    if len(mistakes) > before:
+    spot = table.entry.spot
+    before = len(spot.mistakes)
+    columns = _columns(spot, table)
+    if len(spot.mistakes) > before:
         return None
     labels, count = _labels(columns, table.targets), len(next(iter(columns.values())))
     key, cannot = "split", "made"
@@ -165,10 +166,10 @@ def made_dataset(description: Description, table: DatasetTable, mistakes: Mistak
         key, cannot = "labelled", "chosen"
         labelled = _labelled(rows["train"], labels, table)
     except TooFewRows as error:
-        mistakes.add(description, (*path, key), f"cannot be {cannot}: {error}", cure=MORE_ROWS)
+        spot.below(key).wrong(f"cannot be {cannot}: {error}", cure=MORE_ROWS)
         return None
     made = Dataset(table, columns, rows, labelled)
-    try_changes(description, (*path, "augment"), table.changes, made.inputs, mistakes)
+    try_changes(spot.below("augment"), table.changes, made.inputs)
     return made
 
 
@@ -181,31 +182,31 @@ def _labelled(train: Tensor, labels: Tensor | None, table: DatasetTable) -> Tens
     return train[chosen["the labelled part"]]
 
 
-def _columns(description: Description, path: KeyPath, table: DatasetTable, mistakes: Mistakes) -> dict[str, Tensor]:
+def _columns(spot: Spot, table: DatasetTable) -> dict[str, Tensor]:
     """Return the columns that are inputs or targets, as the function of the dataset returns them."""
     given, word = table.entry.made(), table.entry.word
     if not isinstance(given, Mapping) or not given:
         what = f"is {word}, which must return a dict of columns, but returned a {type(given).__name__}"
-        mistakes.add(description, (*path, "use"), what)
+        spot.below("use").wrong(what)
         return {}
     names, columns = [str(name) for name in given], {}
     for key, asked in (("inputs", table.inputs), ("targets", table.targets)):
         for name in asked:
-            if not require_name(description, (*path, key), name, names, f"not a column of {word}", mistakes):
+            if not is_among(spot.below(key), name, names, f"not a column of {word}"):
                 continue
             column = _numbers(given[name], is_target=key == "targets")
             if column is None:
                 what = f"names {name!r:.60}, which must have numbers, one or more for each row"
-                mistakes.add(description, (*path, key), what, cure=f"return a tensor or a list from {word}")
+                spot.below(key).wrong(what, cure=f"return a tensor or a list from {word}")
             else:
                 columns[name] = column
     lengths = {name: len(column) for name, column in columns.items()}
     if 0 in lengths.values():
         empty = " and ".join(name for name, length in lengths.items() if not length)
-        mistakes.add(description, (*path, "use"), f"is {word}, which returned no rows of {empty}")
+        spot.below("use").wrong(f"is {word}, which returned no rows of {empty}")
     elif len(set(lengths.values())) > 1:
         shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        mistakes.add(description, (*path, "use"), f"is {word}, which returned columns of different lengths: {shown}")
+        spot.below("use").wrong(f"is {word}, which returned columns of different lengths: {shown}")
     return columns
 
 
@@ -355,12 +356,14 @@ def create_dataloader(dataset_file: str | Path | Mapping[str, Any]) -> Datasets:
         InputError: all mistakes in the file, with their lines.
     """
     description, mistakes = Description.read(dataset_file, "the dataset file"), Mistakes()
-    tables = read_datasets(description, mistakes)
+    spot = description.root(mistakes)
+    tables = read_datasets(spot)
     mistakes.raise_all()
-    made = [made_dataset(description, table, mistakes) for table in tables]
+    datasets = [dataset for table in tables if (dataset := made_dataset(table)) is not None]
     mistakes.raise_all()
-    datasets = [dataset for dataset in made if dataset is not None]
-    fewest = min((len(dataset.labelled) for dataset in datasets), default=0)
-    curriculum = read_curriculum(description, len(datasets), fewest, mistakes)
-    mistakes.raise_all()
+    curriculum = None
+    if "curriculum" in description.tree:
+        fewest = min((len(dataset.labelled) for dataset in datasets), default=0)
+        curriculum = read_curriculum(spot.below("curriculum"), len(datasets), fewest)
+        mistakes.raise_all()
     return Datasets(description, datasets, curriculum)

@@ -74,6 +74,10 @@ class Description:
         mistakes.raise_all()
         return read
 
+    def root(self, mistakes: Mistakes) -> Spot:
+        """Return the spot of the whole tree."""
+        return Spot(self, (), self.tree, mistakes)
+
     def at(self, *path: str | int) -> str:
         """Return where a value is: ``model.toml:14``, or ``the dict: module.trunk.layers[0]``."""
         if self.source == A_DICT:
@@ -94,6 +98,38 @@ class Description:
         if self.text:
             return lines_of(self.text)
         return {path: number for number, path in enumerate(paths_of(self.tree), start=1)}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Spot:
+    """A value of a description, with what is read and where, so that a mistake in it can be told.
+
+    Attributes:
+        description: the description that has it.
+        path: where it is in it.
+        value: what is there; None if nothing is.
+        mistakes: to which those in it are added.
+    """
+
+    description: Description
+    path: KeyPath
+    value: Any
+    mistakes: Mistakes
+
+    def below(self, *steps: str | int) -> Spot:
+        """Return the spot of a value within this one."""
+        value = self.value
+        for step in steps:
+            is_there = step in value if isinstance(value, Mapping) else isinstance(value, list)
+            value = value[step] if is_there else None
+        return Spot(self.description, (*self.path, *steps), value, self.mistakes)
+
+    def wrong(
+        self, what: str, *, nearest_of: Iterable[str] | None = None, name: str | None = None, cure: str = ""
+    ) -> None:
+        """Add a mistake; ``Mistakes.add`` has its arguments."""
+        self.mistakes.add(self.description, self.path, what, nearest_of=nearest_of, name=name, cure=cure)
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.optim import Optimizer
 
 from train_manager.core.extension import Extension
-from train_manager.learner.description import Description, KeyPath, Mistakes, dotted, told
+from train_manager.learner.description import Mistakes, Spot, dotted, told
 from train_manager.rebuilding.registry import is_recorded, named, words
 from train_manager.rebuilding.signatures import signature_of
 from train_manager.schedules import at_most, every, exponentially, periodically
@@ -32,11 +32,13 @@ class Form(NamedTuple):
         words: for messages: "must be ...".
         fits: whether a value has the form.
         plural: of the words, for lists of such values; empty if there is none.
+        cure: what to do about a value of another form.
     """
 
     words: str
     fits: Callable[[Any], bool]
     plural: str = ""
+    cure: str = ""
 
 
 def _is_number(value: Any) -> bool:
@@ -143,59 +145,55 @@ class Key(NamedTuple):
     required: bool = False
 
 
-def read_keys(
-    description: Description,
-    path: KeyPath,
-    table: Mapping[str, Any],
-    keys: Mapping[str, Key],
-    mistakes: Mistakes,
-    *,
-    has_arguments: bool = False,
-) -> dict[str, Any]:
-    """Return the values of the keys that have the right form; the others are mistakes.
+def read_keys(spot: Spot, keys: Mapping[str, Key], *, has_arguments: bool = False) -> dict[str, Any]:
+    """Return the values of the keys of a table that have the right form; the others are mistakes.
 
     Args:
+        spot: of the table.
         keys: those that the table may have.
         has_arguments: whether other keys are arguments of what ``use`` names.
     """
-    unknown = [] if has_arguments else [name for name in table if name not in keys]
+    unknown = [] if has_arguments else [name for name in spot.value if name not in keys]
     for name in unknown:
-        mistakes.add(description, (*path, name), "is not a known key", nearest_of=keys)
+        spot.below(name).wrong("is not a known key", nearest_of=keys)
     found = {}
     for name, key in keys.items():
-        if name in table and key.form.fits(table[name]):
-            found[name] = table[name]
-        elif name in table:
-            what = f"must be {key.form.words}, but is {told(table[name])}"
-            mistakes.add(description, (*path, name), what, cure=_cure((*path, name), key.form, table[name]))
-    meant = {key for name in unknown for key in near(name, keys)[:1]}  # one mistake each, not two
-    for name, key in keys.items():
-        if key.required and name not in table and name not in meant:
-            mistakes.add(description, path, f"lacks {name}: {key.meaning}")
+        if name in spot.value and has_form(spot.below(name), key.form):
+            found[name] = spot.value[name]
+        elif (
+            name not in spot.value and key.required and not any(name in near(other, keys)[:1] for other in unknown)
+        ):  # one mistake, not two
+            spot.wrong(f"lacks {name}: {key.meaning}")
     return found
 
 
-def _cure(path: KeyPath, form: Form, value: Any) -> str:
-    if form is not TABLES:
-        return ""
-    if isinstance(value, Mapping):
-        return f"write [[{dotted(path)}]], or {path[-1]} = [{{ ... }}]"
+def has_form(spot: Spot, form: Form) -> bool:
+    """Return whether a value has a form; if not, it is a mistake."""
+    fits = form.fits(spot.value)
+    if not fits:
+        cure = _cure_of_tables(spot) if form is TABLES else form.cure
+        spot.wrong(f"must be {form.words}, but is {told(spot.value)}", cure=cure)
+    return fits
+
+
+def _cure_of_tables(spot: Spot) -> str:
+    if isinstance(spot.value, Mapping):
+        return f"write [[{dotted(spot.path)}]], or {spot.path[-1]} = [{{ ... }}]"
     return 'write [{ use = "..." }]'
 
 
-def read_tables(
-    description: Description, path: KeyPath, given: Mapping[str, Any], mistakes: Mistakes
-) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the table of each entry; an entry of another form is a mistake."""
-    if any(isinstance(given.get(key), str) for key in ("use", "from", "at")):
-        mistakes.add(description, path, "is a table without a name", cure=f"write [{dotted((*path, 'a_name'))}]")
+def read_tables(spot: Spot) -> Iterator[tuple[str, Spot]]:
+    """Yield the name and the spot of each table of a table; an entry of another form is a mistake."""
+    if any(isinstance(spot.value.get(key), str) for key in ("use", "from", "at")):
+        spot.wrong("is a table without a name", cure=f"write [{dotted((*spot.path, 'a_name'))}]")
         return
-    for name, table in given.items():
+    for name, table in spot.value.items():
+        below = spot.below(name)
         if isinstance(table, Mapping):
-            yield name, table
+            yield name, below
         else:
-            cure = f"write [{dotted((*path, name))}], in single brackets" if _are_tables(table) else ""
-            mistakes.add(description, (*path, name), f"must be a table, but is {told(table)}", cure=cure)
+            cure = f"write [{dotted(below.path)}], in single brackets" if _are_tables(table) else ""
+            below.wrong(f"must be a table, but is {told(table)}", cure=cure)
 
 
 def as_names(value: str | list[str]) -> list[str]:
@@ -203,12 +201,10 @@ def as_names(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def require_name(
-    description: Description, path: KeyPath, name: Any, names: Collection[str], is_not: str, mistakes: Mistakes
-) -> bool:
-    """Add a mistake if a name is not among others; ``is_not`` says what it then is not."""
+def is_among(spot: Spot, name: Any, names: Collection[str], is_not: str) -> bool:
+    """Return whether a name is among others; if not, it is a mistake, and ``is_not`` says what it is not."""
     if name not in names:
-        mistakes.add(description, path, f"names {name!r:.60}, which is {is_not}", nearest_of=names, name=str(name))
+        spot.wrong(f"names {name!r:.60}, which is {is_not}", nearest_of=names, name=str(name))
     return name in names
 
 
@@ -281,10 +277,11 @@ OPTIMIZER: Final = Kind(
 SCHEDULE: Final = Kind("a schedule", lambda thing: thing in _SCHEDULES, "eval_at", _SCHEDULES)
 
 
-def find_word(description: Description, path: KeyPath, word: Any, kind: Kind, mistakes: Mistakes) -> Any | None:
+def find_word(spot: Spot, kind: Kind) -> Any | None:
     """Return the class or the function that a word means; None if it is a mistake."""
+    word = spot.value
     if not isinstance(word, str):
-        mistakes.add(description, path, f"must be a word in quotes, but is {told(word)}")
+        spot.wrong(f"must be a word in quotes, but is {told(word)}")
         return None
     found = named(word.rpartition(":")[2]) | {one.__name__: one for one in kind.own if one.__name__ == word}
     if ":" in word:
@@ -294,15 +291,13 @@ def find_word(description: Description, path: KeyPath, word: Any, kind: Kind, mi
         return next(iter(fitting.values()))
     if fitting:
         cure = f'write one of these: use = "{next(iter(fitting))}"'
-        mistakes.add(description, path, f"is the name of {' and of '.join(fitting)}", cure=cure)
+        spot.wrong(f"is the name of {' and of '.join(fitting)}", cure=cure)
     elif found:
         what = f"names {' and '.join(found)}, but must name {kind.name}"
-        cure = _home_of(found.values())
-        mistakes.add(description, path, what, nearest_of=_words_of(kind), name=word, cure=cure)
+        spot.wrong(what, nearest_of=_words_of(kind), name=word, cure=_home_of(found.values()))
     else:
-        what = f"is {told(word)}, which is not known"
         cure = "" if kind.own else "for one of your own, write @recorded above it and import its module first"
-        mistakes.add(description, path, what, nearest_of=_words_of(kind), name=word, cure=cure)
+        spot.wrong(f"is {told(word)}, which is not known", nearest_of=_words_of(kind), name=word, cure=cure)
     return None
 
 
@@ -334,14 +329,12 @@ class Entry(NamedTuple):
     """A class or a function that a file names, and the arguments beside it.
 
     Attributes:
-        description: the file.
-        path: the place in it.
+        spot: of its table.
         thing: the class or the function.
         arguments: by name.
     """
 
-    description: Description
-    path: KeyPath
+    spot: Spot
     thing: Any
     arguments: dict[str, Any]
 
@@ -349,6 +342,11 @@ class Entry(NamedTuple):
     def word(self) -> str:
         """The name of the class or the function."""
         return str(self.thing.__name__)
+
+    @property
+    def where(self) -> str:
+        """The file, and the line of the table."""
+        return self.spot.description.at(*self.spot.path)
 
     def made(self, *given: Any, **more: Any) -> Any:
         """Call the class or the function with its arguments.
@@ -359,16 +357,17 @@ class Entry(NamedTuple):
         try:
             return self.thing(*given, **{**self.arguments, **more})
         except Exception as error:
-            what = f"{self.description.at(*self.path)}: {self.word} raised {named_error(error)}"
+            what = f"{self.where}: {self.word} raised {named_error(error)}"
             raise InputError(what, name=self.word, cure="see its arguments in the file, or its code") from error
 
-    def tried(self, mistakes: Mistakes, *given: Any) -> Any:
+    def tried(self, *given: Any, mistakes: Mistakes | None = None) -> Any:
         """Return what ``made`` returns; an error is a mistake of the file, and the result None."""
         try:
             return self.thing(*given, **self.arguments)
         except Exception as error:
             what = f"is {self.word}, which refuses its arguments: {named_error(error)}"
-            mistakes.add(self.description, self.path, what)
+            added_to = self.spot.mistakes if mistakes is None else mistakes
+            added_to.add(self.spot.description, self.spot.path, what)
             return None
 
 
@@ -378,36 +377,27 @@ def named_error(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]:.200}" if lines else type(error).__name__
 
 
-def read_entry(
-    description: Description,
-    path: KeyPath,
-    table: Any,
-    kind: Kind,
-    mistakes: Mistakes,
-    *,
-    keys: Collection[str] = (),
-) -> Entry | None:
+def read_entry(spot: Spot, kind: Kind, *, keys: Collection[str] = ()) -> Entry | None:
     """Return the entry of a table; None if there is a mistake in it.
 
     Args:
+        spot: of the table.
+        kind: what it may name.
         keys: the keys of the table that are not arguments, beside ``use``.
     """
+    table, before = spot.value, len(spot.mistakes)
     if not isinstance(table, Mapping):
-        mistakes.add(description, path, f'must be a table with use = "...", but is {told(table)}')
+        spot.wrong(f'must be a table with use = "...", but is {told(table)}')
         return None
     if "use" not in table:
-        what = f'lacks use = "...", the name of {kind.name}'
-        mistakes.add(description, path, what, nearest_of=_words_of(kind))
+        spot.wrong(f'lacks use = "...", the name of {kind.name}', nearest_of=_words_of(kind))
         return None
-    thing = find_word(description, (*path, "use"), table["use"], kind, mistakes)
+    thing = find_word(spot.below("use"), kind)
     if thing is None:
         return None
-    entry = Entry(
-        description, path, thing, {key: value for key, value in table.items() if key != "use" and key not in keys}
-    )
-    before = len(mistakes)
-    _check_arguments(entry, kind, keys, mistakes)
-    return entry if len(mistakes) == before else None
+    entry = Entry(spot, thing, {key: value for key, value in table.items() if key != "use" and key not in keys})
+    _check_arguments(entry, kind, keys)
+    return entry if len(spot.mistakes) == before else None
 
 
 # The mode of an RNN is its class; the device is an option of the learner; a file has no type of numbers.
@@ -423,27 +413,25 @@ def parameters_of(thing: Any) -> Mapping[str, Parameter]:
     return {name: parameter for name, parameter in parameters.items() if name not in hidden}
 
 
-def _check_arguments(entry: Entry, kind: Kind, keys: Collection[str], mistakes: Mistakes) -> None:
+def _check_arguments(entry: Entry, kind: Kind, keys: Collection[str]) -> None:
     """Compare the arguments of an entry with the signature of what it names."""
-    description, path, thing, arguments = entry
-    parameters, is_function = parameters_of(thing), not isinstance(thing, type)
-    hidden = [*kind.given, *(list(parameters)[: kind.data] if is_function else [])]
+    spot, thing, arguments = entry
+    parameters, is_called = parameters_of(thing), not isinstance(thing, type)
+    hidden = [*kind.given, *(list(parameters)[: kind.data] if is_called else [])]
     allowed = {name: parameter for name, parameter in parameters.items() if name not in hidden}
     takes_any = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
     meant = set[str]()
-    for name, value in arguments.items():
+    for name in arguments:
         if name in allowed:
-            form = _form_of_parameter(thing, allowed[name])
-            if not form.fits(value):
-                mistakes.add(description, (*path, name), f"must be {form.words}, but is {told(value)}")
+            has_form(spot.below(name), _form_of_parameter(thing, allowed[name]))
         elif name in hidden or not takes_any:
             names = [*allowed, *(key for key in keys if key not in allowed)]
-            mistakes.add(description, (*path, name), f"is not an argument of {entry.word}", nearest_of=names)
+            spot.below(name).wrong(f"is not an argument of {entry.word}", nearest_of=names)
             meant.update(near(name, names)[:1])  # one mistake each, not two
     lacking = [name for name, parameter in allowed.items() if _is_required(parameter) and name not in arguments]
-    for name in lacking[kind.truth and is_function :]:
+    for name in lacking[kind.truth and is_called :]:
         if name not in kind.following and name not in meant:
-            mistakes.add(description, path, f"lacks {name}, which {entry.word} needs")
+            spot.wrong(f"lacks {name}, which {entry.word} needs")
 
 
 def _is_required(parameter: Parameter) -> bool:

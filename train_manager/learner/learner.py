@@ -169,7 +169,7 @@ class Learner(Extensible):
     def _try_phases(self, model: FileModel, mistakes: Mistakes) -> None:
         """Make the task of each phase, so that a wrong argument of the last one is found before the first."""
         for phase in self.options.phases:
-            phase.task.tried(mistakes, Encoder(model, phase.at), self._data.augment)
+            phase.task.tried(Encoder(model, phase.at), self._data.augment, mistakes=mistakes)
 
 
 def _check_targets(data: Datasets, model: FileModel, mistakes: Mistakes) -> None:

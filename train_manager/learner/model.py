@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from train_manager.learner.description import Description, KeyPath, Mistakes, told
+from train_manager.learner.description import Description, Mistakes, Spot
 from train_manager.learner.entries import (
     COUNT,
     MODULE,
@@ -21,10 +21,11 @@ from train_manager.learner.entries import (
     Form,
     Key,
     as_names,
+    has_form,
+    is_among,
     read_entry,
     read_keys,
     read_tables,
-    require_name,
 )
 from train_manager.learner.objectives import Term, read_objectives
 from train_manager.learner.shapes import EXAMPLES, try_layers
@@ -58,7 +59,9 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and all(map(COUNT.fits, value)) and math.prod(value) <= MOST_NUMBERS
 
 
-_SHAPE: Final = Form("the shape of one example, such as [1, 8, 8]", _is_shape)
+_SHAPE: Final = Form(
+    "the shape of one example, such as [1, 8, 8]", _is_shape, cure="an example is counted without its batch"
+)
 _DTYPE: Final = Form(" or ".join(map(repr, DTYPES)), lambda value: isinstance(value, str) and value in DTYPES)
 
 INPUT_KEYS: Final = {"shape": Key(_SHAPE, "the shape of one example", required=True), "dtype": Key(_DTYPE, "its type")}
@@ -107,74 +110,65 @@ class Net(NamedTuple):
     outputs: list[str]
 
 
-def read_net(description: Description, mistakes: Mistakes) -> Net:
-    """Read the inputs, modules and outputs; what is wrong with them is left out."""
-    top = read_keys(description, (), description.tree, KEYS, mistakes)
-    inputs = dict(_read_inputs(description, top.get("inputs", {}), mistakes))
-    tables = dict(read_tables(description, ("module",), top.get("module", {}), mistakes))
+def read_net(spot: Spot) -> Net:
+    """Read the inputs, modules and outputs of a file; what is wrong with them is left out."""
+    top = read_keys(spot, KEYS)
+    inputs = dict(_read_inputs(spot.below("inputs"))) if "inputs" in top else {}
+    tables = dict(read_tables(spot.below("module"))) if "module" in top else {}
     names = [*top.get("inputs", {}), *top.get("module", {})]
-    for name in tables:
-        _check_name(description, name, inputs, mistakes)
-    read = [_read_node(description, name, table, names, mistakes) for name, table in tables.items()]
-    nodes = _in_order(description, {node.name: node for node in read if node is not None}, mistakes)
+    for name, table in tables.items():
+        _check_name(table, name, inputs)
+    read = [_read_node(name, table, names) for name, table in tables.items()]
+    nodes = _in_order(spot.below("module"), {node.name: node for node in read if node is not None})
     outputs = as_names(top["outputs"]) if "outputs" in top else _last(nodes)
     for name in outputs:
-        require_name(description, ("outputs",), name, tables, "not a module", mistakes)
+        is_among(spot.below("outputs"), name, tables, "not a module")
     return Net(inputs, nodes, [name for name in outputs if name in nodes])
 
 
-def _read_inputs(description: Description, table: Mapping[str, Any], mistakes: Mistakes) -> Iterator[tuple[str, Input]]:
-    for name, given in table.items():
-        path: KeyPath = ("inputs", name)
+def _read_inputs(spot: Spot) -> Iterator[tuple[str, Input]]:
+    for name, given in spot.value.items():
+        found = {"shape": given}
         if isinstance(given, Mapping):
-            found = read_keys(description, path, given, INPUT_KEYS, mistakes)
-            if "shape" in found:
-                yield name, Input(tuple(found["shape"]), DTYPES[found.get("dtype", "float32")])
-        elif _SHAPE.fits(given):
-            yield name, Input(tuple(given), torch.float32)
-        else:
-            what = f"must be {_SHAPE.words}, but is {told(given)}"
-            mistakes.add(description, path, what, cure="an example is counted without its batch")
+            found = read_keys(spot.below(name), INPUT_KEYS)
+        elif not has_form(spot.below(name), _SHAPE):
+            continue
+        if "shape" in found:
+            yield name, Input(tuple(found["shape"]), DTYPES[found.get("dtype", "float32")])
 
 
-def _check_name(description: Description, name: str, inputs: Mapping[str, Input], mistakes: Mistakes) -> None:
+def _check_name(spot: Spot, name: str, inputs: Mapping[str, Input]) -> None:
     if not name.isidentifier() or name.startswith("_"):
-        what = "has a name that an attribute cannot have"
-        mistakes.add(description, ("module", name), what, cure="give one of letters, digits and _")
+        spot.wrong("has a name that an attribute cannot have", cure="give one of letters, digits and _")
     elif name in inputs:
-        mistakes.add(description, ("module", name), "has the name of an input", cure="give it another name")
+        spot.wrong("has the name of an input", cure="give it another name")
     elif hasattr(FileModel, name) or hasattr(nn.Module(), name) or name in RESERVED:
-        what = f"has the name of model.{name}, which every model has"
-        mistakes.add(description, ("module", name), what, cure="give it another name")
+        spot.wrong(f"has the name of model.{name}, which every model has", cure="give it another name")
 
 
-def _read_node(
-    description: Description, name: str, table: Mapping[str, Any], names: list[str], mistakes: Mistakes
-) -> Node | None:
-    path: KeyPath = ("module", name)
-    is_list, before = "layers" in table, len(mistakes)
-    if is_list and "use" in table:
+def _read_node(name: str, spot: Spot, names: list[str]) -> Node | None:
+    is_list, before = "layers" in spot.value, len(spot.mistakes)
+    if is_list and "use" in spot.value:
         cure = 'a single module has use = "..." and its arguments, several have layers = [{ use = "..." }]'
-        mistakes.add(description, (*path, "use"), "stands beside layers", cure=cure)
+        spot.below("use").wrong("stands beside layers", cure=cure)
         return None
-    found = read_keys(description, path, table, MODULE_KEYS, mistakes, has_arguments=not is_list)
+    found = read_keys(spot, MODULE_KEYS, has_arguments=not is_list)
     feeders = as_names(found.get("from", []))
     for feeder in feeders:
-        require_name(description, (*path, "from"), feeder, names, "neither an input nor a module", mistakes)
+        is_among(spot.below("from"), feeder, names, "neither an input nor a module")
     if is_list:
-        places = [((*path, "layers", index), layer) for index, layer in enumerate(found.get("layers", []))]
+        layers = [spot.below("layers", index) for index in range(len(found.get("layers", [])))]
+        entries = [read_entry(layer, MODULE) for layer in layers]
     else:
-        places = [(path, table)]
-    keys = () if is_list else MODULE_KEYS
-    entries = [read_entry(description, at, layer, MODULE, mistakes, keys=keys) for at, layer in places]
-    if is_list and not entries and len(mistakes) == before:
-        mistakes.add(description, (*path, "layers"), "is empty", cure='give it a layer: { use = "ReLU" }')
-    if len(mistakes) > before:
+        entries = [read_entry(spot, MODULE, keys=MODULE_KEYS)]
+    if is_list and not entries and len(spot.mistakes) == before:
+        spot.below("layers").wrong("is empty", cure='give it a layer: { use = "ReLU" }')
+    if len(spot.mistakes) > before:
         return None
     return Node(name, feeders, [entry for entry in entries if entry is not None], is_list)
 
 
-def _in_order(description: Description, nodes: dict[str, Node], mistakes: Mistakes) -> dict[str, Node]:
+def _in_order(spot: Spot, nodes: dict[str, Node]) -> dict[str, Node]:
     """Return the nodes, each after its feeders; those in a circle, and after it, are left out."""
     ordered: dict[str, Node] = {}
     waiting = dict(nodes)
@@ -183,8 +177,8 @@ def _in_order(description: Description, nodes: dict[str, Node], mistakes: Mistak
         if not ready:
             circle = _circle(waiting)
             shown = " -> ".join([*circle, circle[0]])
-            what, cure = f"feeds itself: {shown}", "feed one of them by an input, or by a module before it"
-            mistakes.add(description, ("module", circle[0], "from"), what, cure=cure)
+            cure = "feed one of them by an input, or by a module before it"
+            spot.below(circle[0], "from").wrong(f"feeds itself: {shown}", cure=cure)
             return ordered
         for name in ready:
             ordered[name] = waiting.pop(name)
@@ -275,7 +269,7 @@ class FileModel(nn.Module):
     def __init__(self, description: dict[str, Any]) -> None:
         super().__init__()
         source, mistakes = Description.read(description, "the description of a model"), Mistakes()
-        net, self.objectives = read_model(source, mistakes)
+        net, self.objectives = read_model(source.root(mistakes))
         mistakes.raise_all()
         self.description, self.source = source.tree, source
         self.learner: Any = None
@@ -371,24 +365,23 @@ def load_model(model_file: str | Path | Mapping[str, Any]) -> FileModel:
             memory than there is.
     """
     source, mistakes = Description.read(model_file, "the model file"), Mistakes()
-    read_model(source, mistakes)  # here, where the lines of the file are known
+    read_model(source.root(mistakes))  # here, where the lines of the file are known
     mistakes.raise_all()
     model = FileModel(source.tree)
     model.source = source
     return model
 
 
-def read_model(description: Description, mistakes: Mistakes) -> tuple[Net, dict[str, Term]]:
+def read_model(spot: Spot) -> tuple[Net, dict[str, Term]]:
     """Read the modules of a model, with the widths that follow, and its objectives."""
-    net = read_net(description, mistakes)
-    modules = description.tree.get("module", {})
-    terms = read_objectives(description, list(modules) if TABLE.fits(modules) else [], mistakes)
+    net, modules = read_net(spot), spot.below("module").value
+    terms = read_objectives(spot.below("objective"), list(modules) if TABLE.fits(modules) else [])
     given: dict[str, Tensor | None] = {name: one.examples(EXAMPLES, "meta") for name, one in net.inputs.items()}
     for name, node in net.nodes.items():
         fed = [tensor for feeder in node.feeders if (tensor := given.get(feeder)) is not None]
         given[name] = None
         # A module whose feeder has a mistake cannot be tried: the feeder's mistake says enough.
         if len(fed) == len(node.feeders):
-            layers, given[name] = try_layers(name, node.layers, " and ".join(node.feeders), fed, mistakes)
+            layers, given[name] = try_layers(name, node.layers, " and ".join(node.feeders), fed)
             net.nodes[name] = node._replace(layers=layers)
     return net, terms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -13,7 +13,7 @@ from torch import nn
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
 from train_manager.learner.deployment import require_exports
-from train_manager.learner.description import Description, KeyPath, Mistakes
+from train_manager.learner.description import Description, Mistakes, Spot
 from train_manager.learner.entries import (
     COUNT,
     EXTENSION,
@@ -29,10 +29,10 @@ from train_manager.learner.entries import (
     Key,
     Kind,
     as_names,
+    is_among,
     read_entry,
     read_keys,
     read_tables,
-    require_name,
 )
 from train_manager.learner.tasks import Task
 from train_manager.loop.arguments import require_device
@@ -46,6 +46,8 @@ INITIALIZERS: Final[dict[str, Callable[..., Any]]] = {
     "kaiming_normal": nn.init.kaiming_normal_,
     "orthogonal": nn.init.orthogonal_,
 }
+
+NOT_A_MODULE: Final = "not a module of the model"
 
 OWN_EXTENSIONS: Final = ("augment", "curriculum", "freeze")
 """The names of the extensions that keys of the files ask for."""
@@ -117,19 +119,20 @@ def read_options(given: str | Path | Mapping[str, Any], modules: list[str]) -> O
     Raises:
         InputError: all mistakes in it.
     """
-    description, mistakes = Description.read(given, "the options of the learner"), Mistakes()
-    found = read_keys(description, (), description.tree, KEYS, mistakes)
+    mistakes = Mistakes()
+    spot = Description.read(given, "the options of the learner").root(mistakes)
+    found = read_keys(spot, KEYS)
     if "initialize" in found:
-        _check_word(description, ("initialize",), found["initialize"], INITIALIZERS, mistakes)
-    eval_at = _read_eval_at(description, found.get("eval_at", []), mistakes)
+        _check_word(spot.below("initialize"), INITIALIZERS)
+    eval_at = tuple(_read_eval_at(spot.below("eval_at"))) if "eval_at" in found else ()
     freeze = as_names(found.get("freeze", []))
     for name in freeze:
-        require_name(description, ("freeze",), name, modules, "not a module of the model", mistakes)
-    tables = enumerate(found.get("self_supervised", []))
-    phases = [_read_phase(description, index, table, modules, mistakes) for index, table in tables]
-    extensions = _read_extensions(description, found.get("extension", {}), mistakes)
+        is_among(spot.below("freeze"), name, modules, NOT_A_MODULE)
+    tables = [spot.below("self_supervised", index) for index in range(len(found.get("self_supervised", [])))]
+    phases = [_read_phase(table, modules) for table in tables]
+    extensions = _read_extensions(spot.below("extension")) if "extension" in found else {}
     if "device" in found:
-        _check_device(description, found["device"], mistakes)
+        _check_device(spot.below("device"))
     mistakes.raise_all()
     if "deployment" in found:
         require_exports(found["deployment"])
@@ -146,60 +149,49 @@ def read_options(given: str | Path | Mapping[str, Any], modules: list[str]) -> O
     )
 
 
-def _read_eval_at(description: Description, given: Any, mistakes: Mistakes) -> tuple[str | Schedule, ...]:
-    """Return what the argument ``eval_at`` of a TrainManager takes: words, and the schedules of tables."""
-    several = isinstance(given, list)
-    points: list[str | Schedule] = []
-    for index, point in enumerate(given if several else [given]):
-        path = ("eval_at", index) if several else ("eval_at",)
-        if isinstance(point, str):
-            _check_word(description, path, point, WORDS, mistakes)
-            points.append(point)
-        elif (entry := read_entry(description, path, point, SCHEDULE, mistakes)) is not None:
-            points.append(entry.tried(mistakes))
-    return tuple(points)
+def _read_eval_at(spot: Spot) -> Iterator[str | Schedule]:
+    """Yield what the argument ``eval_at`` of a TrainManager takes: words, and the schedules of tables."""
+    points = [spot.below(index) for index in range(len(spot.value))] if isinstance(spot.value, list) else [spot]
+    for point in points:
+        if isinstance(point.value, str):
+            _check_word(point, WORDS)
+            yield point.value
+        elif (entry := read_entry(point, SCHEDULE)) is not None:
+            yield entry.tried()
 
 
-def _read_phase(
-    description: Description, index: int, table: Mapping[str, Any], modules: list[str], mistakes: Mistakes
-) -> Phase | None:
-    path = ("self_supervised", index)
-    found = read_keys(description, path, table, PHASE_KEYS, mistakes, has_arguments=True)
-    task = read_entry(description, path, table, TASK, mistakes, keys=PHASE_KEYS)
+def _read_phase(spot: Spot, modules: list[str]) -> Phase | None:
+    found = read_keys(spot, PHASE_KEYS, has_arguments=True)
+    task = read_entry(spot, TASK, keys=PHASE_KEYS)
     if "at" in found:
-        require_name(description, (*path, "at"), found["at"], modules, "not a module of the model", mistakes)
-    optimizer = None
-    if "optimizer" in found:
-        optimizer = read_entry(description, (*path, "optimizer"), found["optimizer"], OPTIMIZER, mistakes)
-        if optimizer is not None:
-            optimizer.tried(mistakes, [nn.Parameter(torch.zeros(1, 1))])
+        is_among(spot.below("at"), found["at"], modules, NOT_A_MODULE)
+    optimizer = read_entry(spot.below("optimizer"), OPTIMIZER) if "optimizer" in found else None
+    if optimizer is not None:
+        optimizer.tried([nn.Parameter(torch.zeros(1, 1))])
     if task is None or "at" not in found or "epochs" not in found:
         return None
     return Phase(task, found["at"], found["epochs"], found.get("batch_size"), optimizer)
 
 
-def _read_extensions(description: Description, given: Mapping[str, Any], mistakes: Mistakes) -> dict[str, Extension]:
+def _read_extensions(spot: Spot) -> dict[str, Extension]:
     extensions = {}
-    for name, table in read_tables(description, ("extension",), given, mistakes):
+    for name, table in read_tables(spot):
         if name in OWN_EXTENSIONS:
-            what = "has the name of an extension that the learner adds itself"
-            mistakes.add(description, ("extension", name), what, cure="give it another name")
-        entry = read_entry(description, ("extension", name), table, EXTENSION, mistakes)
+            table.wrong("has the name of an extension that the learner adds itself", cure="give it another name")
+        entry = read_entry(table, EXTENSION)
         if entry is not None:
-            extensions[name] = entry.tried(mistakes)
+            extensions[name] = entry.tried()
     return extensions
 
 
-def _check_word(description: Description, path: KeyPath, word: str, words: Collection[str], mistakes: Mistakes) -> None:
-    if word not in words:
-        mistakes.add(description, path, f"is {word!r:.60}, which is not known", nearest_of=words, name=word)
+def _check_word(spot: Spot, words: Collection[str]) -> None:
+    if spot.value not in words:
+        spot.wrong(f"is {spot.value!r:.60}, which is not known", nearest_of=words, name=spot.value)
 
 
-def _check_device(description: Description, device: str, mistakes: Mistakes) -> None:
-    what, cure = "is 'meta', which holds no numbers", 'device = "cpu"'
+def _check_device(spot: Spot) -> None:
     try:
-        if require_device(device) != torch.device("meta"):
-            return
+        if require_device(spot.value) == torch.device("meta"):
+            spot.wrong("is 'meta', which holds no numbers", cure='device = "cpu"')
     except InputError as error:
-        what, cure = f"cannot be used: {error.what}", 'leave it out, or write device = "cpu"'
-    mistakes.add(description, ("device",), what, cure=cure)
+        spot.wrong(f"cannot be used: {error.what}", cure='leave it out, or write device = "cpu"')

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.data.random_state import preserve_random_state
-from train_manager.learner.description import Mistakes
 from train_manager.learner.entries import FOLLOWING, Entry, named_error, parameters_of
 from train_manager.telling.errors import InputError
 
@@ -22,7 +21,7 @@ OWN: Final = "write a module of your own, with @recorded above it, that returns 
 
 
 def try_layers(
-    name: str, layers: Sequence[Entry], feeder: str, fed: Sequence[Tensor], mistakes: Mistakes
+    name: str, layers: Sequence[Entry], feeder: str, fed: Sequence[Tensor]
 ) -> tuple[list[Entry], Tensor | None]:
     """Return the layers with the widths that follow, and what the last gives; None if one of them does not fit.
 
@@ -34,7 +33,7 @@ def try_layers(
     whole: list[Entry] = []
     for number, layer in enumerate(layers, start=1):
         whole.append(_with_widths(layer, fed[0]))
-        given = _try_layer(layer, whole[-1].arguments, feeder, fed, mistakes)
+        given = _try_layer(layer, whole[-1].arguments, feeder, fed)
         if given is None:
             return whole, None
         feeder, fed = f"{name}, layer {number} ({layer.word})", [given]
@@ -48,9 +47,7 @@ def _with_widths(layer: Entry, fed: Tensor) -> Entry:
     return layer._replace(arguments={**layer.arguments, **following})
 
 
-def _try_layer(
-    layer: Entry, arguments: dict[str, Any], feeder: str, fed: Sequence[Tensor], mistakes: Mistakes
-) -> Tensor | None:
+def _try_layer(layer: Entry, arguments: dict[str, Any], feeder: str, fed: Sequence[Tensor]) -> Tensor | None:
     """Return what a layer gives; None if it is a mistake."""
     module: nn.Module | None = None
     try:
@@ -66,7 +63,7 @@ def _try_layer(
     else:
         what, cure = _fault(given, feeder, fed)
     if what:
-        mistakes.add(layer.description, layer.path, f"is {layer.word}, which {what}", cure=cure)
+        layer.spot.wrong(f"is {layer.word}, which {what}", cure=cure)
     return None if what else given
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from train_manager.core.decorators import modifies
 from train_manager.core.extension import Extension
 from train_manager.data.random_state import preserve_random_state
-from train_manager.learner.description import Description, KeyPath, Mistakes
-from train_manager.learner.entries import FUNCTION, named_error, read_entry, require_name
+from train_manager.learner.description import Description, Mistakes, Spot
+from train_manager.learner.entries import FUNCTION, is_among, named_error, read_entry
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
 
@@ -128,8 +128,9 @@ class Augment(Extension):
     """
 
     def __init__(self, functions: list[dict[str, Any]], inputs: list[str]) -> None:
-        description, mistakes = Description.read({"augment": functions}, "augment"), Mistakes()
-        self._changes = read_augment(description, ("augment",), functions, inputs, mistakes)
+        mistakes = Mistakes()
+        read = Description.read({"augment": functions}, "augment").root(mistakes)
+        self._changes = read_augment(read.below("augment"), inputs)
         mistakes.raise_all()
 
     @modifies("batch")
@@ -146,23 +147,18 @@ class Augment(Extension):
         return inputs
 
 
-def read_augment(
-    description: Description, path: KeyPath, given: Any, inputs: list[str], mistakes: Mistakes
-) -> list[Change]:
+def read_augment(spot: Spot, inputs: list[str]) -> list[Change]:
     """Return the changes that a list ``augment`` names."""
     found = []
-    for index, table in enumerate(given):
-        place = (*path, index)
-        entry = read_entry(description, place, table, FUNCTION, mistakes, keys=("of",))
-        column = read_column(description, place, table, inputs, mistakes)
+    for index in range(len(spot.value)):
+        entry = read_entry(spot.below(index), FUNCTION, keys=("of",))
+        column = read_column(spot.below(index), inputs)
         if entry is not None and column is not None:
             found.append((column, partial(entry.thing, **entry.arguments)))
     return found
 
 
-def try_changes(
-    description: Description, path: KeyPath, changes: list[Change], inputs: Mapping[str, Tensor], mistakes: Mistakes
-) -> None:
+def try_changes(spot: Spot, changes: list[Change], inputs: Mapping[str, Tensor]) -> None:
     """Call the functions of a list ``augment`` with two examples: an error comes now, not in the first batch."""
     for index, (column, change) in enumerate(changes):
         example = inputs[column][:2]
@@ -174,20 +170,17 @@ def try_changes(
             what = f"makes {list(changed.shape)} of {list(example.shape)}, but must keep the shape"
         except Exception as error:
             what = f"raised {named_error(error)}"
-        mistakes.add(description, (*path, index), f"is {change.func.__name__}, which {what}")
+        spot.below(index).wrong(f"is {change.func.__name__}, which {what}")
 
 
-def read_column(
-    description: Description, path: KeyPath, table: Any, inputs: list[str], mistakes: Mistakes
-) -> str | None:
+def read_column(spot: Spot, inputs: list[str]) -> str | None:
     """Return the column that an entry of ``features`` or ``augment`` is of; None if it is a mistake."""
-    given = table.get("of") if isinstance(table, Mapping) else None
+    given = spot.value.get("of")
     if given is None and len(inputs) == 1:
         return inputs[0]
     if not inputs:  # a mistake that is reported already
         return None
     if given is None:
-        mistakes.add(description, path, f'lacks of = "...", one of the inputs {" and ".join(inputs)}')
+        spot.wrong(f'lacks of = "...", one of the inputs {" and ".join(inputs)}')
         return None
-    is_one = require_name(description, (*path, "of"), given, inputs, "not one of the inputs", mistakes)
-    return given if is_one else None
+    return given if is_among(spot.below("of"), given, inputs, "not one of the inputs") else None
