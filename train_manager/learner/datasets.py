@@ -192,7 +192,7 @@ def _columns(spot: Spot, table: DatasetTable) -> dict[str, Tensor]:
     names, columns = [str(name) for name in given], {}
     for key, asked in (("inputs", table.inputs), ("targets", table.targets)):
         for name in asked:
-            if not is_among(spot.below(key), name, names, f"not a column of {word}"):
+            if not is_among(spot.below(key), name, names, f"is not a column of {word}"):
                 continue
             column = _numbers(given[name], is_target=key == "targets")
             if column is None:

@@ -201,10 +201,10 @@ def as_names(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def is_among(spot: Spot, name: Any, names: Collection[str], is_not: str) -> bool:
-    """Return whether a name is among others; if not, it is a mistake, and ``is_not`` says what it is not."""
+def is_among(spot: Spot, name: Any, names: Collection[str], which: str) -> bool:
+    """Return whether a name is among others; if not, it is a mistake, and ``which`` says what is wrong with it."""
     if name not in names:
-        spot.wrong(f"names {name!r:.60}, which is {is_not}", nearest_of=names, name=str(name))
+        spot.wrong(f"names {name!r:.60}, which {which}", nearest_of=names, name=str(name))
     return name in names
 
 

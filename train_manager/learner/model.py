@@ -122,7 +122,7 @@ def read_net(spot: Spot) -> Net:
     nodes = _in_order(spot.below("module"), {node.name: node for node in read if node is not None})
     outputs = as_names(top["outputs"]) if "outputs" in top else _last(nodes)
     for name in outputs:
-        is_among(spot.below("outputs"), name, tables, "not a module")
+        is_among(spot.below("outputs"), name, tables, "is not a module")
     return Net(inputs, nodes, [name for name in outputs if name in nodes])
 
 
@@ -155,7 +155,7 @@ def _read_node(name: str, spot: Spot, names: list[str]) -> Node | None:
     found = read_keys(spot, MODULE_KEYS, has_arguments=not is_list)
     feeders = as_names(found.get("from", []))
     for feeder in feeders:
-        is_among(spot.below("from"), feeder, names, "neither an input nor a module")
+        is_among(spot.below("from"), feeder, names, "is neither an input nor a module")
     if is_list:
         layers = [spot.below("layers", index) for index in range(len(found.get("layers", [])))]
         entries = [read_entry(layer, MODULE) for layer in layers]

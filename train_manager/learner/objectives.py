@@ -85,6 +85,12 @@ class Term(NamedTuple):
     targets: str | None
     takes_targets: bool
 
+    def arguments(self, prediction: Any, targets: Any) -> list[Tensor] | None:
+        """Return what the function is called with; None if the batch does not have everything."""
+        truth = [truth_of(self, targets)] if self.takes_targets else []
+        given = [*(value_of(prediction, module) for module in self.modules), *truth]
+        return None if any(value is None for value in given) else given
+
 
 @final
 @recorded
@@ -144,10 +150,9 @@ class Objectives(nn.Module):
         """Return the loss of each objective that the batch has everything for, without its weight."""
         found = {}
         for name, term in self.terms.items():
-            values = [value_of(prediction, module) for module in term.modules]
-            truth = truth_of(term, targets)
-            if all(value is not None for value in values) and (truth is not None or not term.takes_targets):
-                found[name] = term.function(*values, *([truth] if term.takes_targets else []))
+            given = term.arguments(prediction, targets)
+            if given is not None:
+                found[name] = term.function(*given)
         return found
 
 
@@ -183,7 +188,7 @@ def _read_term(spot: Spot, modules: list[str] | None) -> Term | None:
     at = [found["at"]] if "at" in found else found.get("between", [])
     for module in at:
         key = spot.below("at" if "at" in found else "between")
-        is_among(key, module, at if modules is None else modules, "not a module")
+        is_among(key, module, at if modules is None else modules, "is not a module")
     if "reduction" in table:
         has_form(spot.below("reduction"), _REDUCTION)
     kind = LOSS._replace(data=2) if "between" in table else LOSS  # it is given two results

@@ -47,7 +47,7 @@ INITIALIZERS: Final[dict[str, Callable[..., Any]]] = {
     "orthogonal": nn.init.orthogonal_,
 }
 
-NOT_A_MODULE: Final = "not a module of the model"
+NOT_A_MODULE: Final = "is not a module of the model"
 
 OWN_EXTENSIONS: Final = ("augment", "curriculum", "freeze")
 """The names of the extensions that keys of the files ask for."""

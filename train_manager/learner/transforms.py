@@ -183,4 +183,4 @@ def read_column(spot: Spot, inputs: list[str]) -> str | None:
     if given is None:
         spot.wrong(f'lacks of = "...", one of the inputs {" and ".join(inputs)}')
         return None
-    return given if is_among(spot.below("of"), given, inputs, "not one of the inputs") else None
+    return given if is_among(spot.below("of"), given, inputs, "is not one of the inputs") else None
