@@ -10,7 +10,6 @@ import pytest
 from tests.rotation import share_of
 from train_manager import InputError
 from train_manager.learner.description import (
-    SHOWN_MISTAKES,
     Description,
     KeyPath,
     Mistakes,
@@ -365,16 +364,6 @@ def test_names_are_offered_up_to_a_number() -> None:
     ]
 
 
-def test_very_many_mistakes_are_counted() -> None:
-    read = Description.read({"a": 1}, "data")
-    mistakes = Mistakes()
-    for _ in range(SHOWN_MISTAKES + 7):
-        mistakes.add(read, ("a",), "is wrong")
-
-    with pytest.raises(InputError, match=r"^the dict has 107 mistakes\n(.*\n){100}  \.\.\. \(7 more\)$"):
-        mistakes.raise_all()
-
-
 def test_what_a_terminal_obeys_is_escaped_and_long_texts_are_cut() -> None:
     Path("it\x1b.toml").write_text(f'"\\u001b[2J" = 1\n"{"k" * 500}" = 1\n')
     read = Description.read("it\x1b.toml", "data_file")
@@ -390,7 +379,7 @@ def test_what_a_terminal_obeys_is_escaped_and_long_texts_are_cut() -> None:
     assert lines[1] == r"  it\x1b.toml:1  '\x1b[2J' is \x1b[31m not a key"
     assert lines[2].strip() == r"known: \x1b]0;"
     assert lines[3].strip() == r"\x07" + "x" * 296 + "..."
-    assert lines[4] == rf"  it\x1b.toml:2  {'k' * 57}... is \x1b[31m not a key"
+    assert lines[4] == rf"  it\x1b.toml:2  {'k' * 297}..."
 
 
 def test_a_path_is_written_as_in_toml() -> None:

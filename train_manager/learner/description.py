@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
@@ -21,11 +20,8 @@ KeyPath = tuple[str | int, ...]
 """The keys, and the indices in lists, that lead to a value: ``("module", "trunk", "layers", 0, "use")``."""
 
 A_DICT: Final = "the dict"
-SHOWN_MISTAKES: Final = 100
 SHOWN_NAMES: Final = 12
 LONGEST: Final = 300  # characters of a line of a message
-LONGEST_NAME: Final = 60
-MOST_NEIGHBOURS: Final = 1_000  # files of a folder that are looked at for the one that was meant
 
 _SCALARS: Final = frozenset({str, int, float, bool, datetime.datetime, datetime.date, datetime.time})
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -94,7 +90,7 @@ class Description:
 
     @cached_property
     def _order(self) -> Mapping[KeyPath, int]:
-        """The lines are asked for only after a mistake: to find them, a file is read once for each of its lines."""
+        # Asked for only after a mistake: to find the lines, a file is read once for each of them.
         if self.text:
             return lines_of(self.text)
         return {path: number for number, path in enumerate(paths_of(self.tree), start=1)}
@@ -103,7 +99,7 @@ class Description:
 @final
 @dataclass(frozen=True, eq=False)
 class Spot:
-    """A value of a description, with what is read and where, so that a mistake in it can be told.
+    """A value of a description, and where it is, so that a mistake in it can be told.
 
     Attributes:
         description: the description that has it.
@@ -196,8 +192,7 @@ def _add_missing(missing: Description, path: Path, mistakes: Mistakes) -> None:
     elif not path.parent.is_dir():
         mistakes.add(missing, (), "is in a folder that does not exist")
     else:
-        neighbours = (other.name for other in islice(path.parent.iterdir(), MOST_NEIGHBOURS))
-        names = sorted(name for name in neighbours if name.endswith(".toml"))
+        names = sorted(other.name for other in path.parent.iterdir() if other.suffix == ".toml")
         mistakes.add(missing, (), "does not exist", nearest_of=names, name=path.name)
 
 
@@ -331,15 +326,15 @@ def told(value: object) -> str:
 
 
 def _name(key: str) -> str:
-    return cut(key if _BARE.fullmatch(key) else repr(key), LONGEST_NAME)
+    return key if _BARE.fullmatch(key) else repr(key)
 
 
 def _offer(wrong: str, names: Sequence[str]) -> str:
     """Return the name that may be meant, and the names that there are."""
     more = len(names) - SHOWN_NAMES
-    shown = [*(cut(name, LONGEST_NAME) for name in names[:SHOWN_NAMES]), *([f"... ({more} more)"] if more > 0 else [])]
+    shown = [*names[:SHOWN_NAMES], *([f"... ({more} more)"] if more > 0 else [])]
     known = f"known: {', '.join(shown)}" if names else "there is nothing to choose from"
-    return " ".join(filter(None, [did_you_mean(_meant(wrong[:LONGEST_NAME], names)), known]))
+    return " ".join(filter(None, [did_you_mean(_meant(wrong, names)), known]))
 
 
 def _meant(wrong: str, names: Sequence[str]) -> Sequence[str]:
@@ -355,11 +350,8 @@ def _line_of(text: str) -> str:
 
 def _lines(found: Sequence[_Mistake]) -> Iterator[str]:
     """Yield the lines of mistakes, with the texts below each other."""
-    shown = found[:SHOWN_MISTAKES]
-    width = max(len(mistake.where) for mistake in shown)
-    for mistake in shown:
+    width = max(len(mistake.where) for mistake in found)
+    for mistake in found:
         texts = [f"{dotted(mistake.path)} {mistake.what}".lstrip(), *mistake.advice]
         for label, text in zip([mistake.where, *[""] * len(mistake.advice)], texts, strict=True):
             yield f"{label:<{width}}  {_line_of(text)}"
-    if len(found) > len(shown):
-        yield f"... ({len(found) - len(shown)} more)"
