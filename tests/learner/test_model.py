@@ -125,6 +125,11 @@ def test_to_load_a_model_draws_only_its_weights() -> None:
     assert torch.rand(1).equal(after)
 
 
+def test_a_module_that_takes_more_memory_than_there_is_is_named_with_the_error_of_torch() -> None:
+    with pytest.raises(InputError, match=r"^the dict: module\.one: Linear raised RuntimeError: "):
+        of({"one": {"from": "point", "use": "Linear", "out_features": 10**15}})
+
+
 # ---- mistakes ----
 
 
