@@ -17,7 +17,7 @@ from torch.optim import Adam
 from benchmarks.section import Claim, Section, table
 from train_manager import recorded
 from train_manager.learner import create_dataloader, create_learner, eval_model, load_model
-from train_manager.learner.data import Datasets
+from train_manager.learner.datasets import Datasets
 from train_manager.learner.model import FileModel
 
 QUICK: dict[str, Any] = {"seeds": 1, "phase_epochs": 1, "epochs": 2}

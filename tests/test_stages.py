@@ -314,7 +314,7 @@ OF_FAILURES = {"exc_type", "exc_value", "traceback"}
 OF_EXTENSIONS = {"writer"}  # that the map of the loop does not show
 NAMES = {
     **vars(types),
-    **{kind.__name__: kind for kind in (BatchLosses, Extensible, Fixtures, Losses, MetricWriter, Scope, TrainManager)},
+    **{kind.__name__: kind for kind in (BatchLosses, Extensible, Fixtures, Losses, MetricWriter, Stage, TrainManager)},
     **{"Any": Any, "EvalResult": dict, "Module": nn.Module, "Optimizer": torch.optim.Optimizer, "Path": Path},
     **{"Tensor": Tensor, "device": torch.device},
 }

@@ -13,10 +13,9 @@ from typing import Any
 from torch.optim import Optimizer
 
 from train_manager import learner
-from train_manager.learner.data import Datasets, create_dataloader
+from train_manager.learner.datasets import Datasets, create_dataloader
 from train_manager.learner.deployment import deploy_model
 from train_manager.learner.evaluation import eval_model
-from train_manager.learner.learner import made
 from train_manager.learner.model import FileModel, load_model
 
 createDataloader = create_dataloader  # noqa: N816  # the names of the article
@@ -39,4 +38,4 @@ def createLearner(  # noqa: N802
     learnerOptions: str | Path | Mapping[str, Any] | None = None,  # noqa: N803
 ) -> Learner:
     """Make a learner, as ``create_learner`` does."""
-    return made(Learner, dataloader, model, optimizer, learnerOptions)
+    return Learner.of(dataloader, model, optimizer, learnerOptions)

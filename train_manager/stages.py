@@ -350,7 +350,7 @@ FIXTURES: Final = {
     "predictions": Fixture("Tensor", "all predictions, joined; a list if they cannot be joined"),
     # Always there.
     "fixtures": Fixture("Fixtures", "a mapping of all live fixtures"),
-    "stage": Fixture("Scope", "the stage: its name, path and depth"),
+    "stage": Fixture("Stage", "the stage: its name, path and depth"),
     "train_manager": Fixture("TrainManager", "the manager"),
     "extensible": Fixture("Extensible", "the object that opens the stages: the manager"),
     # In post hooks that are marked with @always; None if the stage has not failed.

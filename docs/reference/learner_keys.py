@@ -8,20 +8,20 @@ from typing import Any, Final
 
 from docstrings import summary_of
 
-from train_manager.learner import data, dataset, exports, lessons, nodes, objectives, options, places, reading
-from train_manager.learner.contrast import contrast
-from train_manager.learner.keys import Key
-from train_manager.learner.layers import Concatenate, Sum
+from train_manager.learner import dataset_file, deployment, model, objectives, options
+from train_manager.learner.entries import Key
+from train_manager.learner.model import Concatenate, Sum
+from train_manager.learner.objectives import contrast
 from train_manager.learner.tasks import Masked, SimCLR
 from train_manager.learner.transforms import Standardize, divide, noise, shift
 
 TOKENS: Final = 'An input of whole numbers: `tokens = { shape = [12], dtype = "int64" }`.'
 TABLES: Final[tuple[tuple[str, str, Mapping[str, Key]], ...]] = (
-    ("The data file", "", data.TOP),
-    ("`[dataset.NAME]`", "`use` names a function.", dataset.KEYS),
-    ("`[curriculum]`", "The arguments of `Curriculum` stand beside these.", lessons.KEYS),
-    ("The model file", TOKENS, nodes.TOP),
-    ("`[module.NAME]`", "`use` names a module; or `layers` are given.", nodes.KEYS),
+    ("The data file", "", dataset_file.KEYS),
+    ("`[dataset.NAME]`", "`use` names a function.", dataset_file.DATASET_KEYS),
+    ("`[curriculum]`", "The arguments of `Curriculum` stand beside these.", dataset_file.CURRICULUM_KEYS),
+    ("The model file", TOKENS, model.KEYS),
+    ("`[module.NAME]`", "`use` names a module; or `layers` are given.", model.MODULE_KEYS),
     ("`[objective.NAME]`", "`use` names a loss; either `at` or `between` is given.", objectives.KEYS),
     ("The options", "", options.KEYS),
     ("`[[self_supervised]]`", "`use` names a task.", options.PHASE_KEYS),
@@ -41,15 +41,14 @@ def learner_files_page() -> Iterator[str]:
     yield "# The files of a learner"
     yield (
         "[A tutorial](../tutorials/learner-from-files.md) shows the files. Beside `use` stand the arguments of what it "
-        "names; any other key is an error. A dict may take the place of a file, which has at most "
-        f"{reading.LARGEST // 1_000_000} MB, {reading.MOST_VALUES:,} values and {places.DEEPEST} levels."
+        "names; any other key is an error. A dict may take the place of a file."
     )
     for title, text, keys in TABLES:
         yield f"## {title}"
         yield from ([text] if text else [])
         yield "\n".join(f"- `{name}` ({_form(key)}): {key.meaning}" for name, key in keys.items())
     yield "## The deployment"
-    yield "\n".join(f"- `{name}`: {meaning}" for name, meaning in exports.KEYS.items())
+    yield "\n".join(f"- `{name}`: {meaning}" for name, meaning in deployment.KEYS.items())
     yield "## Words that ship"
     yield (
         "Entries of `features` and `augment` have `of`, the column, if there are several; those of modules have "

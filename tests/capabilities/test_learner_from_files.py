@@ -13,7 +13,7 @@ from torch import Tensor, nn, optim
 
 from train_manager import Extension, InputError, TrainManager, jumpml, recorded
 from train_manager.learner import Learner, create_dataloader, create_learner, deploy_model, eval_model, load_model
-from train_manager.learner.data import Datasets
+from train_manager.learner.datasets import Datasets
 from train_manager.learner.model import FileModel
 
 pytestmark = pytest.mark.filterwarnings("ignore:the code of this run is not recorded in full")

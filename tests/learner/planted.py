@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from train_manager import InputError, recorded
-from train_manager.learner import create_dataloader, create_learner, load_model, words
+from train_manager.learner import create_dataloader, create_learner, entries, load_model
 from train_manager.learner.learner import Learner
 from train_manager.rebuilding import registry
 
@@ -79,7 +79,7 @@ def forget_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
         is_there = getattr(sys.modules.get(thing.__module__), thing.__name__, None) is thing
         if not (name.startswith(ours) and is_there):
             monkeypatch.delitem(registry._REGISTERED, name)
-    words._known_words.cache_clear()
+    entries._known_words.cache_clear()
 
 
 def changed(text: str, *changes: tuple[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import signal
 import subprocess
@@ -16,9 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from train_manager import InputError
-from train_manager.learner.deployment import deploy
-from train_manager.learner.evaluation_result import EvaluationResult
-from train_manager.learner.exports import EXPORTS, require_exports
+from train_manager.learner import deploy_model, load_model
+from train_manager.learner.deployment import EXPORTS, Exported, require_exports
+from train_manager.learner.evaluation import Evaluation, EvaluationResult
+from train_manager.learner.model import FileModel
 from train_manager.tools.export_onnx import OnnxModel
 from train_manager.tools.factorize import load_factorized
 from train_manager.tools.quantize import quantize
@@ -27,9 +29,15 @@ NEEDED = ("torchao", "onnx", "onnxscript", "onnxruntime")
 needs_packages = pytest.mark.skipif(None in map(find_spec, NEEDED), reason="make exports installs them")
 
 
-def network() -> nn.Module:
+def network() -> FileModel:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(64, 256), nn.BatchNorm1d(256), nn.ReLU(), nn.Dropout(), nn.Linear(256, 10))
+    layers = [{"use": "Linear", "out_features": 256}, {"use": "BatchNorm1d"}, {"use": "ReLU"}, {"use": "Dropout"}]
+    layers.append({"use": "Linear", "out_features": 10})
+    return load_model({"inputs": {"point": [64]}, "module": {"digit": {"from": "point", "layers": layers}}})
+
+
+def deploy(model: FileModel, result: EvaluationResult, config: dict[str, Any]) -> list[Exported]:
+    return deploy_model(Evaluation(test=result), model, {**config, "folder": str(config["folder"])})
 
 
 def accuracy(prediction: Tensor, truth: Tensor) -> Tensor:
@@ -40,7 +48,7 @@ def mean_margin(prediction: Tensor, truth: Tensor) -> float:
     return float(prediction.gather(1, truth[:, None]).mean())
 
 
-def evaluated(model: nn.Module, examples: int = 600) -> EvaluationResult:
+def evaluated(model: FileModel, examples: int = 600) -> EvaluationResult:
     inputs, truth = torch.randn(examples, 64), torch.arange(examples) % 10
     with torch.no_grad():
         predictions = copy.deepcopy(model).eval()(inputs)
@@ -141,7 +149,7 @@ def _loaded_int8(line: str, given: dict[str, Any]) -> nn.Module:
 
 def test_the_model_and_the_random_state_stay_as_they_were(tmp_path: Path) -> None:
     model = network()
-    model[1].eval()  # type: ignore[index]
+    model.digit[1].eval()  # type: ignore[index,union-attr]
     result, before, state = evaluated(model), copy.deepcopy(model.state_dict()), torch.get_rng_state()
     modes = [module.training for module in model.modules()]
     deploy(model, result, {"folder": tmp_path / "digits", "exports": ["low_rank"]})
@@ -151,82 +159,69 @@ def test_the_model_and_the_random_state_stay_as_they_were(tmp_path: Path) -> Non
     assert torch.equal(torch.get_rng_state(), state)
 
 
-class Several(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.left, self.right = nn.Linear(32, 32), nn.Linear(32, 32)
-
-    def forward(self, left: Tensor, right: Tensor) -> dict[str, Tensor]:
-        return {"sum": self.left(left) + self.right(right), "left": self.left(left)}
-
-
-def of_several(model: nn.Module) -> EvaluationResult:
-    inputs = {"left": torch.randn(300, 32), "right": torch.randn(300, 32)}
-    with torch.no_grad():
-        return EvaluationResult(model(**inputs)["sum"], torch.zeros(300), inputs, {"size": 1.0})
+def several() -> FileModel:
+    """Two inputs, and two outputs."""
+    linear = {"use": "Linear", "out_features": 32}
+    modules = {"one": {"from": "left", **linear}, "other": {"from": "right", **linear}}
+    modules["sum"] = {"from": ["one", "other"], "use": "Sum"}
+    return load_model({"inputs": {"left": [32], "right": [32]}, "module": modules, "outputs": ["sum", "one"]})
 
 
 def test_a_model_with_several_inputs_and_outputs_is_deployed(tmp_path: Path) -> None:
-    model = Several()
-    config = {"folder": tmp_path / "digits", "exports": ["low_rank"]}
-    whole, _ = deploy(model, of_several(model), config, predict=lambda outputs: outputs["sum"])
+    model = several()
+    inputs = {"left": torch.randn(300, 32), "right": torch.randn(300, 32)}
+    with torch.no_grad():
+        result = EvaluationResult(model(inputs)["sum"], torch.zeros(300), inputs, {"size": 1.0}, module="sum")
+    whole, _ = deploy(model, result, {"folder": tmp_path / "digits", "exports": ["low_rank"]})
 
     assert whole.difference < 1e-5
     assert "on 300 examples of 32, 32, with the trained weights." in (tmp_path / "digits" / "report.md").read_text()
 
 
-CURE = '  give what makes the predictions of the outputs: predict=lambda outputs: outputs["digit"]'
-
-
-def test_several_outputs_without_a_choice_are_refused(tmp_path: Path) -> None:
-    model = Several()
+def test_the_evaluation_of_another_model_is_refused(tmp_path: Path) -> None:
+    model = network()
+    result = dataclasses.replace(evaluated(model), predictions=torch.zeros(600, 3))
     with pytest.raises(InputError) as error:
-        deploy(model, of_several(model), {"folder": tmp_path / "digits"})
+        deploy(model, result, {"folder": tmp_path / "digits"})
 
-    what = "deploy needs predictions that are a tensor, but the model returns a dict"
-    assert str(error.value) == f"{what}\n{CURE}"
+    what = "the model predicts 600x10, but its evaluation has 600x3"
+    assert str(error.value) == f"{what}\n  give the evaluation of this model"
     assert [*tmp_path.iterdir()] == []
 
 
-def test_predictions_of_another_shape_are_refused(tmp_path: Path) -> None:
-    model = network()
-    with pytest.raises(InputError) as error:
-        deploy(model, evaluated(model), {"folder": tmp_path / "digits"}, predict=lambda outputs: outputs.argmax(1))
-
-    assert str(error.value) == f"the model predicts 600, but its evaluation has 600x10\n{CURE}"
-
-
 def test_nothing_is_left_of_a_deployment_that_fails(tmp_path: Path) -> None:
-    model = nn.Linear(2, 2)
-    result = EvaluationResult(torch.zeros(3, 2), torch.zeros(3), torch.zeros(3, 2), {})
+    model = network()
     with pytest.raises(InputError, match="cannot leave"):
-        deploy(model, result, {"folder": tmp_path / "digits", "exports": ["low_rank"], "low_rank": 0.1})
+        deploy(model, evaluated(model), {"folder": tmp_path / "digits", "exports": ["low_rank"], "low_rank": 0.001})
 
     assert [*tmp_path.iterdir()] == []
 
 
 PROGRAM = """
-import os, signal, torch
-from torch import nn
+import os, signal
+from tests.learner.test_deployment import deploy, evaluated, network
 from train_manager.learner import deployment
-from train_manager.learner.evaluation_result import EvaluationResult
 
-inputs = torch.rand(8, 64)
-model = nn.Linear(64, 10)
+model = network()
 deployment.report = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
-result = EvaluationResult(model(inputs).detach(), torch.zeros(8), inputs, {})
-deployment.deploy(model, result, {"folder": "digits", "exports": ["low_rank"]})
+deploy(model, evaluated(model), {"folder": "digits", "exports": ["low_rank"]})
 """
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL")
-def test_a_kill_leaves_no_folder_of_this_name(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path)
-
+def test_a_kill_leaves_no_folder_of_this_name_and_the_next_deployment_removes_what_is_hidden(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == -signal.SIGKILL
     assert not (tmp_path / "digits").exists()
     assert len([*tmp_path.glob(".tmp-digits-*/*.pt")]) == 2
+
+    (tmp_path / ".tmp-others-01234567").mkdir()  # of another deployment, which may go on
+    model = network()
+    deploy(model, evaluated(model), {"folder": tmp_path / "digits"})
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".tmp-others-01234567", "digits"]
 
 
 @pytest.mark.parametrize(

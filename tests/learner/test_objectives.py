@@ -11,8 +11,7 @@ from torch.nn import functional as F
 
 from tests.learner.files import learner_of, network
 from train_manager import Extension, InputError
-from train_manager.learner.contrast import contrast
-from train_manager.learner.objectives import Objectives
+from train_manager.learner.objectives import Objectives, contrast
 
 CLASS = {"use": "cross_entropy", "at": "head"}
 SIDE = {"side": {"use": "Linear", "from": "trunk", "out_features": 3}}

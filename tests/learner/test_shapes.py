@@ -48,7 +48,7 @@ model.toml has a mistake
         [('"Flatten"', '"Flatten", start_dim = 0')],
         """\
 model.toml has a mistake
-  model.toml:8  module.trunk.layers[2] is Flatten, which mixes the examples: batches of 2 and 3 become [288] and [432]
+  model.toml:8  module.trunk.layers[2] is Flatten, which mixes the examples: a batch of 3 becomes [432]
                 leave axis 0 as it is: that of the examples""",
     ),
     "an LSTM": (
@@ -65,15 +65,15 @@ model.toml has a mistake
         [('"ReLU"', '"MultiheadAttention", embed_dim = 6, num_heads = 2')],
         """\
 model.toml has a mistake
-  model.toml:7  module.trunk.layers[1] is MultiheadAttention, which takes query and key and value, but one module or input feeds it
-                give from a list of 3 names, or write a module of your own, with @recorded above it""",
+  model.toml:7  module.trunk.layers[1] is MultiheadAttention, which does not fit: trunk, layer 1 (Conv2d) gives [4, 6, 6]
+                TypeError: ...""",
     ),
     "two feeders of one argument": (
         [('from = "trunk"', 'from = ["trunk", "image"]')],
         """\
 model.toml has a mistake
-  model.toml:10  module.digit is Linear, which takes input, but 2 modules or inputs feed it
-                 join them first, in a module with use = "Concatenate" or use = "Sum\"""",
+  model.toml:10  module.digit is Linear, which does not fit: trunk and image give [144] and [1, 8, 8], and its weight is [10, 144]
+                 TypeError: ...""",
     ),
     "a shape in quotes": (
         [("[1, 8, 8]", '"1x8x8"')],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import time
@@ -42,6 +43,11 @@ def remove_leftovers(folder: Path, names: str = _TEMPORARY, *, after: float = 0.
     for path in [path for path in folder.glob(names) if not path.is_symlink()]:
         if not after or _is_older(path, after):
             _remove(path)
+
+
+def remove_leftovers_of(path: Path) -> None:
+    """Remove what killed processes have left of a file or a folder of this name, which they had not written in full."""
+    remove_leftovers(path.parent, _TEMPORARY.replace("*", glob.escape(path.name)))
 
 
 def _is_older(path: Path, seconds: float) -> bool:

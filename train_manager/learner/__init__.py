@@ -2,37 +2,20 @@
 
 Its files in reading order; each imports only those above it:
 
-    places       the line of each key of a TOML text
-    reading      the tree of a file or of a dict
-    description  a tree with its places, and mistakes that are reported at once
-    showing      values of a file, as messages show them
-    keys         the keys of a table, and the form of each value
-    argument_types  whether a value of a file fits a parameter
-    words        what an entry `use = "word"` names
-    transforms   functions of a column that a file may name
-    layers       modules that join what several others give, for files
-    splits       the rows of a dataset, split with the same shares of each label
-    contrast     whether two results of an example are found among those of others
-    column_batches  batches of the rows of columns
-    features     what is made of the inputs once, before the training
-    augment      how the inputs of each training batch are changed
-    lessons      how a teacher chooses the dataset of each batch
-    dataset      one dataset of a file
-    data         the batches of all datasets of a file
-    nodes        the modules of a file, and which of them feed which
-    shapes       the shapes of what modules give, before memory is taken
-    objectives   losses at modules, or between two of them
-    model        the model of a file
-    encoder      the part of a model that leads to one module
-    tasks        what a module can learn from inputs without labels
-    exports      what a deployment exports
-    fits         whether data fit a model
-    options      the options of a learner
-    learner      the training, in the four stages of its life
-    evaluation_result  the predictions of an evaluation, with what they were compared to
-    evaluation   metrics of predictions and truth
-    report_card  the report of a deployment
-    deployment   a folder with a trained model in several forms, and a report
+    description   a file or a dict, with its lines, and mistakes that are reported at once
+    entries       the keys of a table, and what an entry `use = "word"` names
+    transforms    functions of a column that a file may name, and the augmentation of batches by them
+    dataset_file  what a data file says: datasets, features and a curriculum
+    datasets      the columns of the datasets of a file, the rows of their parts, and their batches
+    objectives    losses at modules, or between two of them
+    shapes        the shapes of what layers give, before memory is taken
+    model         the modules of a file, which of them feed which, and the model of them
+    tasks         what a module can learn from inputs without labels
+    fits          whether data fit a model
+    evaluation    metrics of predictions and truth
+    deployment    a folder with a trained model in several forms, and a report
+    options       the options of a learner
+    learner       the training, in the four stages of its life
 """
 
 from __future__ import annotations
@@ -41,7 +24,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from train_manager.learner.data import create_dataloader as create_dataloader
+    from train_manager.learner.datasets import create_dataloader as create_dataloader
     from train_manager.learner.deployment import deploy_model as deploy_model
     from train_manager.learner.evaluation import eval_model as eval_model
     from train_manager.learner.learner import Learner as Learner
@@ -50,7 +33,7 @@ if TYPE_CHECKING:
     from train_manager.learner.tasks import Task as Task
 else:
     _FILES = {
-        "create_dataloader": "data",
+        "create_dataloader": "datasets",
         "load_model": "model",
         "create_learner": "learner",
         "Learner": "learner",
@@ -60,14 +43,10 @@ else:
     }
     # What checkpoints name.
     _RECORDED = {
-        **dict.fromkeys(("divide", "noise", "shift", "Standardize"), "transforms"),
-        **dict.fromkeys(("Concatenate", "Sum"), "layers"),
-        **dict.fromkeys(("SimCLR", "Masked", "loss_of_task"), "tasks"),
-        "contrast": "contrast",
-        "Augment": "augment",
-        "Objectives": "objectives",
-        "FileModel": "model",
-        "Encoder": "encoder",
+        **dict.fromkeys(("divide", "noise", "shift", "Standardize", "Augment"), "transforms"),
+        **dict.fromkeys(("Objectives", "contrast"), "objectives"),
+        **dict.fromkeys(("Concatenate", "Sum", "FileModel"), "model"),
+        **dict.fromkeys(("SimCLR", "Masked", "Encoder", "loss_of_task"), "tasks"),
     }
     __all__ = list(_FILES)
 

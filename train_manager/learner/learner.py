@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import torch
 from torch.optim import AdamW, Optimizer
@@ -19,14 +19,13 @@ from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
 from train_manager.data.random_state import preserve_random_state
 from train_manager.extensions import EMA, Checkpoints, EarlyStopping, FreezeModules, default_extensions
-from train_manager.learner.data import Datasets
+from train_manager.learner.datasets import Datasets
 from train_manager.learner.description import Mistakes
-from train_manager.learner.encoder import Encoder
-from train_manager.learner.fits import try_examples
+from train_manager.learner.fits import compare_columns, try_examples
 from train_manager.learner.model import FileModel
 from train_manager.learner.objectives import Objectives
 from train_manager.learner.options import INITIALIZERS, Options, Phase, read_options
-from train_manager.learner.tasks import loss_of_task
+from train_manager.learner.tasks import Encoder, loss_of_task
 from train_manager.manager import TrainManager
 from train_manager.reporting.results import TrainResult
 from train_manager.telling.errors import StageError
@@ -47,7 +46,7 @@ class Learner(Extensible):
         super().__init__()
         self.options, self._data = options, data
         with self.staged("data", {"data": data}), preserve_random_state():
-            self._check_fit(data, model)
+            self._require_fit(data, model)
         with self.staged("model", {"model": model}):
             _initialize(model, options)
         self.tm = TrainManager(
@@ -65,6 +64,15 @@ class Learner(Extensible):
         )
         self.tm._warned_of.add("idle calls")  # nor as the program ends: see _resuming_quietly
         self._is_open = self._is_closed = False
+
+    @classmethod
+    def of(
+        cls, data: Datasets, model: FileModel, optimizer: Optimizer, options: str | Path | Mapping[str, Any] | None
+    ) -> Self:
+        """Make a learner with the options of a file or a dict, and remember it for the evaluation of its model."""
+        learner = cls(data, model, optimizer, read_options(options or {}, model.names))
+        model.learner = learner
+        return learner
 
     def ss_learn(self) -> None:
         """Train the self-supervised phases, without a label."""
@@ -111,6 +119,16 @@ class Learner(Extensible):
     def __repr__(self) -> str:
         return f"Learner({self.tm!r})"
 
+    def _require_fit(self, data: Datasets, model: FileModel) -> None:
+        mistakes = Mistakes()
+        compare_columns(data, model, mistakes)
+        mistakes.raise_all()
+        try_examples(data, model, mistakes)
+        # The task of each phase is made, so that a wrong argument of the last one is found before the first.
+        for phase in self.options.phases:
+            phase.task.tried(Encoder(model, phase.at), data.augment, mistakes=mistakes)
+        mistakes.raise_all()
+
     # ---- training --------------------------------------------------------------------------------------------------
 
     def _hold_run_open(self) -> None:
@@ -147,45 +165,6 @@ class Learner(Extensible):
         ):
             self.tm.train()
 
-    def _check_fit(self, data: Datasets, model: FileModel) -> None:
-        """Compare the columns of the data with the inputs and objectives of the model."""
-        mistakes, tables = Mistakes(), data.description
-        for name in data.input_names:
-            if name not in model.input_names:
-                mistakes.add(tables, ("dataset",), f"gives the input {name!r}, which the model does not have")
-        for name in model.input_names:
-            if name not in data.input_names:
-                mistakes.add(tables, ("dataset",), f"lacks the input {name!r} of the model")
-        if not model.objectives:
-            mistakes.add(model.source, (), "lacks an objective, so there is nothing to train for")
-        _check_targets(data, model, mistakes)
-        mistakes.raise_all()
-        try_examples(data, model, mistakes)
-        self._try_phases(model, mistakes)
-        mistakes.raise_all()
-
-    def _try_phases(self, model: FileModel, mistakes: Mistakes) -> None:
-        """Make the task of each phase, so that a wrong argument of the last one is found before the first."""
-        for phase in self.options.phases:
-            phase.task.tried(mistakes, Encoder(model, phase.at), self._data.augment)
-
-
-def _check_targets(data: Datasets, model: FileModel, mistakes: Mistakes) -> None:
-    """Require the column of each objective: an objective without its truth would be left out of every loss."""
-    names = data.target_names
-    for name, term in model.objectives.items():
-        path = ("objective", name)
-        if term.takes_targets and not names:
-            mistakes.add(model.source, path, "needs targets, but no dataset has any")
-        elif term.takes_targets and term.targets is None and len(names) > 1:
-            mistakes.add(model.source, path, f'lacks targets = "...", one of {", ".join(names)}')
-        elif term.takes_targets and term.targets is not None and term.targets not in names:
-            what = f"names {term.targets!r:.60}, which no dataset has among its targets"
-            mistakes.add(model.source, (*path, "targets"), what, nearest_of=names, name=term.targets)
-
-
-AnyLearner = TypeVar("AnyLearner", bound=Learner)
-
 
 def create_learner(
     dataloader: Datasets,
@@ -204,20 +183,7 @@ def create_learner(
     Raises:
         InputError: all mistakes in the options, or the data do not fit the model.
     """
-    return made(Learner, dataloader, model, optimizer, options)
-
-
-def made(
-    kind: type[AnyLearner],
-    dataloader: Datasets,
-    model: FileModel,
-    optimizer: Optimizer,
-    options: str | Path | Mapping[str, Any] | None,
-) -> AnyLearner:
-    """Make a learner of a class, and remember it for the evaluation of its model."""
-    learner = kind(dataloader, model, optimizer, read_options(options or {}, model.names))
-    model.learner = learner
-    return learner
+    return Learner.of(dataloader, model, optimizer, options)
 
 
 @contextmanager

@@ -8,14 +8,24 @@ from functools import partial
 from inspect import Parameter
 from typing import Any, Final, NamedTuple, final
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from train_manager.learner import contrast  # noqa: F401  # registers its word
-from train_manager.learner.description import Description, Mistakes
-from train_manager.learner.keys import NUMBER, TABLE, TEXT, Form, Key, read_keys, read_tables
-from train_manager.learner.places import Place
-from train_manager.learner.showing import told
-from train_manager.learner.words import LOSS, Filled, read_entry
+from train_manager.learner.description import Description, Mistakes, Spot
+from train_manager.learner.entries import (
+    LOSS,
+    NUMBER,
+    TABLE,
+    TEXT,
+    Form,
+    Key,
+    has_form,
+    is_among,
+    read_entry,
+    read_keys,
+    read_tables,
+)
 from train_manager.loop.losses import report_loss
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -33,7 +43,31 @@ KEYS: Final = {
 }
 """The keys of an objective, beside ``use`` and its arguments."""
 
-REDUCTIONS: Final = ("mean", "sum", "batchmean")
+_REDUCTIONS: Final = ("mean", "sum", "batchmean")
+# Torch refuses another only at the first batch; "none" gives a loss for each example.
+_REDUCTION: Final = Form(
+    " or ".join(map(repr, _REDUCTIONS)), lambda value: value in _REDUCTIONS, cure="a loss must be one number"
+)
+
+
+@recorded
+def contrast(one: Tensor, other: Tensor, temperature: float = 0.5) -> Tensor:
+    """Return how badly each row of one tensor is found among the rows of another: the loss of SimCLR and CLIP.
+
+    The rows of the same number belong together; all other rows are examples of what does not. Chen et al. 2020,
+    arXiv:2002.05709, and Radford et al. 2021, arXiv:2103.00020, where the two are found in both directions.
+
+    >>> contrast(torch.eye(3), torch.eye(3), temperature=0.01) < 1e-6
+    tensor(True)
+
+    Args:
+        one: (examples, features).
+        other: (examples, features).
+        temperature: divides the cosine similarities, which lie from -1 to 1.
+    """
+    similar = F.normalize(one.flatten(1), dim=1) @ F.normalize(other.flatten(1), dim=1).T / temperature
+    own = torch.arange(len(one), device=one.device)
+    return (F.cross_entropy(similar, own) + F.cross_entropy(similar.T, own)) / 2
 
 
 class Term(NamedTuple):
@@ -50,6 +84,12 @@ class Term(NamedTuple):
     weight: float
     targets: str | None
     takes_targets: bool
+
+    def arguments(self, prediction: Any, targets: Any) -> list[Tensor] | None:
+        """Return what the function is called with; None if the batch does not have everything."""
+        truth = [truth_of(self, targets)] if self.takes_targets else []
+        given = [*(value_of(prediction, module) for module in self.modules), *truth]
+        return None if any(value is None for value in given) else given
 
 
 @final
@@ -75,8 +115,8 @@ class Objectives(nn.Module):
     def __init__(self, description: dict[str, Any]) -> None:
         super().__init__()
         mistakes = Mistakes()
-        read = Description.read({"objective": description}, "the description of objectives")
-        self.terms = read_objectives(read, None, mistakes)
+        read = Description.read({"objective": description}, "the description of objectives").root(mistakes)
+        self.terms = read_objectives(read.below("objective"), None)
         mistakes.raise_all()
         losses = [term.function for term in self.terms.values()]
         # Registered, so that the buffers of losses go to the device.
@@ -110,10 +150,9 @@ class Objectives(nn.Module):
         """Return the loss of each objective that the batch has everything for, without its weight."""
         found = {}
         for name, term in self.terms.items():
-            values = [value_of(prediction, module) for module in term.modules]
-            truth = truth_of(term, targets)
-            if all(value is not None for value in values) and (truth is not None or not term.takes_targets):
-                found[name] = term.function(*values, *([truth] if term.takes_targets else []))
+            given = term.arguments(prediction, targets)
+            if given is not None:
+                found[name] = term.function(*given)
         return found
 
 
@@ -127,63 +166,42 @@ def value_of(prediction: Any, module: str) -> Any:
     return prediction.get(module) if isinstance(prediction, Mapping) else prediction
 
 
-def read_objectives(description: Description, modules: list[str] | None, mistakes: Mistakes) -> dict[str, Term]:
+def read_objectives(spot: Spot, modules: list[str] | None) -> dict[str, Term]:
     """Read the objectives; what is wrong with them is left out.
 
     Args:
+        spot: of their tables.
         modules: the modules of the model; None if they are not known.
     """
-    given = description.tree.get("objective", {})
-    if not TABLE.fits(given):
-        return {}
-    found = {}
-    for name, table in read_tables(description, ("objective",), given, mistakes):
-        term = _read_term(description, name, table, modules, mistakes)
-        if term is not None:
-            found[name] = term
-    return found
+    tables = read_tables(spot) if TABLE.fits(spot.value) else ()
+    return {name: term for name, table in tables if (term := _read_term(table, modules)) is not None}
 
 
-def _read_term(
-    description: Description, name: str, table: Mapping[str, Any], modules: list[str] | None, mistakes: Mistakes
-) -> Term | None:
-    path, before = ("objective", name), len(mistakes)
-    found = read_keys(description, path, table, KEYS, mistakes, has_arguments=True)
-    at = [found["at"]] if "at" in found else found.get("between", [])
+def _read_term(spot: Spot, modules: list[str] | None) -> Term | None:
+    table, before = spot.value, len(spot.mistakes)
+    found = read_keys(spot, KEYS, has_arguments=True)
     if "at" in table and "between" in table:
         cure = "at compares a module with the targets, between compares two modules with each other"
-        mistakes.add(description, path, "has both at and between", cure=cure)
+        spot.wrong("has both at and between", cure=cure)
     elif "at" not in table and "between" not in table:
-        mistakes.add(description, path, 'lacks at = "a module", or between = ["one", "another"]', nearest_of=modules)
+        spot.wrong('lacks at = "a module", or between = ["one", "another"]', nearest_of=modules)
+    at = [found["at"]] if "at" in found else found.get("between", [])
     for module in at:
-        if modules is not None and module not in modules:
-            key = "at" if "at" in found else "between"
-            mistakes.add(
-                description,
-                (*path, key),
-                f"names {module!r:.60}, which is not a module",
-                nearest_of=modules,
-                name=module,
-            )
-    _check_reduction(description, (*path, "reduction"), table.get("reduction", "mean"), mistakes)
-    filled = Filled(leading=2 if "between" in table else 1, one_more=True)  # the results, and the truth
-    entry = read_entry(description, path, table, LOSS, mistakes, keys=KEYS, filled=filled)
-    if entry is None or len(mistakes) > before:
+        key = spot.below("at" if "at" in found else "between")
+        is_among(key, module, at if modules is None else modules, "is not a module")
+    if "reduction" in table:
+        has_form(spot.below("reduction"), _REDUCTION)
+    kind = LOSS._replace(data=2) if "between" in table else LOSS  # it is given two results
+    entry = read_entry(spot, kind, keys=KEYS)
+    if entry is None or len(spot.mistakes) > before:
         return None
-    function = entry.tried(mistakes) if isinstance(entry.thing, type) else partial(entry.thing, **entry.arguments)
+    function = entry.tried() if isinstance(entry.thing, type) else partial(entry.thing, **entry.arguments)
     if function is None:
         return None
     takes_targets = len(_required(function)) > len(at)
     if "targets" in found and not takes_targets:
-        mistakes.add(description, (*path, "targets"), f"is given, but {entry.word} takes no targets")
+        spot.below("targets").wrong(f"is given, but {entry.word} takes no targets")
     return Term(function, at, float(found.get("weight", 1.0)), found.get("targets"), takes_targets)
-
-
-def _check_reduction(description: Description, path: Place, given: Any, mistakes: Mistakes) -> None:
-    """Refuse what torch refuses only at the first batch, and a loss of each example by itself."""
-    if given not in REDUCTIONS:
-        what = f"must be {' or '.join(map(repr, REDUCTIONS))}, but is {told(given)}"
-        mistakes.add(description, path, what, cure="a loss must be one number")
 
 
 def _required(function: Callable[..., Tensor]) -> list[str]:

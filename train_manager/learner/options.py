@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -12,24 +12,29 @@ from torch import nn
 
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
-from train_manager.learner.description import Description, Mistakes
-from train_manager.learner.exports import require_exports
-from train_manager.learner.keys import (
+from train_manager.learner.deployment import require_exports
+from train_manager.learner.description import Description, Mistakes, Spot
+from train_manager.learner.entries import (
     COUNT,
+    EXTENSION,
     NAMES,
+    OPTIMIZER,
     POINTS,
+    SCHEDULE,
     TABLE,
     TABLES,
     TEXT,
     WHOLE,
+    Entry,
     Key,
+    Kind,
     as_names,
+    is_among,
+    read_entry,
     read_keys,
     read_tables,
 )
-from train_manager.learner.places import Place
 from train_manager.learner.tasks import Task
-from train_manager.learner.words import EXTENSION, OPTIMIZER, SCHEDULE, Entry, Filled, Kind, read_entry
 from train_manager.loop.arguments import require_device
 from train_manager.loop.eval_at import WORDS
 from train_manager.telling.errors import InputError
@@ -42,10 +47,16 @@ INITIALIZERS: Final[dict[str, Callable[..., Any]]] = {
     "orthogonal": nn.init.orthogonal_,
 }
 
+NOT_A_MODULE: Final = "is not a module of the model"
+
 OWN_EXTENSIONS: Final = ("augment", "curriculum", "freeze")
 """The names of the extensions that keys of the files ask for."""
 
-TASK: Final = Kind("a task", lambda thing: isinstance(thing, type) and issubclass(thing, Task) and thing is not Task)
+TASK: Final = Kind(
+    "a task",
+    lambda thing: isinstance(thing, type) and issubclass(thing, Task) and thing is not Task,
+    given=("encoder", "augment"),
+)
 
 KEYS: Final = {
     "seed": Key(WHOLE, "determines the random numbers of the training; not the weights that `load_model` has drawn"),
@@ -108,104 +119,79 @@ def read_options(given: str | Path | Mapping[str, Any], modules: list[str]) -> O
     Raises:
         InputError: all mistakes in it.
     """
-    description, mistakes = Description.read(given, "the options of the learner"), Mistakes()
-    found = read_keys(description, (), description.tree, KEYS, mistakes)
-    _check_word(description, ("initialize",), found.get("initialize"), INITIALIZERS, mistakes)
-    eval_at = _read_eval_at(description, found.get("eval_at", []), mistakes)
+    mistakes = Mistakes()
+    spot = Description.read(given, "the options of the learner").root(mistakes)
+    found = read_keys(spot, KEYS)
+    if "initialize" in found:
+        _check_word(spot.below("initialize"), INITIALIZERS)
+    eval_at = tuple(_read_eval_at(spot.below("eval_at"))) if "eval_at" in found else ()
     freeze = as_names(found.get("freeze", []))
     for name in freeze:
-        _check_module(description, ("freeze",), name, modules, mistakes)
-    phases = [
-        _read_phase(description, index, table, modules, mistakes)
-        for index, table in enumerate(found.get("self_supervised", []))
-    ]
-    tables = read_tables(description, ("extension",), found.get("extension", {}), mistakes)
-    extensions = {}
-    for name, table in tables:
-        _check_extension_name(description, name, mistakes)
-        entry = read_entry(description, ("extension", name), table, EXTENSION, mistakes)
-        if entry is not None:
-            extensions[name] = entry.tried(mistakes)
-    _check_device(description, found.get("device"), mistakes)
+        is_among(spot.below("freeze"), name, modules, NOT_A_MODULE)
+    tables = [spot.below("self_supervised", index) for index in range(len(found.get("self_supervised", [])))]
+    phases = [_read_phase(table, modules) for table in tables]
+    extensions = _read_extensions(spot.below("extension")) if "extension" in found else {}
+    if "device" in found:
+        _check_device(spot.below("device"))
     mistakes.raise_all()
     if "deployment" in found:
         require_exports(found["deployment"])
-    plain = {name: found.get(name) for name in ("seed", "train_dir", "device", "initialize")}
-    found_phases = [phase for phase in phases if phase is not None]
     return Options(
-        **plain,
+        seed=found.get("seed"),
+        train_dir=found.get("train_dir"),
+        device=found.get("device"),
+        initialize=found.get("initialize"),
         eval_at=eval_at,
         freeze=freeze,
-        phases=found_phases,
+        phases=[phase for phase in phases if phase is not None],
         extensions=extensions,
         deployment=found.get("deployment"),
     )
 
 
-def _read_eval_at(description: Description, given: Any, mistakes: Mistakes) -> tuple[str | Schedule, ...]:
-    """Return what the argument ``eval_at`` of a TrainManager takes: words, and the schedules of tables."""
-    several = isinstance(given, list)
-    points: list[str | Schedule] = []
-    for index, point in enumerate(given if several else [given]):
-        path = ("eval_at", index) if several else ("eval_at",)
-        if isinstance(point, str):
-            _check_word(description, path, point, WORDS, mistakes)
-            points.append(point)
-        elif (entry := read_entry(description, path, point, SCHEDULE, mistakes)) is not None:
-            points.append(entry.tried(mistakes))
-    return tuple(points)
+def _read_eval_at(spot: Spot) -> Iterator[str | Schedule]:
+    """Yield what the argument ``eval_at`` of a TrainManager takes: words, and the schedules of tables."""
+    points = [spot.below(index) for index in range(len(spot.value))] if isinstance(spot.value, list) else [spot]
+    for point in points:
+        if isinstance(point.value, str):
+            _check_word(point, WORDS)
+            yield point.value
+        elif (entry := read_entry(point, SCHEDULE)) is not None:
+            yield entry.tried()
 
 
-def _read_phase(
-    description: Description, index: int, table: Mapping[str, Any], modules: list[str], mistakes: Mistakes
-) -> Phase | None:
-    path = ("self_supervised", index)
-    found = read_keys(description, path, table, PHASE_KEYS, mistakes, has_arguments=True)
-    task = read_entry(description, path, table, TASK, mistakes, keys=PHASE_KEYS, filled=Filled(given=TASK_GIVEN))
-    _check_module(description, (*path, "at"), found.get("at"), modules, mistakes)
-    optimizer = None
-    if "optimizer" in found:
-        place, filled = (*path, "optimizer"), Filled(given=("params",))
-        optimizer = read_entry(description, place, found["optimizer"], OPTIMIZER, mistakes, filled=filled)
-        if optimizer is not None:
-            optimizer.tried(mistakes, [nn.Parameter(torch.zeros(1, 1))])
+def _read_phase(spot: Spot, modules: list[str]) -> Phase | None:
+    found = read_keys(spot, PHASE_KEYS, has_arguments=True)
+    task = read_entry(spot, TASK, keys=PHASE_KEYS)
+    if "at" in found:
+        is_among(spot.below("at"), found["at"], modules, NOT_A_MODULE)
+    optimizer = read_entry(spot.below("optimizer"), OPTIMIZER) if "optimizer" in found else None
+    if optimizer is not None:
+        optimizer.tried([nn.Parameter(torch.zeros(1, 1))])
     if task is None or "at" not in found or "epochs" not in found:
         return None
     return Phase(task, found["at"], found["epochs"], found.get("batch_size"), optimizer)
 
 
-TASK_GIVEN: Final = ("encoder", "augment")
+def _read_extensions(spot: Spot) -> dict[str, Extension]:
+    extensions = {}
+    for name, table in read_tables(spot):
+        if name in OWN_EXTENSIONS:
+            table.wrong("has the name of an extension that the learner adds itself", cure="give it another name")
+        entry = read_entry(table, EXTENSION)
+        if entry is not None:
+            extensions[name] = entry.tried()
+    return extensions
 
 
-def _check_module(
-    description: Description, path: tuple[str | int, ...], name: Any, modules: list[str], mistakes: Mistakes
-) -> None:
-    if name is not None and name not in modules:
-        mistakes.add(
-            description, path, f"names {name!r:.60}, which is not a module of the model", nearest_of=modules, name=name
-        )
+def _check_word(spot: Spot, words: Collection[str]) -> None:
+    if spot.value not in words:
+        spot.wrong(f"is {spot.value!r:.60}, which is not known", nearest_of=words, name=spot.value)
 
 
-def _check_word(
-    description: Description, path: Place, word: str | None, words: Collection[str], mistakes: Mistakes
-) -> None:
-    if word is not None and word not in words:
-        mistakes.add(description, path, f"is {word!r:.60}, which is not known", nearest_of=words, name=word)
-
-
-def _check_extension_name(description: Description, name: str, mistakes: Mistakes) -> None:
-    if name in OWN_EXTENSIONS:
-        what = "has the name of an extension that the learner adds itself"
-        mistakes.add(description, ("extension", name), what, cure="give it another name")
-
-
-def _check_device(description: Description, device: str | None, mistakes: Mistakes) -> None:
-    if device is None:
-        return
+def _check_device(spot: Spot) -> None:
     try:
-        if require_device(device) == torch.device("meta"):
-            mistakes.add(description, ("device",), "is 'meta', which holds no numbers", cure='device = "cpu"')
+        if require_device(spot.value) == torch.device("meta"):
+            spot.wrong("is 'meta', which holds no numbers", cure='device = "cpu"')
     except InputError as error:
-        mistakes.add(
-            description, ("device",), f"cannot be used: {error.what}", cure='leave it out, or write device = "cpu"'
-        )
+        spot.wrong(f"cannot be used: {error.what}", cure='leave it out, or write device = "cpu"')

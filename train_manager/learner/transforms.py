@@ -1,10 +1,19 @@
-"""Functions of a column that a file may name: features, and augmentations of a batch."""
+"""Functions of a column that a file may name, and the augmentation of training batches by them."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
+from train_manager.core.declarations import modifies
+from train_manager.core.extension import Extension
+from train_manager.data.random_state import preserve_random_state
+from train_manager.learner.description import Description, Mistakes, Spot
+from train_manager.learner.entries import FUNCTION, is_among, named_error, read_entry
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
 
@@ -87,3 +96,91 @@ def noise(values: Tensor, std: float) -> Tensor:
     if not values.is_floating_point():
         raise InputError(f"noise takes floating point numbers, but was given {values.dtype}", name="noise")
     return values + std * torch.randn_like(values)
+
+
+# ---- the augmentation ----------------------------------------------------------------------------------------------
+
+Change = tuple[str, partial[Tensor]]
+"""A column, and the function that changes it."""
+
+
+@final
+@recorded
+class Augment(Extension):
+    """Change the inputs of each training batch by functions that a file names.
+
+    >>> import torch
+    >>> augment = Augment([{"use": "noise", "std": 0.1}], ["image"])
+    >>> augment.views(torch.zeros(2, 8)).shape
+    torch.Size([2, 8])
+
+    The functions draw from torch's own random state, so a training resumes with the same numbers.
+
+    *Runs at:* the start of ``train_step_batch``.
+
+    *Asks for:* ``batch``.
+
+    *Leaves behind:* the changed ``batch``.
+
+    Args:
+        functions: tables ``{use = "word"}`` with the arguments beside it, and ``of``, the column, if there are several.
+        inputs: the names of the input columns.
+    """
+
+    def __init__(self, functions: list[dict[str, Any]], inputs: list[str]) -> None:
+        mistakes = Mistakes()
+        read = Description.read({"augment": functions}, "augment").root(mistakes)
+        self._changes = read_augment(read.below("augment"), inputs)
+        mistakes.raise_all()
+
+    @modifies("batch")
+    def pre_train_step_batch(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "inputs": self.views(batch["inputs"])}
+
+    def views(self, inputs: Any) -> Any:
+        """Return changed copies of inputs; a column that is not there is left out."""
+        for column, change in self._changes:
+            if not isinstance(inputs, Mapping):
+                inputs = change(inputs)
+            elif column in inputs:
+                inputs = {**inputs, column: change(inputs[column])}
+        return inputs
+
+
+def read_augment(spot: Spot, inputs: list[str]) -> list[Change]:
+    """Return the changes that a list ``augment`` names."""
+    found = []
+    for index in range(len(spot.value)):
+        entry = read_entry(spot.below(index), FUNCTION, keys=("of",))
+        column = read_column(spot.below(index), inputs)
+        if entry is not None and column is not None:
+            found.append((column, partial(entry.thing, **entry.arguments)))
+    return found
+
+
+def try_changes(spot: Spot, changes: list[Change], inputs: Mapping[str, Tensor]) -> None:
+    """Call the functions of a list ``augment`` with two examples: an error comes now, not in the first batch."""
+    for index, (column, change) in enumerate(changes):
+        example = inputs[column][:2]
+        try:
+            with preserve_random_state():
+                changed = change(example.clone())
+            if changed.shape == example.shape:
+                continue
+            what = f"makes {list(changed.shape)} of {list(example.shape)}, but must keep the shape"
+        except Exception as error:
+            what = f"raised {named_error(error)}"
+        spot.below(index).wrong(f"is {change.func.__name__}, which {what}")
+
+
+def read_column(spot: Spot, inputs: list[str]) -> str | None:
+    """Return the column that an entry of ``features`` or ``augment`` is of; None if it is a mistake."""
+    given = spot.value.get("of")
+    if given is None and len(inputs) == 1:
+        return inputs[0]
+    if not inputs:  # a mistake that is reported already
+        return None
+    if given is None:
+        spot.wrong(f'lacks of = "...", one of the inputs {" and ".join(inputs)}')
+        return None
+    return given if is_among(spot.below("of"), given, inputs, "is not one of the inputs") else None

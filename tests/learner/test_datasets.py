@@ -1,4 +1,4 @@
-"""Datasets of a file: the columns of a function, their parts, and what the function must return."""
+"""Datasets of a file: the columns of a function, their parts and batches, and what the function must return."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from tests.learner.files import dataset
 from train_manager import InputError, recorded
 from train_manager.learner import create_dataloader
+from train_manager.learner.datasets import ColumnBatches, TooFewRows, split_rows
 
 
 @recorded
@@ -184,3 +185,118 @@ def test_a_labelled_share_without_a_row_of_a_label_is_named() -> None:
         "the dict has a mistake\n  the dict  dataset.spots.labelled cannot be chosen: "
         "16 rows of label 0 are too few: the labelled part would have none"
     )
+
+
+# ---- batches ----
+
+
+ROWS = torch.tensor([1, 3, 5, 7, 9])
+
+
+def batches(**more: Any) -> ColumnBatches:
+    inputs = {"x": torch.arange(10.0)}
+    given: dict[str, Any] = {"targets": {"y": torch.arange(10) * 10}, "batch_size": 2, **more}
+    return ColumnBatches(given.pop("inputs", inputs), given.pop("targets"), ROWS, **given)
+
+
+def test_the_rows_are_read_in_their_order() -> None:
+    assert [batch["inputs"].tolist() for batch in batches()] == [[1, 3], [5, 7], [9]]
+    assert [batch["targets"].tolist() for batch in batches()] == [[10, 30], [50, 70], [90]]
+
+
+def test_without_targets_there_is_no_key_for_them() -> None:
+    assert [list(batch) for batch in batches(targets={})] == 3 * [["inputs"]]
+
+
+def test_each_epoch_has_all_rows_in_an_order_of_its_own() -> None:
+    data = batches(shuffle=True, seed=0)
+    epochs = [torch.cat([batch["inputs"] for batch in data]).tolist() for _ in range(6)]
+
+    assert {tuple(sorted(epoch)) for epoch in epochs} == {(1, 3, 5, 7, 9)}
+    assert len({tuple(epoch) for epoch in epochs}) > 1
+
+
+def test_inputs_and_targets_of_a_batch_are_of_the_same_rows() -> None:
+    assert all(batch["targets"].equal(batch["inputs"].long() * 10) for batch in batches(shuffle=True))
+
+
+def test_all_rows_are_one_batch() -> None:
+    whole = batches(shuffle=True).all()
+
+    assert (whole["inputs"].tolist(), whole["targets"].tolist()) == ([1, 3, 5, 7, 9], [10, 30, 50, 70, 90])
+
+
+def test_a_single_column_is_a_dict_where_other_data_have_several() -> None:
+    batch = batches(as_dicts=(True, False)).all()
+
+    assert {name: column.tolist() for name, column in batch["inputs"].items()} == {"x": [1, 3, 5, 7, 9]}
+    assert batch["targets"].tolist() == [10, 30, 50, 70, 90]
+
+
+def test_the_columns_have_the_rows_that_are_read() -> None:
+    assert {name: column.tolist() for name, column in batches().source.items()} == {
+        "x": [1, 3, 5, 7, 9],
+        "y": [10, 30, 50, 70, 90],
+    }
+
+
+# ---- splits ----
+
+
+DIGITS = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+"""The rows of each digit in the 1,797 of scikit-learn."""
+
+
+def test_each_part_has_its_share_of_each_label() -> None:
+    labels = torch.tensor([0] * 40 + [1] * 20 + [2] * 4)
+    parts = split_rows(labels, 64, {"train": 0.5, "test": 0.25, "valid": 0.25}, seed=0)
+
+    assert {name: labels[rows].bincount().tolist() for name, rows in parts.items()} == {
+        "train": [20, 10, 2],
+        "test": [10, 5, 1],
+        "valid": [10, 5, 1],
+    }
+
+
+def test_every_row_is_in_one_part() -> None:
+    parts = split_rows(torch.arange(100) % 7, 100, {"train": 0.7, "test": 0.2, "valid": 0.1}, seed=3)
+
+    assert torch.cat([*parts.values()]).sort().values.equal(torch.arange(100))
+
+
+def test_the_labelled_twentieth_of_the_digits_has_sixty_nine_rows() -> None:
+    labels = torch.cat([torch.full((count,), digit) for digit, count in enumerate(DIGITS)])
+    train = split_rows(labels, len(labels), {"train": 0.75, "test": 0.25}, seed=0)["train"]
+    chosen = split_rows(labels[train], len(train), {"labelled": 0.05, "rest": 0.95}, seed=0)["labelled"]
+
+    assert (len(train), len(chosen)) == (1347, 69)
+    assert set(labels[train][chosen].bincount().tolist()) == {6, 7}
+
+
+def test_the_seed_determines_the_rows_and_no_random_state_does() -> None:
+    labels = torch.arange(60) % 3
+    shares = {"train": 0.5, "test": 0.5}
+    torch.manual_seed(0)
+    one = split_rows(labels, 60, shares, seed=0)["train"]
+    torch.manual_seed(1)
+
+    assert split_rows(labels, 60, shares, seed=0)["train"].equal(one)
+    assert not split_rows(labels, 60, shares, seed=1)["train"].equal(one)
+
+
+def test_rows_without_labels_are_split_by_their_number() -> None:
+    parts = split_rows(None, 10, {"train": 0.7, "test": 0.3}, seed=0)
+
+    assert {name: len(rows) for name, rows in parts.items()} == {"train": 7, "test": 3}
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (torch.tensor([0] * 9 + [5]), "1 row of label 5 is too few: test would have none"),
+        (None, "3 rows are too few: test would have none"),
+    ],
+)
+def test_a_part_that_would_be_empty_is_refused(labels: torch.Tensor | None, told: str) -> None:
+    with pytest.raises(TooFewRows, match=f"^{told}$"):
+        split_rows(labels, 3 if labels is None else 10, {"train": 0.9, "test": 0.1}, seed=0)

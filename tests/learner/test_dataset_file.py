@@ -1,8 +1,7 @@
-"""Features: fitted on training rows alone, or made by a module with weights from a file."""
+"""What a data file says: features, fitted on training rows alone, or made by a module with weights from a file."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +14,7 @@ from torch import Tensor, nn
 from tests.learner.files import dataset
 from train_manager import InputError, recorded
 from train_manager.learner import create_dataloader
-from train_manager.learner.description import Description, Mistakes
-from train_manager.learner.features import Feature, read_features
-from train_manager.learner.splits import split_rows
+from train_manager.learner.datasets import split_rows
 
 
 @recorded
@@ -120,18 +117,6 @@ features = [{ use = "Widened", weights = "weights.pt" }]
     data: Any = create_dataloader(tmp_path / "data.toml")
 
     assert data.unlabelled().all()["inputs"].shape == (48, 6)
-
-
-def test_a_feature_knows_the_digest_of_its_weights(tmp_path: Path) -> None:
-    torch.save(Widened().state_dict(), tmp_path / "weights.pt")
-    table = [{"use": "Widened", "weights": str(tmp_path / "weights.pt")}, {"use": "divide", "by": 2.0}]
-    mistakes = Mistakes()
-    found = read_features(Description.read({"features": table}, "data"), ("features",), table, ["point"], mistakes)
-    mistakes.raise_all()
-
-    digest = hashlib.sha256((tmp_path / "weights.pt").read_bytes()).hexdigest()
-    assert [feature.sha256 for feature in found] == [digest, None]
-    assert all(isinstance(feature, Feature) for feature in found)
 
 
 def test_weights_run_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
