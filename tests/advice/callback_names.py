@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from train_manager import Extension, HookError, TrainManager
+from train_manager import Extension, TrainManager
+from train_manager.errors import HookError
 from train_manager.testing import tiny_manager
 
 

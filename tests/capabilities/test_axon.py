@@ -18,10 +18,8 @@ from torch.utils.data import TensorDataset
 
 from tests.training import weights
 from train_manager import (
-    CheckError,
     Extensible,
     Extension,
-    HookError,
     InMemory,
     InputError,
     Objective,
@@ -33,6 +31,7 @@ from train_manager import (
     provides,
     when,
 )
+from train_manager.errors import CheckError, HookError
 from train_manager.extensions import ClipGradients, EarlyStopping, Metrics
 from train_manager.testing import Recorder, tiny_manager
 

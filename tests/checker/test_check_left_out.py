@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.checker.checking import At, Loop, ask, mistake
-from train_manager import Extensible, Extension, HookError, fixture
+from train_manager import Extensible, Extension, fixture
+from train_manager.errors import HookError
 
 
 class Steps(Loop):

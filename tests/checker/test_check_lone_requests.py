@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.checker.checking import At, Loop, mistake
-from train_manager import CheckError, Extension, at_most, every, fixture, periodically, when
+from train_manager import Extension, at_most, every, fixture, periodically, when
+from train_manager.errors import CheckError
 from train_manager.extensions import Log
 from train_manager.testing import tiny_manager
 

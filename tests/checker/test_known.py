@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.checker.checking import ask, mistake
-from train_manager import CheckError, Extensible, Extension, provides
+from train_manager import Extensible, Extension, provides
 from train_manager.checker import reader, walk
 from train_manager.checker.known import MOST_TREES, refresh
 from train_manager.checker.tree import StageTree
+from train_manager.errors import CheckError
 
 
 @contextmanager

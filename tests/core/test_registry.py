@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from train_manager import Extensible, Extension, FixtureNotFound, HookError, fixture
+from train_manager import Extensible, Extension, fixture
+from train_manager.errors import FixtureNotFound, HookError
 
 
 class Named(Extension):

@@ -24,11 +24,11 @@ from train_manager import (
     InputError,
     Interleaved,
     SeededDataLoader,
-    StageError,
     TrainManager,
     every,
     rehearse,
 )
+from train_manager.errors import StageError
 from train_manager.extensions import EMA, Accumulate, Checkpoints, Metrics, MetricStore, MixedPrecision, TensorBoard
 from train_manager.metrics.averages import WeightedMean
 from train_manager.testing import tiny_manager

@@ -2,7 +2,6 @@
 
 Its files in the order a value travels; each imports only those above it:
 
-    errors            the errors, which lie in telling
     outcome           the exception that comes out of a stage when several meet
     scope             an open stage as the owner of fixtures
     state             the open scopes, the live fixtures, the hook that is being called
