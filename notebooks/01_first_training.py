@@ -26,7 +26,8 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from train_manager import CheckError, Extension, SeededDataLoader, TrainManager
+from train_manager import Extension, SeededDataLoader, TrainManager
+from train_manager.errors import CheckError
 from train_manager.extensions import Checkpoints, default_extensions
 from train_manager.stages import MAP
 

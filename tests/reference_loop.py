@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from train_manager import InputError, SkipBatch, StageError
+from train_manager import InputError, SkipBatch
+from train_manager.errors import StageError
 from train_manager.reporting.results import TrainResult
 
 NO_BATCH: Any = object()

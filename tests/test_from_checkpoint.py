@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from tests.fork_server import ForkServer
 from tests.programs import code, script
 from tests.rebuilding.recorded_parts import Head, Net, Penalised, Probe, WidthTrainer, scaled_loss, weights_and_biases
-from train_manager import ArgumentError, CheckpointError, Extension, SeededDataLoader, TrainManager, every, recorded
+from train_manager import Extension, SeededDataLoader, TrainManager, every, recorded
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
+from train_manager.errors import ArgumentError, CheckpointError
 from train_manager.extensions import (
     EMA,
     Checkpoints,

@@ -15,7 +15,8 @@ from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.training import At, Batch, skip_batch, skip_stage
-from train_manager import Endless, Extension, InputError, NonFiniteLoss, StageError, TrainManager, periodically
+from train_manager import Endless, Extension, InputError, NonFiniteLoss, TrainManager, periodically
+from train_manager.errors import StageError
 from train_manager.extensions import Accumulate
 from train_manager.testing import Recorder, tiny_manager
 

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from torch.optim import SGD
 
 from tests.training import At, Values, make_batches
-from train_manager import Extension, InputError, StageError, TrainManager, modifies
+from train_manager import Extension, InputError, TrainManager, modifies
+from train_manager.errors import StageError
 from train_manager.extensions import Checkpoints, Metrics, default_extensions
 from train_manager.testing import tiny_manager
 

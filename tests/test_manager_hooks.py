@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tests.training import At, Values, at_rate, weights
-from train_manager import CheckError, SkipStage
+from train_manager import SkipStage
+from train_manager.errors import CheckError
 from train_manager.telling.errors import FixtureExists
 from train_manager.testing import Recorder, tiny_manager
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from train_manager import CheckError, Extension, TrainManager
+from train_manager import Extension, TrainManager
+from train_manager.errors import CheckError
 from train_manager.testing import tiny_manager
 
 

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from torch.optim import SGD
 
 from tests.training import At, Values
-from train_manager import CheckError, InputError, StageError, TrainManager, every
+from train_manager import InputError, TrainManager, every
+from train_manager.errors import CheckError, StageError
 from train_manager.extensions import Log, LossCurves, Metrics
 from train_manager.testing import tiny_manager
 

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from tests.training import At, Values, make_batches, weights
-from train_manager import Extension, StageError, TrainManager, modifies
+from train_manager import Extension, TrainManager, modifies
+from train_manager.errors import StageError
 from train_manager.extensions import Accumulate
 from train_manager.testing import Recorder, tiny_manager
 

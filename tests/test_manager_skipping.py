@@ -9,7 +9,8 @@ import torch
 
 from tests.resuming import round_trip
 from tests.training import At, make_batches, skip_batch, skip_stage, weights
-from train_manager import Extension, FixtureNotFound, SkipBatch, SkipStage, always
+from train_manager import Extension, SkipBatch, SkipStage, always
+from train_manager.errors import FixtureNotFound
 from train_manager.testing import tiny_manager
 
 TRAINING_STAGES = ["train_step_batch", "train_model_forward", "train_loss_forward"]

@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import ExponentialLR, LRScheduler, ReduceLROnPlate
 from tests.metrics_oracle import UPDATES, Batch, Call, FailError, Oracle, Program, random_program
 from tests.resuming import round_trip
 from tests.rotation import share_of
-from train_manager import Extension, SkipBatch, TrainManager, add_loss, modifies, provides, read_run
+from train_manager import Extension, SkipBatch, TrainManager, add_loss, modifies, provides
 from train_manager.checkpoints.manifest import MANIFEST
 from train_manager.extensions import (
     EMA,
@@ -38,6 +38,7 @@ from train_manager.extensions import (
     MetricStore,
     ProgressBar,
 )
+from train_manager.tools import read_run
 
 
 class Part(nn.Module):

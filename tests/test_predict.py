@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.training import At, Values, make_batches, modes, shuffled, skip_stage, weights
-from train_manager import Extension, StageError, modifies
+from train_manager import Extension, modifies
+from train_manager.errors import StageError
 from train_manager.testing import tiny_manager
 
 

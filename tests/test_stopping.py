@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 
 from tests.training import At, stop_at, warm_up
-from train_manager import (
-    InputError,
-    StageError,
-    TrainManager,
-    every,
-)
+from train_manager import InputError, TrainManager, every
+from train_manager.errors import StageError
 from train_manager.extensions import Checkpoints
 from train_manager.testing import Recorder, tiny_manager
 

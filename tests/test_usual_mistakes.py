@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from train_manager import ArgumentError, InputError, TrainManager
+from train_manager import InputError, TrainManager
+from train_manager.errors import ArgumentError
 from train_manager.extensions import LRSchedule, Metrics
 from train_manager.metrics import whole
 from train_manager.testing import tiny_manager

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from train_manager import HookError, InputError
+from train_manager import InputError
+from train_manager.errors import HookError
 from train_manager.validation import require_count, require_number, require_one_of
 
 

@@ -4,6 +4,7 @@ The core (stages, fixtures, hooks, extensions) is imported at once and needs the
 torch are imported when they are first used. The folders and files; each imports only those above it:
 
     telling       words for people: errors, names meant, lines of source
+    errors        the errors, under the name by which programs import them
     core          stages, fixtures and hooks
     checker       mistakes in hooks, found by reading source
     validation    checks of numbers and words that a caller passes
@@ -40,32 +41,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from train_manager._version import __version__
+from train_manager.core.calls import with_parameters
 from train_manager.core.declarations import always, fixture, modifies, not_a_hook, priority, provides
 from train_manager.core.extensible import Extensible, staged
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
-from train_manager.core.outcome import Skip, SkipStage
+from train_manager.core.outcome import SkipStage
+from train_manager.core.schedule import Schedule
+from train_manager.errors import InputError, NonFiniteLoss, TrainManagerError
 from train_manager.rebuilding.recorded import recorded
 from train_manager.schedules import at_most, every, exponentially, once, periodically, scheduled, when
-from train_manager.telling.errors import (
-    CheckError,
-    ExtensionNotFound,
-    FixtureExists,
-    FixtureNotFound,
-    HookError,
-    NoStageOpen,
-    OrderError,
-    RankError,
-    StageError,
-    TrainManagerError,
-)
 
+# Type checkers read the first branch, Python the second: `import train_manager` alone does not load torch.
 if TYPE_CHECKING:
     from train_manager.data.in_memory import InMemory
     from train_manager.data.interleaved import Interleaved
     from train_manager.data.named_sets import Endless
     from train_manager.data.rows import Rows
-    from train_manager.data.seeded_dataset import SeededDataset, SeededSampler
     from train_manager.data.seeded_loader import SeededDataLoader
     from train_manager.data.together import Together
     from train_manager.loop.books import Book
@@ -74,91 +66,59 @@ if TYPE_CHECKING:
     from train_manager.loop.skip import SkipBatch
     from train_manager.manager import TrainManager
     from train_manager.reporting.results import TrainResult
-    from train_manager.runs.comparing.compare_runs import compare_runs
-    from train_manager.runs.record.read_run import read_run
-    from train_manager.runs.repeating.reproduce import reproduce
-    from train_manager.runs.showing.page import write_report
-    from train_manager.telling.errors import ArgumentError, CheckpointError, InputError, NonFiniteLoss
     from train_manager.tools.diagnosing import diagnose
     from train_manager.tools.lr_finder import lr_finder
     from train_manager.tools.rehearsing import rehearse
     from train_manager.tools.summary import summary
-    from train_manager.tools.verify_resume import verify_resume
 else:
-    # name -> the module that has it: `import train_manager` alone does not load torch.
     _LAZY = {
-        "ArgumentError": "train_manager.telling.errors",
-        "CheckpointError": "train_manager.telling.errors",
-        "Endless": "train_manager.data.named_sets",
-        "InMemory": "train_manager.data.in_memory",
-        "InputError": "train_manager.telling.errors",
-        "Interleaved": "train_manager.data.interleaved",
-        "NonFiniteLoss": "train_manager.telling.errors",
-        "Rows": "train_manager.data.rows",
-        "SeededDataLoader": "train_manager.data.seeded_loader",
-        "SeededDataset": "train_manager.data.seeded_dataset",
-        "SeededSampler": "train_manager.data.seeded_dataset",
-        "Together": "train_manager.data.together",
-        "SkipBatch": "train_manager.loop.skip",
-        "TrainManager": "train_manager.manager",
-        "Book": "train_manager.loop.books",
-        "Objective": "train_manager.loop.objectives",
-        "WeightedLosses": "train_manager.loop.losses",
-        "add_loss": "train_manager.loop.losses",
-        "report_loss": "train_manager.loop.losses",
-        "TrainResult": "train_manager.reporting.results",
-        "compare_runs": "train_manager.runs.comparing.compare_runs",
-        "diagnose": "train_manager.tools.diagnosing",
-        "lr_finder": "train_manager.tools.lr_finder",
-        "rehearse": "train_manager.tools.rehearsing",
-        "read_run": "train_manager.runs.record.read_run",
-        "reproduce": "train_manager.runs.repeating.reproduce",
-        "summary": "train_manager.tools.summary",
-        "verify_resume": "train_manager.tools.verify_resume",
-        "write_report": "train_manager.runs.showing.page",
+        "data.in_memory": "InMemory",
+        "data.interleaved": "Interleaved",
+        "data.named_sets": "Endless",
+        "data.rows": "Rows",
+        "data.seeded_loader": "SeededDataLoader",
+        "data.together": "Together",
+        "loop.books": "Book",
+        "loop.losses": "WeightedLosses add_loss report_loss",
+        "loop.objectives": "Objective",
+        "loop.skip": "SkipBatch",
+        "manager": "TrainManager",
+        "reporting.results": "TrainResult",
+        "tools.diagnosing": "diagnose",
+        "tools.lr_finder": "lr_finder",
+        "tools.rehearsing": "rehearse",
+        "tools.summary": "summary",
     }
 
     def __getattr__(name: str) -> Any:
-        if name not in _LAZY:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        for module, names in _LAZY.items():
+            if name in names.split():
+                return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     # The public modules. Python sets each as an attribute of the package once it is imported; `dir` lists it then.
-    _MODULES = {"extensions", "metrics", "testing"}
+    _MODULES = {"errors", "extensions", "metrics", "testing", "tools"}
 
     def __dir__() -> list[str]:
         return sorted({*__all__, *_MODULES.intersection(globals())})
 
 
 __all__ = [
-    "ArgumentError",
     "Book",
-    "CheckError",
-    "CheckpointError",
     "Endless",
     "Extensible",
     "Extension",
-    "ExtensionNotFound",
-    "FixtureExists",
-    "FixtureNotFound",
     "Fixtures",
-    "HookError",
     "InMemory",
     "InputError",
     "Interleaved",
-    "NoStageOpen",
     "NonFiniteLoss",
     "Objective",
-    "OrderError",
-    "RankError",
     "Rows",
+    "Schedule",
     "SeededDataLoader",
-    "SeededDataset",
-    "SeededSampler",
-    "Skip",
     "SkipBatch",
     "SkipStage",
-    "StageError",
     "Together",
     "TrainManager",
     "TrainManagerError",
@@ -168,7 +128,6 @@ __all__ = [
     "add_loss",
     "always",
     "at_most",
-    "compare_runs",
     "diagnose",
     "every",
     "exponentially",
@@ -180,15 +139,12 @@ __all__ = [
     "periodically",
     "priority",
     "provides",
-    "read_run",
     "recorded",
     "rehearse",
     "report_loss",
-    "reproduce",
     "scheduled",
     "staged",
     "summary",
-    "verify_resume",
     "when",
-    "write_report",
+    "with_parameters",
 ]

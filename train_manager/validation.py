@@ -21,7 +21,7 @@ def require_count(
 
     >>> require_count(-3, "epochs", at_least=1)
     Traceback (most recent call last):
-    train_manager.InputError: epochs must be a whole number of at least 1, but is -3
+    train_manager.errors.InputError: epochs must be a whole number of at least 1, but is -3
     """
     try:
         whole = None if isinstance(value, bool) else operator.index(value)  # True is a mistake, although it is 1
@@ -48,7 +48,7 @@ def require_number(
 
     >>> require_number(2, "decay", at_least=0, below=1)
     Traceback (most recent call last):
-    train_manager.InputError: decay must be a number of at least 0 and below 1, but is 2
+    train_manager.errors.InputError: decay must be a number of at least 0 and below 1, but is 2
     """
     if isinstance(value, Real) and not isinstance(value, bool):
         number = float(value)
@@ -64,7 +64,7 @@ def require_one_of(value: str, name: str, allowed: tuple[str, ...], *, asked_by:
 
     >>> require_one_of("now", "at", ("step", "epoch"))
     Traceback (most recent call last):
-    train_manager.InputError: at must be 'step' or 'epoch', but is 'now'
+    train_manager.errors.InputError: at must be 'step' or 'epoch', but is 'now'
     """
     if value not in allowed:
         *others, last = map(repr, allowed)

@@ -33,9 +33,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from train_manager import SeededDataLoader, TrainManager, write_report
+from train_manager import SeededDataLoader, TrainManager
 from train_manager.demo import accuracy, convolution, digits
 from train_manager.extensions import Metrics, default_extensions
+from train_manager.tools import write_report
 
 HERE = Path(__file__).parent
 WIDTH, SCALE = 1000, 1.5  # of a page in points, and the pixels of each

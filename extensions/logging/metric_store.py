@@ -37,7 +37,7 @@ class MetricStore(Extension):
     >>> from train_manager.testing import tiny_manager
     >>> folder = tempfile.mkdtemp()
     >>> result = tiny_manager(MetricStore(), epochs=2, train_dir=folder).train()
-    >>> train_manager.read_run(folder).history
+    >>> train_manager.tools.read_run(folder).history
     History(2 epochs, 3 evaluations; last epoch: loss 0.6762, valid loss 0.654)
 
     These are the loss of every batch, its loss terms, learning rates and batch sizes when they change, and the rows of

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from train_manager import CheckError, Extension, TrainManager, TrainManagerError
+from train_manager import Extension, TrainManager, TrainManagerError
+from train_manager.errors import CheckError
 from train_manager.testing import tiny_manager
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from train_manager import CheckError, Extension
+from train_manager import Extension
+from train_manager.errors import CheckError
 from train_manager.extensions import Avg, ClipGradients, Metrics
 from train_manager.telling.words import fixture_of
 from train_manager.testing import tiny_manager

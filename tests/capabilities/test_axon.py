@@ -18,7 +18,6 @@ from torch.utils.data import TensorDataset
 
 from tests.training import weights
 from train_manager import (
-    CheckError,
     Extensible,
     Extension,
     InMemory,
@@ -32,6 +31,7 @@ from train_manager import (
     provides,
     when,
 )
+from train_manager.errors import CheckError
 from train_manager.extensions import ClipGradients, EarlyStopping, Metrics
 from train_manager.testing import Recorder, tiny_manager
 

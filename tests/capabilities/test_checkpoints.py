@@ -17,9 +17,10 @@ from torch.utils.data import TensorDataset
 from tests.rebuilding.recorded_parts import Head, Net
 from tests.resuming import differences, round_trip, state_of
 from tests.training import stop_at, weights
-from train_manager import CheckpointError, Extension, SeededDataLoader, TrainManager, every
+from train_manager import Extension, SeededDataLoader, TrainManager, every
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.verification import read_manifest
+from train_manager.errors import CheckpointError
 from train_manager.extensions import EMA, Checkpoints
 from train_manager.testing import Recorder, tiny_manager
 

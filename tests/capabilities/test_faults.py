@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from train_manager import CheckError, Extensible, Extension, FixtureExists, FixtureNotFound, HookError, always
+from train_manager import Extensible, Extension, always
+from train_manager.errors import CheckError, FixtureExists, FixtureNotFound, HookError
 
 
 def test_o01_a_misspelt_hook_is_an_error_before_the_first_stage() -> None:

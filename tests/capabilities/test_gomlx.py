@@ -20,13 +20,10 @@ from torch.nn import functional as F
 import train_manager.core.dispatch
 import train_manager.loop.step
 from train_manager import (
-    CheckError,
     Endless,
     Extensible,
     Extension,
-    FixtureExists,
     Fixtures,
-    HookError,
     InMemory,
     InputError,
     NonFiniteLoss,
@@ -41,6 +38,7 @@ from train_manager import (
     scheduled,
 )
 from train_manager.core.schedule import Schedule
+from train_manager.errors import CheckError, FixtureExists, HookError
 from train_manager.extensions import Accumulate, Constrain, Metrics, ProgressBar, StopOnNonFinite
 from train_manager.loop.losses import Losses, WeightedLosses, add_loss
 from train_manager.model.constraints import max_norm, non_negative, row_norms

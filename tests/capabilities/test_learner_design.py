@@ -20,16 +20,11 @@ from torch.optim import SGD
 
 import train_manager.manager
 from train_manager import (
-    CheckError,
     Extensible,
     Extension,
-    FixtureNotFound,
     Fixtures,
-    HookError,
-    OrderError,
     SkipBatch,
     SkipStage,
-    StageError,
     TrainManager,
     every,
     fixture,
@@ -41,6 +36,7 @@ from train_manager import (
     scheduled,
 )
 from train_manager.core.store import Scope
+from train_manager.errors import CheckError, FixtureNotFound, HookError, OrderError, StageError
 from train_manager.extensions import (
     EMA,
     SAM,

@@ -16,10 +16,11 @@ import torch
 from torch.optim.lr_scheduler import StepLR
 
 from tests.rebuilding.recorded_parts import Head, Net
-from train_manager import Extension, InputError, read_run, write_report
+from train_manager import Extension, InputError
 from train_manager.extensions import CodeRecord, ConfusionMatrix, Metrics, MetricStore, PredictionGallery, RunRecord
 from train_manager.extensions.reproducibility import code_record
 from train_manager.testing import tiny_manager
+from train_manager.tools import read_run, write_report
 
 NOBODY = {f"GIT_{role}_{what}": "nobody" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 

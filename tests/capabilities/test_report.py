@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from train_manager import Extension, at_most, cli, every, exponentially, scheduled, write_report
+from train_manager import Extension, at_most, cli, every, exponentially, scheduled
 from train_manager.core.schedule import Schedule
 from train_manager.extensions import Checkpoints, MetricStore, RunRecord
 from train_manager.runs.store.writer import MetricWriter
 from train_manager.testing import tiny_manager
+from train_manager.tools import write_report
 
 
 def trained(folder: Path, *extensions: Extension, epochs: int = 2) -> Path:

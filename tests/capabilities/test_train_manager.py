@@ -20,17 +20,9 @@ from torch.nn import functional as F
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import StepLR
 
-from train_manager import (
-    CheckError,
-    Extensible,
-    Extension,
-    FixtureExists,
-    FixtureNotFound,
-    TrainManager,
-    always,
-    staged,
-)
+from train_manager import Extensible, Extension, TrainManager, always, staged
 from train_manager.diagnosis import check_batch_leak
+from train_manager.errors import CheckError, FixtureExists, FixtureNotFound
 from train_manager.extensions import (
     Avg,
     Checkpoints,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from train_manager import CheckError, Extensible, Extension
+from train_manager import Extensible, Extension
+from train_manager.errors import CheckError
 
 At = Callable[[str], str]
 

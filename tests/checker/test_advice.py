@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.checker.checking import At, Loop, ask, mistake
-from train_manager import CheckError, Extensible, Extension, StageError, fixture, modifies, provides
+from train_manager import Extensible, Extension, fixture, modifies, provides
 from train_manager.core.store import Options
+from train_manager.errors import CheckError, StageError
 from train_manager.extensions import Avg
 from train_manager.telling.words import Words
 from train_manager.testing import tiny_manager

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.checker.checking import Loop, ask
-from train_manager import CheckError, Extensible, Extension, provides
+from train_manager import Extensible, Extension, provides
+from train_manager.errors import CheckError
 
 
 def test_either_branch_of_a_condition_may_define_a_fixture() -> None:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.checker.checking import At, ask
-from train_manager import CheckError, Extensible, Extension, HookError, TrainManager, fixture
+from train_manager import Extensible, Extension, TrainManager, fixture
+from train_manager.errors import CheckError, HookError
 from train_manager.testing import tiny_manager
 
 

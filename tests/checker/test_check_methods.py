@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.checker.checking import Loop, ask
-from train_manager import CheckError, Extensible, Extension
+from train_manager import Extensible, Extension
+from train_manager.errors import CheckError
 
 
 def test_a_comprehension_calls_methods() -> None:

@@ -8,18 +8,8 @@ from typing import Any
 import pytest
 
 from tests.checker.checking import At, Loop, ask, mistake
-from train_manager import (
-    CheckError,
-    Extensible,
-    Extension,
-    FixtureNotFound,
-    HookError,
-    OrderError,
-    StageError,
-    fixture,
-    modifies,
-    provides,
-)
+from train_manager import Extensible, Extension, fixture, modifies, provides
+from train_manager.errors import CheckError, FixtureNotFound, HookError, OrderError, StageError
 
 
 def test_a_hook_of_a_stage_that_does_not_exist_is_found(at: At) -> None:

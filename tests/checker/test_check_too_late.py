@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.checker.checking import At, Loop, mistake
-from train_manager import Extension, HookError, modifies
+from train_manager import Extension, modifies
 from train_manager.checker.too_late import TooLate
 from train_manager.core.store import Options
+from train_manager.errors import HookError
 
 
 class Steps(Loop):

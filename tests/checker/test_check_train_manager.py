@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 import train_manager.extensions as shipped
 from tests.checker.checking import At
-from train_manager import CheckError, Extension, StageError, TrainManager
+from train_manager import Extension, TrainManager
+from train_manager.errors import CheckError, StageError
 from train_manager.stages import TOO_LATE
 from train_manager.testing import tiny_manager
 

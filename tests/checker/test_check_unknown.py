@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.checker.checking import Loop, ask
-from train_manager import CheckError, Extensible, Extension
+from train_manager import Extensible, Extension
+from train_manager.errors import CheckError
 
 
 def in_stage(function: Callable[..., Any]) -> Callable[..., Any]:

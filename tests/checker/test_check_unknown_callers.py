@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.checker.checking import ask
-from train_manager import CheckError, Extensible
+from train_manager import Extensible
+from train_manager.errors import CheckError
 
 Helper = Callable[..., Any]
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from train_manager import CheckError, Extensible, Extension, HookError, TrainManager, fixture, not_a_hook, staged
+from train_manager import Extensible, Extension, TrainManager, fixture, not_a_hook, staged
+from train_manager.errors import CheckError, HookError
 from train_manager.testing import tiny_manager
 
 At = Callable[[str], str]

@@ -9,10 +9,11 @@ import pytest
 
 from tests.checker.checking import ask
 from tests.checker.test_check_left_out import check
-from train_manager import CheckError, Extensible, Extension, TrainManager
+from train_manager import Extensible, Extension, TrainManager
 from train_manager.checker import reader
 from train_manager.checker.methods import Methods
 from train_manager.checker.outline import Calls, Opens
+from train_manager.errors import CheckError
 
 
 def new_class() -> type[Extensible]:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from train_manager import CheckError, Extensible, Extension, provides
+from train_manager import Extensible, Extension, provides
 from train_manager.checker.methods import Methods
 from train_manager.checker.tree import StageTree
 from train_manager.checker.walk import MOST_STEPS, _Walk, stage_tree
+from train_manager.errors import CheckError
 
 
 def tree_of(extensible: Extensible, entry: str | None = None) -> StageTree:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from train_manager import CheckpointError
 from train_manager.checkpoints.as_text import tensor_lines
 from train_manager.checkpoints.tensors import content_of
+from train_manager.errors import CheckpointError
 
 
 def file_of(path: Path, header: object, content: bytes = b"") -> Path:

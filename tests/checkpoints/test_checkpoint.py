@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file
 
 from tests.checkpoints.states import same, small_state
-from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from train_manager.checkpoints.tensors import read_tensors
 from train_manager.checkpoints.verification import verify
+from train_manager.errors import CheckpointError
 
 NAME = "step-000000000123"
 KEPT = "which the format keeps"

@@ -15,11 +15,11 @@ import pytest
 
 from tests.checkpoints.hostile import resealed
 from tests.checkpoints.states import same, small_state
-from train_manager import CheckpointError
 from train_manager.checkpoints import checkpoint, verification
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from train_manager.checkpoints.manifest import render_manifest
 from train_manager.checkpoints.verification import verify
+from train_manager.errors import CheckpointError
 
 FILES = ["manifest.json", "model.safetensors", "state.json", "state.safetensors"]
 NAME = "step-000000000001"

@@ -16,9 +16,9 @@ import pytest
 from tests.checkpoints.states import small_state
 from tests.fork_server import ForkServer
 from tests.programs import code
-from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint import write_checkpoint
 from train_manager.checkpoints.verification import verify
+from train_manager.errors import CheckpointError
 
 ROOT = Path(__file__).parents[2]
 NAME = "step-000000000002"

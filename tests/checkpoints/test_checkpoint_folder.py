@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.checkpoint_names import step_of
 from train_manager.checkpoints.hashed_file import hash_of
 from train_manager.checkpoints.verification import verify
+from train_manager.errors import CheckpointError
 from train_manager.files.lock import WriterLock
 
 LEFTOVER = ".tmp-a-0f3c5b7a"

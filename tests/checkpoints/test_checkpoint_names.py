@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint import write_checkpoint
 from train_manager.checkpoints.checkpoint_names import name_of, named_checkpoints
 from train_manager.checkpoints.verification import verify
+from train_manager.errors import CheckpointError
 
 
 def test_checkpoints_are_found_in_the_order_of_their_steps(tmp_path: Path) -> None:

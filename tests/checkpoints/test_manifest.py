@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from train_manager import CheckpointError
 from train_manager.checkpoints.manifest import (
     FILES,
     FORMAT,
@@ -15,6 +14,7 @@ from train_manager.checkpoints.manifest import (
     parse_manifest,
     render_manifest,
 )
+from train_manager.errors import CheckpointError
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.rotation import share_of
-from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.checkpoint_names import order_of, step_of
 from train_manager.checkpoints.verification import verify
+from train_manager.errors import CheckpointError
 from train_manager.files.lock import WriterLock
 
 IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a disk takes most of the time to sync

@@ -16,8 +16,8 @@ from hypothesis.extra import numpy as npst
 from torch import nn
 
 from tests.checkpoints.states import same
-from train_manager import CheckpointError
 from train_manager.checkpoints.state_tree import join, split, tensor_names
+from train_manager.errors import CheckpointError
 
 KEYS = st.one_of(st.text(), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none())
 TENSORS = st.builds(

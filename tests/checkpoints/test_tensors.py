@@ -13,8 +13,8 @@ from safetensors import torch as library
 from torch import Tensor, nn
 
 from tests.checkpoints.states import same
-from train_manager import CheckpointError
 from train_manager.checkpoints.tensors import DTYPES, LARGEST_HEADER, NOTE, content_of, read_tensors, why_not
+from train_manager.errors import CheckpointError
 
 SOME = Path("some.safetensors")
 

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from tests.checkpoints.hostile import Runs
 from tests.checkpoints.states import same
-from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint import write_checkpoint
 from train_manager.checkpoints.tensors import DTYPES, content_of
 from train_manager.checkpoints.weights_file import read_weights
+from train_manager.errors import CheckpointError
 
 
 class Extra(nn.Linear):

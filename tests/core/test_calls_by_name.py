@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, FixtureNotFound, HookError
+from train_manager import Extensible
 from train_manager.core.calls import NamedCall
+from train_manager.errors import FixtureNotFound, HookError
 
 At = Callable[[str], str]
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from train_manager import CheckError, Extensible, Extension
+from train_manager import Extensible, Extension
 from train_manager.core.calls import NamedCall, sometimes, with_parameters
+from train_manager.errors import CheckError
 
 
 class Worker(Extensible):

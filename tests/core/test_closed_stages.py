@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, FixtureExists, FixtureNotFound, StageError, every, fixture
+from train_manager import Extensible, Extension, every, fixture
 from train_manager.core.store import Options
+from train_manager.errors import FixtureExists, FixtureNotFound, StageError
 
 
 class Machine(Extensible):

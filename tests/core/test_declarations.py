@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, HookError, always, fixture, modifies, priority, provides
+from train_manager import Extensible, Extension, always, fixture, modifies, priority, provides
 from train_manager.core.declarations import Declarations, Write, declarations_of
+from train_manager.errors import HookError
 
 
 def test_a_function_without_decorators_has_no_declarations() -> None:

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rotation import share_of
-from train_manager import Extensible, Extension, FixtureNotFound, always, every, fixture, modifies, provides
+from train_manager import Extensible, Extension, always, every, fixture, modifies, provides
 from train_manager.core.calls import sometimes, with_parameters
 from train_manager.core.dispatch import CellOf, HookSequence, Run
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.store import Options
+from train_manager.errors import FixtureNotFound
 from train_manager.telling.tracebacks import FULL_TRACEBACK
 
 

@@ -10,17 +10,9 @@ from typing import Any
 
 import pytest
 
-from train_manager import (
-    CheckError,
-    Extensible,
-    Extension,
-    ExtensionNotFound,
-    FixtureNotFound,
-    HookError,
-    Skip,
-    StageError,
-    staged,
-)
+from train_manager import Extensible, Extension, staged
+from train_manager.core.outcome import Skip
+from train_manager.errors import CheckError, ExtensionNotFound, FixtureNotFound, HookError, StageError
 
 At = Callable[[str], str]
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from train_manager import CheckError, Extensible, Extension, FixtureNotFound
+from train_manager import Extensible, Extension
 from train_manager.checker import check
+from train_manager.errors import CheckError, FixtureNotFound
 from train_manager.testing import tiny_manager
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, HookError
+from train_manager import Extensible, Extension
 from train_manager.core.extension import free_name, name_extensions, require_extension
+from train_manager.errors import HookError
 
 
 class LossCurves(Extension):

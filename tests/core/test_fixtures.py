@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, FixtureExists, FixtureNotFound, Fixtures, NoStageOpen, StageError
+from train_manager import Extensible, Extension, Fixtures
+from train_manager.errors import FixtureExists, FixtureNotFound, NoStageOpen, StageError
 
 At = Callable[[str], str]
 

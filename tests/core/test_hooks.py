@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, HookError, always
+from train_manager import Extensible, Extension, always
 from train_manager import priority as hook_priority
 from train_manager.core.hooks import read_hooks
+from train_manager.errors import HookError
 
 At = Callable[[str], str]
 

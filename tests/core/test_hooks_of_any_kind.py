@@ -10,9 +10,10 @@ import pytest
 from torch import nn
 
 import train_manager
-from train_manager import Extensible, Extension, HookError, every, provides, scheduled
+from train_manager import Extensible, Extension, every, provides, scheduled
 from train_manager import priority as hook_priority
 from train_manager.core.hooks import read_hooks
+from train_manager.errors import HookError
 
 
 class Loop(Extensible):

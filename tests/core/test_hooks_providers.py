@@ -10,17 +10,8 @@ from typing import Any
 
 import pytest
 
-from train_manager import (
-    Extensible,
-    Extension,
-    FixtureExists,
-    FixtureNotFound,
-    HookError,
-    OrderError,
-    StageError,
-    fixture,
-    modifies,
-)
+from train_manager import Extensible, Extension, fixture, modifies
+from train_manager.errors import FixtureExists, FixtureNotFound, HookError, OrderError, StageError
 
 At = Callable[[str], str]
 

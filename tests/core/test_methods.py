@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, HookError
+from train_manager import Extensible, Extension
 from train_manager.core.methods import is_generator, method_names, refuse_uncallable
+from train_manager.errors import HookError
 
 
 class Base:

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.rotation import share_of
-from train_manager import Extensible, Extension, OrderError, fixture, modifies, priority, provides
+from train_manager import Extensible, Extension, fixture, modifies, priority, provides
+from train_manager.errors import OrderError
 
 At = Callable[[str], str]
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from train_manager import Extensible, Extension, Skip, SkipStage, always
-from train_manager.core.outcome import Failures
+from train_manager import Extensible, Extension, SkipStage, always
+from train_manager.core.outcome import Failures, Skip
 
 At = Callable[[str], str]
 

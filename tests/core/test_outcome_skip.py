@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from train_manager import Extensible, Extension, Skip, SkipStage, always
+from train_manager import Extensible, Extension, SkipStage, always
+from train_manager.core.outcome import Skip
 
 
 class Skipper(Extension):

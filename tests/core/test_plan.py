@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, OrderError, StageError, modifies
+from train_manager import Extensible, Extension, modifies
 from train_manager import priority as hook_priority
 from train_manager.core.hooks import read_hooks
 from train_manager.core.plan import Plans, compile_plan
 from train_manager.core.store import Store
+from train_manager.errors import OrderError, StageError
 
 
 class Watcher(Extension):

@@ -6,7 +6,8 @@ import copy
 
 import pytest
 
-from train_manager import Extensible, Extension, FixtureNotFound, HookError, fixture
+from train_manager import Extensible, Extension, fixture
+from train_manager.errors import FixtureNotFound, HookError
 
 
 class Named(Extension):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, HookError
+from train_manager import Extensible, Extension
+from train_manager.errors import HookError
 
 
 class First(Extension):

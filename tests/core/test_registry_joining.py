@@ -8,19 +8,9 @@ from typing import Any
 
 import pytest
 
-from train_manager import (
-    Extensible,
-    Extension,
-    FixtureExists,
-    StageError,
-    always,
-    every,
-    fixture,
-    modifies,
-    priority,
-    provides,
-)
+from train_manager import Extensible, Extension, always, every, fixture, modifies, priority, provides
 from train_manager.core.store import Options
+from train_manager.errors import FixtureExists, StageError
 
 
 class Loop(Extensible):

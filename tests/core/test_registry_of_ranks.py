@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from train_manager import CheckError, Extensible, Extension, FixtureNotFound, fixture, modifies, provides
+from train_manager import Extensible, Extension, fixture, modifies, provides
 from train_manager.core.store import Options
+from train_manager.errors import CheckError, FixtureNotFound
 
 
 class Loop(Extensible):

@@ -21,7 +21,8 @@ class NoExtension:
     pass
 """
 
-NAMES = "from train_manager import Extensible, ExtensionNotFound, HookError"  # all of them would import torch
+# `import *` would import torch.
+NAMES = "from train_manager import Extensible; from train_manager.errors import ExtensionNotFound, HookError"
 
 POINTS = """[train_manager.extensions]
 grad_noise = grad_noise:GradNoise

@@ -4,7 +4,8 @@ import gc
 
 import pytest
 
-from train_manager import Extensible, Extension, StageError
+from train_manager import Extensible, Extension
+from train_manager.errors import StageError
 
 
 class Counter(Extension):

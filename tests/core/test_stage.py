@@ -8,7 +8,8 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from train_manager import Extensible, Extension, FixtureExists, StageError, always, provides
+from train_manager import Extensible, Extension, always, provides
+from train_manager.errors import FixtureExists, StageError
 
 At = Callable[[str], str]
 

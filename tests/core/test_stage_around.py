@@ -5,7 +5,8 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from train_manager import Extensible, Extension, FixtureNotFound, HookError
+from train_manager import Extensible, Extension
+from train_manager.errors import FixtureNotFound, HookError
 
 At = Callable[[str], str]
 

@@ -7,16 +7,8 @@ from typing import Any
 
 import pytest
 
-from train_manager import (
-    Extensible,
-    Extension,
-    FixtureExists,
-    FixtureNotFound,
-    HookError,
-    StageError,
-    modifies,
-    provides,
-)
+from train_manager import Extensible, Extension, modifies, provides
+from train_manager.errors import FixtureExists, FixtureNotFound, HookError, StageError
 
 At = Callable[[str], str]
 

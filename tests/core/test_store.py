@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.rotation import share_of
-from train_manager import Extensible, Extension, FixtureExists, FixtureNotFound, OrderError, fixture, provides
+from train_manager import Extensible, Extension, fixture, provides
+from train_manager.errors import FixtureExists, FixtureNotFound, OrderError
 
 STAGES = ("a", "b")
 PLAIN = ("x", "y")

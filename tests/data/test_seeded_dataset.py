@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from train_manager import InputError, SeededDataset, SeededSampler
+from train_manager import InputError
 from train_manager.data.random_state import example_seed, set_random_states
-from train_manager.data.seeded_dataset import draws_nothing, index_in
+from train_manager.data.seeded_dataset import SeededDataset, SeededSampler, draws_nothing, index_in
 
 
 class Draws(Dataset[Any]):

@@ -21,9 +21,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tests.rotation import share_of
-from train_manager import InMemory, InputError, SeededDataLoader, SeededDataset, SeededSampler
+from train_manager import InMemory, InputError, SeededDataLoader
 from train_manager.data.readable import begin_epoch
 from train_manager.data.reader import one_pass
+from train_manager.data.seeded_dataset import SeededDataset, SeededSampler
 from train_manager.testing import tiny_manager
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from train_manager import InMemory, InputError, Rows, SeededSampler
-from train_manager.data.seeded_dataset import Index, index_in
+from train_manager import InMemory, InputError, Rows
+from train_manager.data.seeded_dataset import Index, SeededSampler, index_in
 
 
 def refusal(call: Callable[[], object]) -> str:

@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch does not list it
 
-from train_manager import CheckError, RankError
 from train_manager.data.shares import Place
 from train_manager.distribution import failures
 from train_manager.distribution.environment import Environment
@@ -20,6 +19,7 @@ from train_manager.distribution.failures import (
     is_of_communication,
     late_failure,
 )
+from train_manager.errors import CheckError, RankError
 
 LONG = 1000.0
 """Longer than a test may take."""

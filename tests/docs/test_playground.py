@@ -113,7 +113,7 @@ def test_misspelt_hooks_are_told_with_the_names_that_were_meant(answer: Callable
     told = answer("check", EXAMPLES["misspelt_hooks"])
 
     assert told["out"] == []
-    assert told["error"][0].startswith("train_manager.CheckError: 3 mistakes in the hooks of Training")
+    assert told["error"][0].startswith("train_manager.errors.CheckError: 3 mistakes in the hooks of Training")
     meant = [line.split("'")[1].removeprefix("post_") for line in told["error"] if "did you mean" in line]
     assert meant == ["train_step", "loss", "gradient"]
 

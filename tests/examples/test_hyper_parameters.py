@@ -11,7 +11,7 @@ from examples import hyper_parameters as example
 from tests.examples.comparison import ROOT
 from tests.fork_server import ForkServer
 from tests.programs import script
-from train_manager import compare_runs
+from train_manager.tools import compare_runs
 
 EXAMPLE = ROOT / "examples" / "hyper_parameters.py"
 PAGE = (ROOT / "docs" / "how-to" / "hyper-parameters.md").read_text(encoding="utf-8")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from train_manager import CheckpointError, InputError
+from train_manager import InputError
+from train_manager.errors import CheckpointError
 from train_manager.files.atomic import free_path, new_folder, replace_file, temporary_beside
 
 

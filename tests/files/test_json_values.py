@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from train_manager import CheckpointError
+from train_manager.errors import CheckpointError
 from train_manager.files.json_values import Decoder, Encoder, Path, mark_of
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from train_manager import CheckpointError
+from train_manager.errors import CheckpointError
 from train_manager.files.atomic import quote_path
 from train_manager.files.lock import WriterLock
 
@@ -43,7 +43,7 @@ with WriterLock(Path(sys.argv[1])):
 PAIRS = """
 import os, sys
 from pathlib import Path
-from train_manager import CheckpointError
+from train_manager.errors import CheckpointError
 from train_manager.files.lock import WriterLock
 
 def race(train_dir):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from train_manager import CheckpointError
+from train_manager.errors import CheckpointError
 from train_manager.files.lock import WriterLock
 from train_manager.files.moves import move_away
 

@@ -18,7 +18,8 @@ from torch.optim import SGD
 
 from tests.fork_server import ForkServer
 from tests.learner.files import dataset, learner_of, network, options, right, train_all
-from train_manager import Extension, InputError, StageError, TrainManager
+from train_manager import Extension, InputError, TrainManager
+from train_manager.errors import StageError
 from train_manager.learner import create_dataloader, create_learner, deploy_model, eval_model, load_model
 from train_manager.runs.comparing.compare_runs import compare_runs
 from train_manager.runs.record.run_file import outcome_of, read_runs

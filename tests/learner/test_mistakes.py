@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.learner.planted import DATA, MODEL, changed, forget_other_words, learner_of, said_of
-from train_manager import InputError, StageError
+from train_manager import InputError
+from train_manager.errors import StageError
 from train_manager.learner import deploy_model
 from train_manager.learner.evaluation import Evaluation
 

@@ -17,7 +17,8 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.training import At
-from train_manager import Endless, HookError, InMemory, InputError, TrainManager
+from train_manager import Endless, InMemory, InputError, TrainManager
+from train_manager.errors import HookError
 from train_manager.loop.arguments import (
     FIXTURES_OF_A_BATCH,
     bind_loss,

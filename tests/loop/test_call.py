@@ -10,7 +10,8 @@ from torch import nn
 from torch.optim import SGD
 
 from tests.training import At, Values, make_batches
-from train_manager import InputError, StageError, TrainManager
+from train_manager import InputError, TrainManager
+from train_manager.errors import StageError
 from train_manager.extensions import Accumulate
 from train_manager.testing import tiny_manager
 

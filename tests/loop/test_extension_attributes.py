@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
 from tests.resuming import Kill, Resume, round_trip
-from train_manager import Book, CheckpointError, Extension, TrainManager
+from train_manager import Book, Extension, TrainManager
+from train_manager.errors import CheckpointError
 from train_manager.extensions import Throughput
 from train_manager.metrics.averages import WeightedMean
 from train_manager.testing import tiny_manager

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from tests.training import Values
-from train_manager import InputError, TrainManager, read_run
+from train_manager import InputError, TrainManager
 from train_manager.extensions import (
     Checkpoints,
     EarlyStopping,
@@ -27,6 +27,7 @@ from train_manager.extensions import (
 from train_manager.metrics.history_rows import is_loss
 from train_manager.runs.record.loss_curves import loss_curves
 from train_manager.schedules import every
+from train_manager.tools import read_run
 
 NAMES = ("critic", "generator")
 COLUMNS = ["losses/critic", "losses/generator"]

@@ -14,7 +14,8 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, StepLR
 
 from tests.training import At, make_batches
-from train_manager import InputError, Objective, StageError, TrainManager, WeightedLosses
+from train_manager import InputError, Objective, TrainManager, WeightedLosses
+from train_manager.errors import StageError
 from train_manager.extensions import LRSchedule
 from train_manager.loop.arguments import modules_of_loss, require_loss
 from train_manager.loop.optimizers import find_rates_below_zero, require_optimizer

@@ -12,16 +12,8 @@ from torch.nn import functional as F
 from torch.optim import SGD, AdamW
 
 from tests.training import At, Batch, make_batches, skip_stage
-from train_manager import (
-    Extension,
-    FixtureNotFound,
-    InputError,
-    Objective,
-    StageError,
-    TrainManager,
-    add_loss,
-    fixture,
-)
+from train_manager import Extension, InputError, Objective, TrainManager, add_loss, fixture
+from train_manager.errors import FixtureNotFound, StageError
 from train_manager.testing import tiny_manager
 
 

@@ -12,8 +12,9 @@ from torch.nn import functional as F
 
 from tests.resuming import differences, state_of
 from tests.training import At, Batch, make_batches, sgd, weights
-from train_manager import Extension, StageError, TrainManager, fixture
+from train_manager import Extension, TrainManager, fixture
 from train_manager.data.random_state import preserve_random_state
+from train_manager.errors import StageError
 from train_manager.extensions import MixedPrecision
 from train_manager.loop.losses import add_loss, report_loss
 from train_manager.testing import Recorder, tiny_manager

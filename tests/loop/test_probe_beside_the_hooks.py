@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from train_manager import Extensible, Extension, FixtureNotFound, fixture
+from train_manager import Extensible, Extension, fixture
+from train_manager.errors import FixtureNotFound
 from train_manager.loop.probe import beside_the_hooks
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from tests.training import At, Values, make_batches, skip_stage, stop_at
-from train_manager import Extension, StageError, TrainManager
+from train_manager import Extension, TrainManager
+from train_manager.errors import StageError
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests
 from train_manager.schedules import exponentially
 from train_manager.testing import Recorder, tiny_manager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from train_manager import Extensible, Extension, Skip, SkipBatch, SkipStage
+from train_manager import Extensible, Extension, SkipBatch, SkipStage
+from train_manager.core.outcome import Skip
 from train_manager.loop.skip import skippable
 
 

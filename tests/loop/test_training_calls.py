@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from tests.resuming import differences, state_of
-from train_manager import CheckpointError, Extension, TrainManager, every
+from train_manager import Extension, TrainManager, every
+from train_manager.errors import CheckpointError
 from train_manager.extensions import Accumulate, Checkpoints
 from train_manager.testing import tiny_manager
 

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, Optimizer
 
 from tests.training import At, Values, make_batches, skip_batch, skip_stage, weights
-from train_manager import Extension, InputError, StageError, TrainManager
+from train_manager import Extension, InputError, TrainManager
+from train_manager.errors import StageError
 from train_manager.extensions import Accumulate
 from train_manager.loop.windows import Windows
 from train_manager.testing import tiny_manager

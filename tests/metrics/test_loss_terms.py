@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from train_manager import CheckError, InMemory, InputError, WeightedLosses, add_loss, read_run
+from train_manager import InMemory, InputError, WeightedLosses, add_loss
+from train_manager.errors import CheckError
 from train_manager.extensions import Checkpoints, Log, Metrics, MetricStore, RunRecord
 from train_manager.testing import tiny_manager
+from train_manager.tools import read_run
 
 
 def penalized(prediction: Tensor, targets: Tensor) -> Tensor:

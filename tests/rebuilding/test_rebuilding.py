@@ -16,7 +16,8 @@ from torch import nn
 from tests.fork_server import ForkServer
 from tests.programs import code
 from tests.rebuilding.recorded_parts import Base, Colour, Derived, Head, Holder, Net, Point, Settings, scaled_loss
-from train_manager import CheckpointError, recorded
+from train_manager import recorded
+from train_manager.errors import CheckpointError
 from train_manager.rebuilding.making import rebuild
 from train_manager.rebuilding.recorded import parameters_of
 
@@ -306,7 +307,8 @@ HOSTILE = [
 PROGRAM = """
 import json, os, sys, types
 sys.path.insert(0, sys.argv[1])
-from train_manager import CheckpointError, recorded
+from train_manager import recorded
+from train_manager.errors import CheckpointError
 from train_manager.rebuilding.making import rebuild
 
 here = types.ModuleType("here")

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train_manager import CheckError, Extensible, Extension, HookError, SkipStage, every, modifies, scheduled, when
+from train_manager import Extensible, Extension, SkipStage, every, modifies, scheduled, when
+from train_manager.errors import CheckError, HookError
 from train_manager.schedules.rules import EveryOf
 
 

@@ -17,11 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from train_manager import (
-    CheckError,
     Extensible,
     Extension,
-    FixtureNotFound,
-    HookError,
     SkipStage,
     at_most,
     every,
@@ -35,6 +32,7 @@ from train_manager import (
     when,
 )
 from train_manager.core.schedule import Schedule
+from train_manager.errors import CheckError, FixtureNotFound, HookError
 from train_manager.schedules.rules import CallProgress
 
 

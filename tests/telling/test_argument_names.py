@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from torch.optim.lr_scheduler import StepLR
 
-from train_manager import ArgumentError, Extension, InputError
+from train_manager import Extension, InputError
+from train_manager.errors import ArgumentError
 from train_manager.extensions import EMA, LRSchedule
 from train_manager.telling.argument_names import named_arguments, refuse_unfitting
 

@@ -8,16 +8,8 @@ from pathlib import Path
 import pytest
 
 import train_manager
-from train_manager import (
-    ExtensionNotFound,
-    FixtureExists,
-    FixtureNotFound,
-    HookError,
-    InputError,
-    NoStageOpen,
-    StageError,
-    TrainManagerError,
-)
+from train_manager import InputError, TrainManagerError
+from train_manager.errors import ExtensionNotFound, FixtureExists, FixtureNotFound, HookError, NoStageOpen, StageError
 from train_manager.extensions import Checkpoints
 from train_manager.telling import errors
 from train_manager.telling.errors import did_you_mean, near
@@ -41,7 +33,7 @@ def test_each_error_is_of_the_library_and_of_a_fitting_builtin(
 ) -> None:
     assert issubclass(error, TrainManagerError)
     assert issubclass(error, builtin)
-    assert error.__module__ == "train_manager"
+    assert error.__module__ == "train_manager.errors"
 
 
 def test_a_message_is_not_quoted_though_a_key_error_would_quote_it() -> None:
@@ -115,9 +107,9 @@ def test_the_nearest_name_is_the_one_that_was_meant() -> None:
     assert did_you_mean(("losses", "los")) == "did you mean 'losses'?"
 
 
-def test_the_errors_are_importable_from_the_core_too() -> None:
+def test_each_error_is_imported_from_the_door_of_errors() -> None:
     for name in errors.__all__:
-        assert getattr(importlib.import_module("train_manager.core.errors"), name) is getattr(errors, name)
+        assert getattr(importlib.import_module("train_manager.errors"), name) is getattr(errors, name)
 
 
 def test_a_line_of_the_library_is_not_shown_as_the_line_that_asked() -> None:

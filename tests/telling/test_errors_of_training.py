@@ -22,7 +22,7 @@ def test_each_error_is_of_the_library_and_of_a_fitting_builtin(
 @pytest.mark.parametrize("name", ["InputError", "NonFiniteLoss"])
 def test_a_traceback_shows_the_name_that_users_import(name: str) -> None:
     error = getattr(train_manager, name)("what", cure="cure")
-    assert traceback.format_exception_only(error) == [f"train_manager.{name}: what\n  cure\n"]
+    assert traceback.format_exception_only(error) == [f"train_manager.errors.{name}: what\n  cure\n"]
 
 
 def test_a_loss_that_is_not_finite_says_in_which_epoch_and_step() -> None:

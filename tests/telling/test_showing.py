@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, ExtensionNotFound, HookError
+from train_manager import Extensible, Extension
+from train_manager.errors import ExtensionNotFound, HookError
 from train_manager.telling.showing import LONGEST, constructor_text, short
 
 

@@ -16,7 +16,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from tests.training import At
-from train_manager import Extensible, Extension, FixtureNotFound, InputError, TrainManager, always
+from train_manager import Extensible, Extension, InputError, TrainManager, always
+from train_manager.errors import FixtureNotFound
 from train_manager.extensions import Checkpoints
 from train_manager.telling.tracebacks import FULL_TRACEBACK, hide_own_frames
 from train_manager.testing import tiny_manager

@@ -21,17 +21,16 @@ from tests.training import At
 from train_manager import (
     Endless,
     Extension,
-    ExtensionNotFound,
     InMemory,
     InputError,
     SeededDataLoader,
-    StageError,
     TrainManager,
     add_loss,
     demo,
     diagnose,
     modifies,
 )
+from train_manager.errors import ExtensionNotFound, StageError
 from train_manager.extensions import EMA, Accumulate, Metrics, default_extensions
 from train_manager.telling.findings import Findings
 from train_manager.testing import tiny_manager

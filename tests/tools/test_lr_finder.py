@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.training import At, shuffled
-from train_manager import ExtensionNotFound, InMemory, InputError, StageError, TrainManager, lr_finder
+from train_manager import InMemory, InputError, TrainManager, lr_finder
+from train_manager.errors import ExtensionNotFound, StageError
 from train_manager.extensions import EMA, ClipGradients, Metrics
 from train_manager.testing import Recorder, tiny_manager
 from train_manager.tools.lr_finder import Smoothed

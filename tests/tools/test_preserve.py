@@ -24,12 +24,12 @@ from train_manager import (
     InputError,
     Interleaved,
     SeededDataLoader,
-    StageError,
     TrainManager,
     every,
     rehearse,
 )
 from train_manager.diagnosis.snapshot import Snapshot
+from train_manager.errors import StageError
 from train_manager.extensions import EMA, Accumulate, Checkpoints, Metrics, MetricStore, MixedPrecision, TensorBoard
 from train_manager.metrics.averages import WeightedMean
 from train_manager.testing import tiny_manager

@@ -17,8 +17,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tests.fork_server import ForkServer
 from tests.training import make_batches
-from train_manager import Extension, InMemory, InputError, SeededDataLoader, StageError, TrainManager, every, rehearse
+from train_manager import Extension, InMemory, InputError, SeededDataLoader, TrainManager, every, rehearse
 from train_manager.data.reader import one_pass
+from train_manager.errors import StageError
 from train_manager.extensions import EMA, Checkpoints, HardExamples, Log, Metrics, MetricStore, ProgressBar, TensorBoard
 from train_manager.telling.findings import Finding, Findings
 from train_manager.testing import tiny_manager

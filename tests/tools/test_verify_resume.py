@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.optim.lr_scheduler import StepLR
 from torch.optim.swa_utils import AveragedModel
 
-from train_manager import Extension, InputError, TrainManager, modifies, verify_resume
+from train_manager import Extension, InputError, TrainManager, modifies
 from train_manager.extensions import EMA, Checkpoints, LRSchedule, MetricStore
 from train_manager.testing import tiny_manager
+from train_manager.tools import verify_resume
 
 
 class GrowingLoss(Extension):

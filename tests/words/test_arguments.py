@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import train_manager
-from train_manager import ArgumentError, TrainManager, extensions
+from train_manager import TrainManager, extensions
+from train_manager.errors import ArgumentError
 from train_manager.extensions import Checkpoints
 from train_manager.testing import tiny_manager
 from train_manager.words.arguments import ARGUMENTS as WORDS

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from train_manager import Extension, FixtureNotFound, StageError
+from train_manager import Extension
+from train_manager.errors import FixtureNotFound, StageError
 from train_manager.extensions import (
     Avg,
     ClipGradients,

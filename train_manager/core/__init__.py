@@ -2,7 +2,6 @@
 
 Its files in the order a value travels; each imports only those above it:
 
-    errors            the errors, which lie in telling
     outcome           the exception that comes out of a stage when several meet
     messages          the errors about fixtures and stages
     store             the open scopes, the cells of fixtures, the hook that is being called

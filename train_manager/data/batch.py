@@ -147,7 +147,7 @@ class SameStructure:
     >>> same.check({"inputs": x[:5], "targets": x}, step=2)
     >>> same.check({"inputs": x}, step=3)
     Traceback (most recent call last):
-    train_manager.InputError: train_data gave a batch of another structure in step 3
+    train_manager.errors.InputError: train_data gave a batch of another structure in step 3
       first  {'inputs': tensor, 'targets': tensor}
       now    {'inputs': tensor}
       this batch is not a pair: give each as (inputs, targets)

@@ -51,7 +51,7 @@ class SeededSampler(Sampler[int]):
     For a DataLoader of your own; ``SeededDataLoader`` has one already.
 
     >>> from torch.utils.data import DataLoader
-    >>> from train_manager import SeededDataset, SeededSampler
+    >>> from train_manager.data.seeded_dataset import SeededDataset, SeededSampler
     >>> dataset = SeededDataset(range(6), seed=0)
     >>> sampler = SeededSampler(dataset, seed=0)
     >>> loader = DataLoader(dataset, batch_size=4, sampler=sampler)
@@ -125,7 +125,7 @@ class SeededDataset(Dataset[Any]):
     the main process the three random states are put back afterwards: fetching an example moves none of them.
 
     >>> import torch
-    >>> from train_manager import SeededDataset
+    >>> from train_manager.data.seeded_dataset import SeededDataset
     >>> class Noisy(torch.utils.data.Dataset):
     ...     def __len__(self):
     ...         return 4

@@ -231,7 +231,7 @@ def require_exports(config: Mapping[str, Any]) -> None:
 
     >>> require_exports({"folder": "deployed/digits", "exports": ["onxx"]})
     Traceback (most recent call last):
-    train_manager.InputError: exports has the unknown name 'onxx'
+    train_manager.errors.InputError: exports has the unknown name 'onxx'
       did you mean 'onnx'?
 
     Raises:

@@ -16,10 +16,10 @@ class MemoryLimit(TorchDispatchMode):
     """Refuse tensors that take more than so many bytes in all, before they take them.
 
     >>> import torch
-    >>> with MemoryLimit(50):
-    ...     weights = torch.empty(5, 5)
+    >>> with MemoryLimit(9):
+    ...     weights = torch.empty(2, 2)
     Traceback (most recent call last):
-    train_manager.CheckpointError: the checkpoint says how to make tensors of 100 bytes, and its files allow for 50
+    train_manager.errors.CheckpointError: the checkpoint says how to make tensors of 16 bytes, and its files allow for 9
       if you trust it, make the model yourself: from_checkpoint(path, model=...)
 
     Args:

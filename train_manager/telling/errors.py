@@ -181,7 +181,7 @@ class NonFiniteLoss(TrainManagerError, ArithmeticError):
 
 
 for _error in (TrainManagerError, *TrainManagerError.__subclasses__(), *InputError.__subclasses__()):
-    _error.__module__ = "train_manager"  # a traceback shows the module that users import the error from
+    _error.__module__ = "train_manager.errors"  # a traceback shows the module that users import the error from
 
 
 def near(name: str, candidates: Iterable[str], cutoff: float = 0.7) -> tuple[str, ...]:

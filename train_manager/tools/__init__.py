@@ -1,5 +1,9 @@
 """Tools that examine a training from outside: its layers, its learning rate, its faults, and its resumption.
 
+This is the door of all tools, wherever they lie:
+
+    >>> from train_manager.tools import lr_finder, read_run
+
 Its files in reading order; each imports only those above it:
 
     summary            a table of a model's layers
@@ -24,19 +28,36 @@ Its files in reading order; each imports only those above it:
     verify_resume      a training that is killed and resumed, compared with one that is not
 """
 
-from __future__ import annotations
+from train_manager.diagnosis import check_batch_leak, check_loss_leak, check_parameters
+from train_manager.runs.comparing.compare_runs import compare_runs
+from train_manager.runs.record.read_run import read_run
+from train_manager.runs.repeating.reproduce import reproduce
+from train_manager.runs.showing.page import write_report
+from train_manager.tools.diagnosing import diagnose
+from train_manager.tools.export_onnx import OnnxModel, export_onnx
+from train_manager.tools.factorize import factorize, load_factorized
+from train_manager.tools.lr_finder import lr_finder
+from train_manager.tools.quantize import quantize
+from train_manager.tools.rehearsing import rehearse
+from train_manager.tools.summary import summary
+from train_manager.tools.verify_resume import verify_resume
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-# Type checkers read the first branch, Python the second.
-if TYPE_CHECKING:
-    from train_manager.tools.diagnosing import diagnose as diagnose
-    from train_manager.tools.rehearsing import rehearse as rehearse
-else:
-    _FILES = {"diagnose": "diagnosing", "rehearse": "rehearsing"}
-
-    def __getattr__(name: str) -> Any:
-        if name not in _FILES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{__name__}.{_FILES[name]}"), name)
+__all__ = [
+    "OnnxModel",
+    "check_batch_leak",
+    "check_loss_leak",
+    "check_parameters",
+    "compare_runs",
+    "diagnose",
+    "export_onnx",
+    "factorize",
+    "load_factorized",
+    "lr_finder",
+    "quantize",
+    "read_run",
+    "rehearse",
+    "reproduce",
+    "summary",
+    "verify_resume",
+    "write_report",
+]

@@ -12,8 +12,9 @@ import torch
 from tests.fork_server import ForkServer
 from tests.rank_loops import MISTAKES, mistake
 from tests.ranks import on_ranks
-from train_manager import Extension, FixtureExists, InputError, fixture
+from train_manager import Extension, InputError, fixture
 from train_manager.distribution.environment import require_own_gpu
+from train_manager.errors import FixtureExists
 from train_manager.extensions import Distributed
 from train_manager.testing import tiny_manager
 

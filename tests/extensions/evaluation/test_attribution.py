@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from train_manager import InMemory, InputError, TrainManager, read_run
+from train_manager import InMemory, InputError, TrainManager
 from train_manager.extensions import Attribution, MetricStore
 from train_manager.testing import tiny_manager
+from train_manager.tools import read_run
 
 
 def image_manager(*extensions: Attribution | MetricStore, train_dir: Path) -> TrainManager:

@@ -14,7 +14,8 @@ from tests.fork_server import ForkServer
 from tests.host_reads import HostReads
 from tests.programs import code
 from tests.resuming import assert_resumes
-from train_manager import Extension, InputError, OrderError, SkipBatch, TrainManager, modifies
+from train_manager import Extension, InputError, SkipBatch, TrainManager, modifies
+from train_manager.errors import OrderError
 from train_manager.extensions import Metrics
 from train_manager.metrics import whole
 from train_manager.metrics.history_rows import PLACE

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from tests.adding import mean_of_parts
-from train_manager import CheckError, Extensible, Extension, InputError, provides
+from train_manager import Extensible, Extension, InputError, provides
 from train_manager.core.fixtures import Fixtures
+from train_manager.errors import CheckError
 from train_manager.extensions import Avg
 from train_manager.testing import tiny_manager
 

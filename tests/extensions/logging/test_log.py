@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from tests.host_reads import HostReads
-from train_manager import CheckError, Extension, InputError, SkipStage, TrainManager, every, exponentially, modifies
+from train_manager import Extension, InputError, SkipStage, TrainManager, every, exponentially, modifies
 from train_manager.core.fixtures import Fixtures
+from train_manager.errors import CheckError
 from train_manager.extensions import Checkpoints, EarlyStopping, Log, LRSchedule, Metrics, ProgressBar
 from train_manager.extensions.logging.log import rate_text
 from train_manager.testing import Recorder, tiny_manager

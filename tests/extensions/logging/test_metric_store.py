@@ -19,20 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.eventually import eventually
 from tests.fork_server import ForkServer
 from tests.resuming import Kill, KilledError, Resume
-from train_manager import (
-    CheckError,
-    CheckpointError,
-    Extension,
-    Interleaved,
-    TrainManager,
-    add_loss,
-    always,
-    every,
-    modifies,
-    priority,
-    read_run,
-    scheduled,
-)
+from train_manager import Extension, Interleaved, TrainManager, add_loss, always, every, modifies, priority, scheduled
+from train_manager.errors import CheckError, CheckpointError
 from train_manager.extensions import Accumulate, Checkpoints, LRSchedule, Metrics, MetricStore, WarmUp
 from train_manager.runs.store import training
 from train_manager.runs.store.priorities import AFTER_STORE
@@ -41,6 +29,7 @@ from train_manager.runs.store.thread import StoreThread
 from train_manager.runs.store.writer import MetricWriter
 from train_manager.telling.errors import InputError, StageError
 from train_manager.testing import tiny_manager
+from train_manager.tools import read_run
 
 
 def stored(folder: Path, name: str, stage: str | None = "train_step_batch", **options: Any) -> dict[int, float]:

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from tests.host_reads import HostReads
-from train_manager import CheckError, Extension, SkipBatch, TrainManager
+from train_manager import Extension, SkipBatch, TrainManager
 from train_manager.core.fixtures import Fixtures
+from train_manager.errors import CheckError
 from train_manager.extensions import Metrics, ProgressBar
 from train_manager.reporting.pace import Pace
 from train_manager.testing import Recorder, tiny_manager

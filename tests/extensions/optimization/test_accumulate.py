@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from tests.extensions.optimization.gan import Gan, GanManager, by_hand, gan_batches, gan_manager
 from tests.extensions.optimization.gan import assert_same_weights as assert_same_gan
 from tests.host_reads import HostReads
-from train_manager import Extension, InputError, SkipBatch, SkipStage, StageError, TrainManager, modifies
+from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies
+from train_manager.errors import StageError
 from train_manager.extensions import Accumulate, MixedPrecision
 from train_manager.testing import tiny_manager
 

@@ -22,7 +22,8 @@ from torch.optim.lr_scheduler import (
 )
 
 from tests.extensions.optimization.two_optimizers import TwoOptimizers
-from train_manager import CheckpointError, Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies
+from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies
+from train_manager.errors import CheckpointError
 from train_manager.extensions import LRSchedule, WarmUp
 from train_manager.extensions.optimization.warm_up import factor_after
 from train_manager.testing import tiny_manager

@@ -13,17 +13,10 @@ from torch import nn
 
 from tests.checkpointing import interrupted, losses, path_of, steps_in
 from tests.training import At, weights
-from train_manager import (
-    CheckpointError,
-    HookError,
-    InputError,
-    NonFiniteLoss,
-    StageError,
-    every,
-    periodically,
-)
+from train_manager import InputError, NonFiniteLoss, every, periodically
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.verification import verify
+from train_manager.errors import CheckpointError, HookError, StageError
 from train_manager.extensions import Checkpoints, EarlyStopping
 from train_manager.testing import tiny_manager
 

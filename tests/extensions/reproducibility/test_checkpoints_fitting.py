@@ -18,14 +18,12 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from tests.checkpointing import Fails, interrupted, path_of, steps_in
 from tests.training import At, weights
 from train_manager import (
-    CheckpointError,
     Endless,
     Extension,
     InMemory,
     InputError,
     Interleaved,
     SeededDataLoader,
-    SeededSampler,
     Together,
     TrainManager,
     every,
@@ -33,6 +31,8 @@ from train_manager import (
 )
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.core.fixtures import Fixtures
+from train_manager.data.seeded_dataset import SeededSampler
+from train_manager.errors import CheckpointError
 from train_manager.extensions import Checkpoints
 from train_manager.testing import tiny_manager
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from tests.checkpointing import interrupted, losses, path_of, steps_in
 from tests.training import weights
-from train_manager import CheckpointError, Extension, TrainManager, every
+from train_manager import Extension, TrainManager, every
+from train_manager.errors import CheckpointError
 from train_manager.extensions import Checkpoints, EarlyStopping
 from train_manager.testing import tiny_manager
 

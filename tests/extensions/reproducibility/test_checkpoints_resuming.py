@@ -10,13 +10,9 @@ import torch
 
 from tests.checkpointing import Fails, interrupted, losses, path_of, steps_in
 from tests.training import At, weights
-from train_manager import (
-    CheckpointError,
-    Extension,
-    TrainManager,
-    every,
-)
+from train_manager import Extension, TrainManager, every
 from train_manager.checkpoints.hashed_file import hash_of
+from train_manager.errors import CheckpointError
 from train_manager.extensions import Checkpoints
 from train_manager.testing import tiny_manager
 

@@ -19,7 +19,6 @@ from tests.programs import code
 from train_manager import (
     Extensible,
     Extension,
-    HookError,
     InputError,
     NonFiniteLoss,
     SkipBatch,
@@ -28,6 +27,7 @@ from train_manager import (
     every,
     scheduled,
 )
+from train_manager.errors import HookError
 from train_manager.extensions import LossCurves, Metrics
 from train_manager.files.atomic import replace_file
 from train_manager.reporting.loss_figure import render_figure

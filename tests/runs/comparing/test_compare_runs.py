@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import StepLR
 from tests.runs.code.repositories import a_file
 from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
 from tests.runs.showing.stored import page_of
-from train_manager import CheckpointError, compare_runs
+from train_manager.errors import CheckpointError
 from train_manager.extensions import MetricStore, RunRecord
 from train_manager.runs.code.facts import NO_REPOSITORY
 from train_manager.runs.comparing.run_facts import RunFacts
@@ -20,6 +20,7 @@ from train_manager.runs.record.run_paths import named_run
 from train_manager.telling.errors import InputError
 from train_manager.telling.findings import Finding
 from train_manager.testing import tiny_manager
+from train_manager.tools import compare_runs
 
 
 def test_all_that_differs_is_told_in_lines(tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from train_manager import add_loss, every, read_run
+from train_manager import add_loss, every
 from train_manager.extensions import LossCurves, Metrics, MetricStore
 from train_manager.reporting.curves import Curve
 from train_manager.runs.record.loss_curves import loss_curves
 from train_manager.runs.store.reader import MetricReader
 from train_manager.testing import tiny_manager
+from train_manager.tools import read_run
 
 
 def accuracy(prediction: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

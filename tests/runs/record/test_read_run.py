@@ -8,9 +8,10 @@ import pytest
 
 from tests.eventually import eventually
 from tests.fork_server import ForkServer
-from train_manager import InputError, read_run
+from train_manager import InputError
 from train_manager.extensions import Checkpoints, MetricStore, RunRecord
 from train_manager.testing import tiny_manager
+from train_manager.tools import read_run
 
 
 def test_a_folder_shows_its_runs_metrics_and_checkpoints(tmp_path: Path) -> None:

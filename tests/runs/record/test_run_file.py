@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from train_manager import CheckpointError, InputError
+from train_manager import InputError
+from train_manager.errors import CheckpointError
 from train_manager.runs.record import run_file
 from train_manager.runs.record.processes import is_gone, this_process
 from train_manager.runs.record.run_file import Entry, RunWriter, outcome_of, read_runs, write_entry

@@ -13,8 +13,9 @@ import pytest
 
 from tests.reproducing import AUTHOR, CLEAN
 from tests.test_notebooks import executed
-from train_manager import InputError, reproduce
+from train_manager import InputError
 from train_manager.runs.record.run_file import read_runs
+from train_manager.tools import reproduce
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 

@@ -12,9 +12,10 @@ import pytest
 
 from tests.fork_server import ForkServer
 from tests.reproducing import READS_A_FILE, Project
-from train_manager import InputError, reproduce
+from train_manager import InputError
 from train_manager.runs.code.take import take_code_record
 from train_manager.runs.repeating.reproduction import Reproduction
+from train_manager.tools import reproduce
 
 HOOK = '#!/bin/sh\ntouch "{}"\n'
 

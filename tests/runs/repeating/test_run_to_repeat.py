@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.runs.code.repositories import an_entry
-from train_manager import CheckpointError, InputError
+from train_manager import InputError
+from train_manager.errors import CheckpointError
 from train_manager.extensions import MetricStore, RunRecord
 from train_manager.runs.code.record import VERSION
 from train_manager.runs.record.run_file import read_runs, run_file

@@ -17,10 +17,11 @@ import torch
 from tests.runs.code.repositories import a_file
 from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
 from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
-from train_manager import Extension, InputError, write_report
+from train_manager import Extension, InputError
 from train_manager.runs.showing.page import run_to_show
 from train_manager.runs.store.writer import MetricWriter
 from train_manager.telling.findings import Finding
+from train_manager.tools import write_report
 
 VOID = {"meta", "input", "img"}
 
@@ -181,7 +182,8 @@ def test_a_folder_without_a_run_file_has_a_page(tmp_path: Path) -> None:
 def test_a_killed_run_has_its_page_up_to_the_last_metric(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
-        "from train_manager import Extension, InputError, read_run\n"
+        "from train_manager import Extension, InputError\n"
+        "from train_manager.tools import read_run\n"
         "from train_manager.extensions import MetricStore, RunRecord\n"
         "from train_manager.testing import tiny_manager\n"
         "def is_written():\n"
