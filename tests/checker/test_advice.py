@@ -134,6 +134,10 @@ def test_a_misspelt_stage_of_provides_gets_the_one_meant(at: At) -> None:
     )
 
 
+def test_a_stage_whose_words_stand_in_another_order_is_meant() -> None:
+    assert cure_in_training("post_train_batch_step", "loss") == "did you mean 'post_train_step_batch'?"
+
+
 def test_a_misspelt_stage_of_a_fixture_gets_the_one_meant() -> None:
     class Doubled(Extension):
         @fixture("train_bach")

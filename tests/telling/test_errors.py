@@ -99,6 +99,10 @@ def test_near_names_come_best_first_and_without_the_name_itself() -> None:
     assert near("loss", ["losses", "loss", "los", "prediction"]) == ("los", "losses")
 
 
+def test_the_same_words_in_another_order_are_meant_first() -> None:
+    assert near("train_batch_step", ["train_backward", "train_step_batch"])[0] == "train_step_batch"
+
+
 def test_nothing_is_meant_where_nothing_is_near() -> None:
     assert did_you_mean(near("loss", ["prediction"])) == ""
 

@@ -60,7 +60,7 @@ def check(
         provider for in_stage in choose_providers(registry.providers).values() for provider in in_stage.values()
     ]
     left_out = partial(call_left_out, methods, plan_of=plan_of)
-    search = Mistakes(owner, whole, entered, providers, frozenset(known), options.words, options.too_late, left_out)
+    search = Mistakes(methods, whole, entered, providers, frozenset(known), options.words, options.too_late, left_out)
     hooks = [hook for hook in registry.hooks if not hook.owner or registry.extensions[hook.owner].checked_before_run]
     found = list(search.of(hooks, strict=strict, outside=outside))
     if outside:  # code outside of the class may open stages and define fixtures that the class does not

@@ -55,6 +55,13 @@ class Methods:
         self._loop: type | None = next((cls for cls in owner.__mro__ if "_stages" in vars(cls)), None)
         self._table: Table | None = None if self._loop is None else vars(self._loop)["_stages"]
         self._outlines: dict[FunctionType, Outline] = {}
+        self._of_extensions: dict[type, Methods] = {}
+
+    def of_extension(self, kind: type) -> Methods:
+        """Return the methods of the class of an extension, whose hooks are looked at beside this class."""
+        if kind not in self._of_extensions:
+            self._of_extensions[kind] = Methods(kind)
+        return self._of_extensions[kind]
 
     # ---- which function ------------------------------------------------------------------------------------------
 
@@ -223,8 +230,12 @@ class Methods:
         names = item.names
         return not names.isdisjoint(("staged", "fixtures", "getattr")) or any(map(self.named, names))
 
-    def unread(self) -> Iterator[str]:
-        """Yield a description of each attribute that runs unread code as other code uses it."""
+    @cached_property
+    def unread(self) -> tuple[str, ...]:
+        """Descriptions of the attributes that run unread code as other code uses them."""
+        return tuple(self._find_unread())
+
+    def _find_unread(self) -> Iterator[str]:
         for name, found in self._attributes.items():
             kind = type(found)
             if kind.__module__.startswith("train_manager."):  # `Held`, for example, which does neither

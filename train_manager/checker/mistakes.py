@@ -10,10 +10,10 @@ from train_manager.checker.advice import NOT_DEFINED, Advice
 from train_manager.checker.hook_writes import find_definitions, find_modifications
 from train_manager.checker.left_out import LeftOut
 from train_manager.checker.method_source import ANYTHING
+from train_manager.checker.methods import Methods
 from train_manager.checker.too_late import TooLate
 from train_manager.checker.tree import StageNode, StageTree
 from train_manager.core import messages
-from train_manager.core.extensible import Extensible
 from train_manager.core.hooks import Hook, Provider
 from train_manager.core.messages import Asked
 from train_manager.telling.errors import (
@@ -35,7 +35,7 @@ Found = Iterator[TrainManagerError]
 class Mistakes:
     """Finds the mistakes in hooks and providers."""
 
-    owner: type[Extensible]  # the class whose stages the hooks run at
+    loop: Methods  # of the class whose stages the hooks run at
     whole: StageTree  # of all methods; the stage of each hook must be in it
     entered: StageTree  # of this run; the fixtures that a hook names must be alive somewhere in it
     providers: Sequence[Provider]  # in use; a provider that another one overrides is left out
@@ -150,8 +150,8 @@ class Mistakes:
 
     def find_undeclared_writes(self, hook: Hook) -> Found:
         """Find writes through `fixtures` with a name that no decorator of the hook declares."""
-        defined = {(name, stage) for names, stage in find_definitions(hook, self.owner) for name in names}
-        modified = {(name, None) for name in find_modifications(hook)}
+        defined = {(name, stage) for names, stage in find_definitions(hook, self.loop) for name in names}
+        modified = {(name, None) for name in find_modifications(hook, self.loop)}
         for name, stage in sorted(defined | modified, key=str):
             if name in (ANYTHING, *hook.written):
                 continue

@@ -32,7 +32,6 @@ from train_manager.checker.outline import (
 )
 from train_manager.checker.tree import Path, StageNode, StageTree
 from train_manager.core.declarations import declarations_of
-from train_manager.core.extensible import Extensible
 from train_manager.core.hooks import KINDS, Hook
 from train_manager.core.plan import Plan
 
@@ -141,7 +140,7 @@ class _Walk:
         """Note the attributes that run unread code when other code uses them, with no stage open."""
         self.number += 1
         self.stack = [_OpenStage(StageNode(()))]
-        for what in self.methods.unread():
+        for what in self.methods.unread:
             self.unknown(Unknown(what))
 
     def finish(self) -> None:
@@ -249,7 +248,7 @@ class _Walk:
         """Make the fixtures alive that hooks define."""
         for hook in hooks:
             if id(hook) not in self.defined:
-                self.defined[id(hook)] = _all_definitions(hook, self.methods.owner)
+                self.defined[id(hook)] = _all_definitions(hook, self.methods)
             for names, stage in self.defined[id(hook)]:
                 self.define(names, stage, hook.label)
 
@@ -323,7 +322,7 @@ class _Walk:
                 self.tree.called_by_name.setdefault((function, parameter.name), set()).update(self.alive)
 
 
-def _all_definitions(hook: Hook, owner: type[Extensible]) -> tuple[tuple[Names, str | None], ...]:
+def _all_definitions(hook: Hook, loop: Methods) -> tuple[tuple[Names, str | None], ...]:
     """Return the names that a hook defines, each set with its stage; None stands for the innermost one."""
     declared = [(frozenset({write.name}), write.stage) for write in hook.writes if write.defines]
-    return (*declared, *find_definitions(hook, owner))
+    return (*declared, *find_definitions(hook, loop))
