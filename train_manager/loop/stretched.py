@@ -35,12 +35,14 @@ def refusing_stretched(loss_forward: Callable[[], Any], store: Store) -> Callabl
     cells = store.cells
 
     def checked() -> Any:
-        # From the cells: an own fixture of the targets that no code has read yet stays uncomputed.
-        prediction = getattr(cells.get("prediction"), "value", None)
-        if may_stretch(prediction, getattr(cells.get("targets"), "value", None)):
-            with NoStretching():
-                return loss_forward()
-        return loss_forward()
+        try:
+            suspects = may_stretch(cells["prediction"].value, cells["targets"].value)
+        except (KeyError, AttributeError):  # no targets, or an own fixture of them that no code has read yet
+            suspects = False
+        if not suspects:
+            return loss_forward()
+        with NoStretching():
+            return loss_forward()
 
     return checked
 
@@ -50,9 +52,9 @@ def may_stretch(prediction: Any, targets: Any) -> bool:
 
     This runs in each step. A loss of the user may bring the two into one shape itself.
     """
-    if type(prediction) is not Tensor or type(targets) is not Tensor or prediction.is_nested or targets.is_nested:
+    if type(prediction) is not Tensor or type(targets) is not Tensor or prediction.numel() != targets.numel():
         return False
-    return prediction.shape != targets.shape and prediction.numel() == targets.numel()
+    return not (prediction.is_nested or targets.is_nested or prediction.shape == targets.shape)
 
 
 def stretched(one: Tensor, other: Tensor) -> str:
