@@ -35,7 +35,7 @@ from train_manager import (
     provides,
     scheduled,
 )
-from train_manager.core.store import Scope
+from train_manager.core.scope import Scope
 from train_manager.errors import CheckError, FixtureNotFound, HookError, OrderError, StageError
 from train_manager.extensions import (
     EMA,

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from train_manager import Extensible, Extension
-from train_manager.core.store import LIVE, Cell, Options, Scope
+from train_manager.core.scope import LIVE, Cell, Scope
+from train_manager.core.store import Options
 from train_manager.telling.errors import FixtureExists, FixtureNotFound
 
 

@@ -10,7 +10,7 @@ import torch
 
 from train_manager import Extension, fixture, scheduled, when
 from train_manager.core.schedule import Schedule
-from train_manager.core.store import Scope
+from train_manager.core.scope import Scope
 from train_manager.data.in_memory import InMemory
 from train_manager.testing import tiny_manager
 

@@ -3,8 +3,9 @@
 Its files in the order a value travels; each imports only those above it:
 
     outcome           the exception that comes out of a stage when several meet
+    scope             an open stage as the owner of fixtures, and the cells of these
     messages          the errors about fixtures and stages
-    store             the open scopes, the cells of fixtures, the hook that is being called
+    store             the state: what is open, what is alive, which hook is being called
     fixtures          the mapping that users and hooks see
     declarations      the decorators above a hook or a fixture
     methods           the methods of an object, by name

@@ -29,7 +29,8 @@ from zlib import crc32
 
 from train_manager.core.hooks import Hook
 from train_manager.core.schedule import Schedule
-from train_manager.core.store import Cell, Scope, Store
+from train_manager.core.scope import Cell, Scope
+from train_manager.core.store import Store
 
 CellOf = Callable[[str], Cell]
 """Returns the cell of a fixture, by its name."""

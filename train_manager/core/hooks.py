@@ -13,7 +13,6 @@ from typing import Final, final
 
 from train_manager.core.calls import NamedCall
 from train_manager.core.declarations import Declarations, Write, declarations_of
-from train_manager.core.messages import Caller
 from train_manager.core.methods import (
     attributes_of,
     is_computed,
@@ -26,6 +25,7 @@ from train_manager.core.methods import (
     weakly,
 )
 from train_manager.core.schedule import Schedule, schedules_of
+from train_manager.core.scope import Caller
 from train_manager.core.store import ALWAYS_THERE, FAILURE
 
 EVERY_STAGE: Final = "stage"

@@ -1,13 +1,11 @@
 """The errors about fixtures and stages: each function makes one, with all that a reader needs to correct the code.
 
-They are made of names and lines only, which ``Store`` knows at the moment of the error. The base of hooks and providers
-lies here too: what all errors say of them.
+They are made of names and lines only, which ``Store`` knows at the moment of the error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, NotRequired, TypedDict
 
 from train_manager.telling.errors import (
@@ -19,47 +17,7 @@ from train_manager.telling.errors import (
     StageError,
     did_you_mean,
 )
-from train_manager.telling.source_locations import Site, line_of
 from train_manager.telling.words import Provided, Words, fixture_of, suggestion
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """A hook or a provider: a method that is called with the fixtures that its parameters name."""
-
-    label: str  # ``EMA.post_train_step_batch``, for messages
-    defined_at: str  # the line of the method, as ``file:line``
-    owner: str  # the name of the extension; empty for a method of the Extensible itself
-    stage: str  # the stage that it belongs to
-
-    @property
-    def whose(self) -> str:
-        """``extension 'ema'``, for messages."""
-        return f"extension {self.owner!r}" if self.owner else "the extensible itself"
-
-    @property
-    def request(self) -> str:
-        """The label and the line, as in the chain of requests that an error shows."""
-        return f"{self.label} ({self.defined_at})"
-
-    @property
-    def written(self) -> tuple[str, ...]:
-        """The names of the fixtures that it declares to write; a provider writes none."""
-        return ()
-
-
-Definer = Site | Caller
-"""The definer of a fixture: a line of code, or a hook or provider by its return value."""
-
-
-def name_of(definer: Definer) -> str:
-    """Return the name of the hook or provider, or of the function that holds the line."""
-    return definer[0].co_qualname if isinstance(definer, tuple) else definer.label
-
-
-def line_of_definer(definer: Definer) -> str:
-    """Return the line, or the line at which the hook is defined, as ``file:line``."""
-    return line_of(definer) if isinstance(definer, tuple) else definer.defined_at
 
 
 class Asked(TypedDict):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NoReturn, final
 
 from train_manager.core.hooks import Hook, Provider
-from train_manager.core.messages import Caller
+from train_manager.core.scope import Caller
 from train_manager.telling.errors import OrderError
 
 

@@ -16,7 +16,8 @@ from train_manager.core import messages
 from train_manager.core.dispatch import CellOf, HookSequence, Run
 from train_manager.core.hooks import EVERY_STAGE, KINDS, Hook, Provider
 from train_manager.core.order import choose_providers, in_order, refuse_two_providers
-from train_manager.core.store import Cell, Scope, Store
+from train_manager.core.scope import Cell, Scope
+from train_manager.core.store import Store
 from train_manager.telling.errors import HookError, OrderError, StageError
 
 

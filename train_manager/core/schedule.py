@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from train_manager.core.declarations import Function, declarations_of, with_schedule
 from train_manager.core.methods import unbound
-from train_manager.core.store import Scope
+from train_manager.core.scope import Scope
 from train_manager.telling.errors import HookError
 
 SCHEDULES = "_schedules"

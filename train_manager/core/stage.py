@@ -15,10 +15,10 @@ from typing import Any, NoReturn, final
 
 from train_manager.core.extension import refuse_if_busy
 from train_manager.core.hooks import AROUND_CURE, Hook, Provider
-from train_manager.core.messages import Caller
 from train_manager.core.outcome import Failures, Skip, SkipStage
 from train_manager.core.plan import clean_up
-from train_manager.core.store import CLOSED, NEW, OPEN, WAITING, Scope, Store
+from train_manager.core.scope import CLOSED, NEW, OPEN, WAITING, Caller, Scope
+from train_manager.core.store import Store
 from train_manager.telling.errors import HookError, StageError, TrainManagerError
 from train_manager.telling.source_locations import line_of
 from train_manager.telling.tracebacks import hide_own_frames

@@ -11,8 +11,8 @@ from torch import nn
 
 from train_manager.core.extension import Extension, Extensions, free_name, name_extensions
 from train_manager.core.hooks import Hook
+from train_manager.core.scope import LIVE
 from train_manager.core.stage import Stage
-from train_manager.core.store import LIVE
 from train_manager.data.cures import say_that_train_batch_lacks_a_prediction
 from train_manager.data.random_state import seed_all
 from train_manager.data.shares import ALONE

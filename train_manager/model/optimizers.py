@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from train_manager.core import declarations
 from train_manager.core.calls import with_parameters
 from train_manager.core.schedule import Schedule
-from train_manager.core.store import Scope
+from train_manager.core.scope import Scope
 from train_manager.telling.errors import InputError, did_you_mean, near
 
 Rate = float | Tensor

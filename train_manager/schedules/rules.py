@@ -14,7 +14,7 @@ from typing import Any, Self, final
 
 from train_manager.core.declarations import Function
 from train_manager.core.schedule import Schedule
-from train_manager.core.store import Scope
+from train_manager.core.scope import Scope
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import HookError
 
