@@ -188,7 +188,7 @@ def test_every_error_has_a_section_of_its_own_and_shows_its_message() -> None:
     for error in _error_classes():
         assert error.__name__ in sections, f"docs/reference/errors-and-cures.md has no section `## {error.__name__}`"
         if error is not errors.TrainManagerError:
-            assert f"```text\ntrain_manager.{error.__name__}: " in sections[error.__name__]
+            assert f"```text\n{error.__module__}.{error.__name__}: " in sections[error.__name__]
 
 
 def test_every_page_is_in_the_index() -> None:

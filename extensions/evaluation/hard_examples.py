@@ -75,7 +75,8 @@ class HardExamples(Drawing):
     *Runs at:* the start and the end of ``train``, the end of ``train_step_batch`` and of ``train_step_epoch``, and the
     start of ``save_checkpoint``.
 
-    *Asks for:* ``prediction``, ``targets``, ``example_index`` and ``datasource_name``; ``writer`` if there is one.
+    *Asks for:* ``prediction``, ``targets``, ``example_index``, ``datasource_name`` and ``train_result``; ``writer`` if
+    there is one.
 
     *Leaves behind:* with a ``MetricStore`` the picture of the hardest examples, ``plots/hard_examples-<step>.png``, and
     the table as the text ``hard_examples``; the report shows both.
@@ -85,8 +86,8 @@ class HardExamples(Drawing):
 
     Raises:
         InputError: ``show`` is not a whole number of at least 1; or, as a training call begins, the data do not number
-            their examples, or there is no loss that it can call; or, in the first batch, the loss of each example by
-            itself is 0, as it compares examples.
+            their examples, or there is no loss that it can call; or, as an epoch ends, the loss of each example by
+            itself was 0, as it compares examples.
     """
 
     def __init__(self, show: int = 16) -> None:
@@ -118,8 +119,6 @@ class HardExamples(Drawing):
         losses = losses_of_examples(train_manager._store, len(index), is_own=_has_own_loss(train_manager))
         right = _right(prediction, train_manager.fixtures.get("targets"), len(index), boundary_of(train_manager.loss))
         found = self._losses.of(train_manager)
-        if found.is_empty:  # of the first batch only, as it waits for the device
-            _require_losses(losses, train_manager.fixtures["loss"])
         if not train_manager._decides:
             found.append(datasource_name, index, losses, right)
         elif is_stand_in(train_manager.fixtures["true_batch_size"]):
@@ -127,8 +126,13 @@ class HardExamples(Drawing):
         else:
             found.hold(datasource_name, index, losses, right)
 
-    def post_train_step_epoch(self, train_manager: TrainManager) -> None:
+    def post_train_step_epoch(self, train_manager: TrainManager, train_result: Mapping[str, float]) -> None:
         self._join(train_manager)
+        loss = train_result.get("loss", 0.0)
+        if loss and self._losses.of(train_manager).are_all_zero():
+            what = f"the loss of an epoch is {loss:.3g}, but that of each of its examples by itself is 0"
+            cure = "leave HardExamples out: a loss that compares the examples of a batch is of none of them alone"
+            raise InputError(what, name="loss", asked_by="HardExamples", cure=cure)
 
     @priority(-1000)  # before the hook that saves the state
     def pre_save_checkpoint(self, train_manager: TrainManager) -> None:
@@ -174,14 +178,6 @@ class HardExamples(Drawing):
 
 def _has_own_loss(train_manager: TrainManager) -> bool:
     return any(train_manager._overrides(name, Overridable) for name in ("loss_forward", "train_loss_forward"))
-
-
-def _require_losses(losses: Tensor, of_batch: Tensor) -> None:
-    """Refuse a loss that compares the examples of a batch: an example by itself has none."""
-    if len(losses) > 1 and of_batch.any() and not losses.any():
-        what = f"the loss of a batch is {of_batch.item():.3g}, but that of each of its examples by itself is 0"
-        cure = "leave HardExamples out: a loss that compares the examples of a batch is of none of them alone"
-        raise InputError(what, name="loss", asked_by="HardExamples", cure=cure)
 
 
 def _sets_in(data: Any) -> dict[str, Any]:

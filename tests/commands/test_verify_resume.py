@@ -9,7 +9,7 @@ from typing import IO, Any
 import pytest
 
 from tests.fork_server import ForkServer
-from tests.programs import module
+from tests.programs import code as run_code
 from train_manager import cli
 from train_manager.tools import processes
 
@@ -59,8 +59,8 @@ def _interpreters(request: pytest.FixtureRequest, fork_server: ForkServer, monke
     """The runs of a script: each a child of the fork server, which has imported torch; or an interpreter of its own."""
 
     def run(command: Sequence[str], env: Mapping[str, str], stdout: IO[bytes], **options: Any) -> Any:
-        _, _, *program = command  # python -m
-        child = fork_server.run(module, *program, cwd=Path.cwd(), **env)
+        _, _, *program = command  # python -c
+        child = fork_server.run(run_code, *program, cwd=Path.cwd(), **env)
         stdout.write(f"{child.output}{child.errors}".encode())
         return subprocess.CompletedProcess(command, child.wait())
 

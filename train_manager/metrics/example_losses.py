@@ -59,10 +59,10 @@ class ExampleLosses:
         self._held: list[tuple[Any, ...]] = []
         self._tables: dict[str, Tensor] = {}  # of each set, a row for each example number
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no batch was added yet."""
-        return not (self._waiting or self._held or self._tables)
+    def are_all_zero(self) -> bool:
+        """Return whether examples were seen, and none of them had another loss than 0."""
+        self._read()
+        return bool(self._tables) and not any(table[:, 1].any() for table in self._tables.values())
 
     def append(self, source: str, index: Tensor, losses: Tensor, right: Tensor | None) -> None:
         """Add a batch.

@@ -3,7 +3,7 @@
 The script or function needs no change: each TrainManager that it makes gets a ``train_dir`` of its own. As its first
 run opens, it gets ``Checkpoints`` if it has none, and an extension that watches. At the end its state is written.
 
-    python -m train_manager.tools.driven plan.json script.py arguments...
+    python -c "from train_manager.tools.driven import main; main()" plan.json script.py arguments...
 """
 
 from __future__ import annotations
@@ -230,7 +230,3 @@ def main() -> None:
         if end.code:
             raise  # sys.exit() with 0 or nothing is a success
     driver.finish()
-
-
-if __name__ == "__main__":
-    main()

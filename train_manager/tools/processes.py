@@ -30,7 +30,9 @@ def runs_of_script(script: Path, arguments: Sequence[str]) -> Run:
     def run(plan: Plan, log: Path) -> int:
         plan_file = Path(plan.notes, "plan.json")
         plan_file.write_text(json.dumps(asdict(plan)))
-        command = [sys.executable, "-m", "train_manager.tools.driven", str(plan_file), str(script), *arguments]
+        # Not `python -m`: the package imports the module, which would then be there twice.
+        program = "from train_manager.tools.driven import main; main()"
+        command = [sys.executable, "-c", program, str(plan_file), str(script), *arguments]
         with log.open("wb") as output:
             return subprocess.run(
                 command,

@@ -365,7 +365,7 @@ def test_a_wrong_number_to_show_is_refused(value: Any) -> None:
         HardExamples(value)
 
 
-def test_a_loss_that_compares_examples_is_refused_in_the_first_batch() -> None:
+def test_a_loss_that_compares_examples_is_refused_at_the_end_of_an_epoch() -> None:
     def contrast(prediction: Tensor) -> Tensor:
         return F.cross_entropy(prediction @ prediction.T, torch.arange(len(prediction)))
 
@@ -375,6 +375,6 @@ def test_a_loss_that_compares_examples_is_refused_in_the_first_batch() -> None:
         tm.train()
 
     assert str(error.value) == (
-        "the loss of a batch is 2.77, but that of each of its examples by itself is 0\n"
+        "the loss of an epoch is 2.62, but that of each of its examples by itself is 0\n"
         "  leave HardExamples out: a loss that compares the examples of a batch is of none of them alone"
     )
