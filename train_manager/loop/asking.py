@@ -177,7 +177,7 @@ class Asking(Overridable[Model]):
         step = self._progress.step
         loss = step.backwards[name].loss
         # A hook has modified the loss after forward() computed it: a loss computed anew would lack the modification.
-        if loss is step.hooked_loss and step.hooked_loss is not step.forward_loss:
+        if loss is step.loss_after_hooks and step.loss_after_hooks is not step.forward_loss:
             self._windows[name].is_modified = True
         closure, gradients = once_known(loss, self.closure(name)), self._windows.gradients
         return closure if gradients is None else lambda: gradients.mean_loss(closure())

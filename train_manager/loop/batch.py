@@ -74,7 +74,7 @@ class Batch(Run[Model]):
             # error they do not: `ranks.fail` tells them.
             if is_skipped and not step.skip_is_decided:
                 self.decide(SKIP_BATCH)
-            elif is_skipped and not (step.is_left_out or step.is_counted) and self.ranks.place is not ALONE:
+            elif is_skipped and not (step.is_skipped_by_all or step.is_counted) and self.ranks.place is not ALONE:
                 raise skipped_too_late_error(self.fixtures.path) from error
             # A SkipBatch of a post hook comes after the step: only the remaining hooks are skipped, and the gradients
             # of a batch inside an open window stay.
@@ -159,7 +159,7 @@ class Batch(Run[Model]):
             # the stage without defining a loss, the error says that the fixture is missing.
             loss: Tensor = self.fixtures["loss"]
             # `update` recognizes this object: it knows how to compute the loss of forward() anew.
-            self._progress.step.hooked_loss = loss
+            self._progress.step.loss_after_hooks = loss
         elif "eval_step_batch" in self._store.open:
             self._eval_model_forward()
             self._eval_loss_forward()
@@ -257,7 +257,7 @@ class Batch(Run[Model]):
         else:
             # A tensor takes the terms that were added since the last update; nothing can compute this sum anew.
             loss, again = step.losses.take(require_loss_to_update(given)), None
-        if loss is step.hooked_loss:  # nothing was added: it is the loss that forward() has returned
+        if loss is step.loss_after_hooks:  # nothing was added: it is the loss that forward() has returned
             return Backward(loss, self._forward_again)
         step.losses.add_update(name, require_training_loss(loss))
         return Backward(loss, again)
@@ -405,7 +405,7 @@ class Batch(Run[Model]):
         if requests.skip_batch or requests.data_ended:
             epoch = self._progress.present_epoch
             epoch.requests = epoch.requests.joined(Requests(data_ended=requests.data_ended))
-            step.is_left_out = True
+            step.is_skipped_by_all = True
             raise SkipBatch
         self.fixtures.modify("true_batch_size", size)
         self.fixtures.modify("global_batch_size", requests.examples)

@@ -42,13 +42,13 @@ class Epoch:
         self.batches = 0  # how many batches train_on_batch was given; 0 in an epoch of the loop
         self.batch_num = 0  # of the last of them; 0 after a batch that was said to be the last
         self._began: float | None = None  # when the present part began; None between two parts
-        self.meet_part()
+        self.prepare_part()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a copy counts its losses for itself."""
         return {**self.__dict__, "losses": copy.deepcopy(self.losses)}
 
-    def meet_part(self) -> None:
+    def prepare_part(self) -> None:
         """Make the present part a new one, before its first hook."""
         self.is_last = False  # no epoch of the training call comes after this one
         # The end of the epoch that end_epoch() has asked for, and the end of its data that the point of decision has

@@ -63,7 +63,7 @@ class Progress:
     def begin_run(self, entry: str | None, step_num: int) -> None:
         """Begin a run. The interrupted call of a checkpoint stays until a training call begins."""
         self.run = RunState(entry, None if self.interrupted is None else self.interrupted.evaluated_at)
-        self.epoch.meet_part()
+        self.epoch.prepare_part()
         if not self.feed.is_unfinished:
             self.epoch.forget_part()
         if self.interrupted is None:
@@ -88,10 +88,10 @@ class Progress:
         else:
             number, start_step, self.reopens = new_call(), step_num, set()
         self.call = Call(number, start_step, entry, evaluates, limit)
-        self.epoch.meet_part()
+        self.epoch.prepare_part()
         return () if interrupted is None or interrupted.entry != entry else interrupted.resting
 
-    def meet_epoch(self, data: Iterable[Any] | None) -> None:
+    def prepare_epoch(self, data: Iterable[Any] | None) -> None:
         """Make a new epoch of these data, unless an epoch of them was left unfinished; an own epoch is dropped.
 
         Raises:
@@ -101,18 +101,18 @@ class Progress:
         if dropped is not None:
             dropped.losses.check()
         if self.feed.goes_on_with(data):
-            self.epoch.meet_part()
+            self.epoch.prepare_part()
         else:
             self.epoch = Epoch(self.epoch_num + 1, self.lifetime.key)
 
     def begin_epoch(self, data: Iterable[Any] | None, *, is_last: bool) -> None:
-        """Begin the epoch that ``meet_epoch`` has made, or the next part of the epoch that was left unfinished.
+        """Begin the epoch that ``prepare_epoch`` has made, or the next part of the epoch that was left unfinished.
 
         Args:
             data: the training data.
             is_last: no epoch of the training call comes after this one.
         """
-        # A pre hook of the epoch has replaced the data since meet_epoch: the unfinished epoch of the former data ends.
+        # A pre hook of the epoch has replaced the data since `prepare_epoch`: the epoch of the former data ends.
         if self.epoch.is_left and not self.feed.goes_on_with(data):
             requests, self.epoch = self.epoch.requests, Epoch(self.epoch_num + 1, self.lifetime.key)
             self.epoch.requests = requests

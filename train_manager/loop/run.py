@@ -241,7 +241,7 @@ class Run(Saving[Model]):
         if self._program is not before:  # a hook has loaded a state
             self._keep_changes_to_loaded()
 
-    def _go_on(self) -> None:
+    def _restore_again(self) -> None:
         """Restore the loaded state once more, at the place of the program in which it was saved.
 
         What the program did on its way through completed phases and training calls (another head, other weights or
@@ -300,7 +300,7 @@ class Run(Saving[Model]):
             with self._pausing(without), self._level_of_phase(name, given), self._windows:
                 with preserve_modes(*self._setup.modules_of_model()), self._adding(extensions):
                     with self.staged("phase"):
-                        self._go_on()
+                        self._restore_again()
                         self._progress.reopens.discard("phase")
                         yield
                         # The losses of train_on_batch in the phase: no epoch looks at them.

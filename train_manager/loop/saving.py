@@ -458,7 +458,7 @@ class Saving(Asking[Model]):
             # A copy: state_dict holds the tensors of the model itself, which the program may change on its way.
             resumed.state |= copy_state(changed)
 
-    def _load_again(self) -> None:
+    def _restore_opened(self) -> None:
         """Restore what pre hooks have changed, of stages that were open in the checkpoint; once they have all run."""
         again, self._program.again = self._program.again, {}
         if not again:

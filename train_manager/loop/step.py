@@ -34,11 +34,11 @@ class Step:
         "batch_num",
         "examples_here",
         "forward_loss",
-        "hooked_loss",
         "is_counted",
-        "is_left_out",
         "is_own",
         "is_own_last",
+        "is_skipped_by_all",
+        "loss_after_hooks",
         "losses",
         "skip_is_decided",
     )
@@ -60,9 +60,9 @@ class Step:
         # is_counted turns True as step_num counts the batch: after that its post hooks run.
         # skip_is_decided turns True as the point of decision has looked at whether the batch is skipped.
         self.is_counted, self.skip_is_decided = is_counted, False
-        self.is_left_out = False  # the point of decision has skipped the batch
+        self.is_skipped_by_all = False  # the point of decision has skipped the batch
         self.forward_loss: Tensor | None = None  # the loss that forward() has computed; None before it
-        self.hooked_loss: Any = None  # the same loss as the hooks of train_loss_forward have left it
+        self.loss_after_hooks: Any = None  # the same loss as the hooks of train_loss_forward have left it
         self.losses = Losses()  # collects the loss terms by name
         # By optimizer: the backward pass of a window that is still open. If the batch fails, these windows are dropped.
         self.backwards: dict[str, Backward] = {}

@@ -70,13 +70,13 @@ class Training(TrainingCall[Model]):
         """Train, and return the counts before the first step, and how many epochs were left to train."""
         with self._in_run(entry):  # which may load a checkpoint, and so move the counts
             if steps is not None:
-                steps = self._rest_of_call(entry, steps)
+                steps = self._number_left(entry, steps)
             elif entry == "train_epoch":
                 # Not in the call log: a loop of the program's own makes as many of these calls as are left.
-                self._go_on()
+                self._restore_again()
                 self._progress.forget_stop()  # and it calls stop again itself
             else:
-                epochs = self._rest_of_call(entry, self.epochs if entry == "train" else epochs or 0)
+                epochs = self._number_left(entry, self.epochs if entry == "train" else epochs or 0)
             before = self._progress_counts()  # after the load, whose steps this call has not trained
             if self._program.trains:
                 self._train(entry, epochs, steps, self.eval_at if evaluates else NEVER)
@@ -101,7 +101,7 @@ class Training(TrainingCall[Model]):
         # Only now: schedules (@every) read `reopens` as the stage opens, and must not count it a second time.
         self._progress.reopens.discard("train")
         if not self._reopens_epoch():
-            self._load_again()
+            self._restore_opened()
 
     def _is_untrained(self) -> bool:
         """Return whether nothing was trained yet; or in a phase, nothing in this phase."""
@@ -153,7 +153,7 @@ class Training(TrainingCall[Model]):
     @skippable("train_step_epoch")
     def _train_step_epoch(self, epochs_after: int | None) -> None:
         progress = self._progress
-        progress.meet_epoch(self.train_data)  # before the pre hooks, which may end the epoch
+        progress.prepare_epoch(self.train_data)  # before the pre hooks, which may end the epoch
         done = progress.feed.batches_done(self.train_data, self.steps_per_epoch)
         with self.staged("train_step_epoch", {"batches_done": done}) as stage:
             first_step = None if progress.feed.is_unfinished else self.step_num
@@ -162,13 +162,13 @@ class Training(TrainingCall[Model]):
             progress.epoch.batches = progress.feed.batch_num
             row = self._close_epoch(stage, is_complete)
             if is_complete and epochs_after is not None:
-                self._expect_end(epochs_after, first_step)
+                self._estimate_end_step(epochs_after, first_step)
         self._add_result(row, stage.kept["train_result"])
 
     def _begin_epoch(self, *, is_new: bool, is_last: bool) -> None:
         """Begin an epoch, or the rest of an epoch, as its pre hooks have left the data and the optimizers."""
         self._progress.reopens.discard("train_step_epoch")
-        self._load_again()
+        self._restore_opened()
         # Not in the rest of an epoch: a program that resumes would tell it earlier.
         if is_new and (below := find_rates_below_zero(self.optimizers)):
             self.add_finding(*below)

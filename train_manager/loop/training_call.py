@@ -24,7 +24,7 @@ class TrainingCall(Evaluation[Model]):
 
     # ---- how much is left --------------------------------------------------------------------------------------------
 
-    def _rest_of_call(self, entry: str, n: int) -> int:
+    def _number_left(self, entry: str, n: int) -> int:
         """Return how many steps or epochs a call is still to train, if the program makes it again."""
         program, before = self._program, self._program.state
         repeats = program.repeats(entry, n)
@@ -32,7 +32,7 @@ class TrainingCall(Evaluation[Model]):
         # another one, so it continues from what it has loaded so far.
         if before is not None and program.state is None:
             self._tell_of_another_program(before)
-        self._go_on()  # before the count, which the state brings
+        self._restore_again()  # before the count, which the state brings
         count = self.step_num if entry == "train_steps" else self.epoch_num
         rest = max(0, program.begin_call(entry, n, 0 if entry == "train" else count) - count)
         if not repeats:
@@ -82,7 +82,7 @@ class TrainingCall(Evaluation[Model]):
         else:
             progress.call.end_step = progress.call.step_limit
 
-    def _expect_end(self, epochs_after: int, first_step: int | None) -> None:
+    def _estimate_end_step(self, epochs_after: int, first_step: int | None) -> None:
         """Note anew where the training call will end, as an epoch ends.
 
         Args:
