@@ -49,7 +49,7 @@ def test_a_hook_of_a_class_that_is_not_checked_may_have_no_stage() -> None:
         def train_batch(self) -> None: ...
 
     class Perhaps(Watcher):
-        checked_before_run = False
+        _checked_before_run = False
 
     assert check(Own, Perhaps()) == []
 

@@ -61,7 +61,8 @@ def check(
     ]
     left_out = partial(call_left_out, methods, plan_of=plan_of)
     search = Mistakes(methods, whole, entered, providers, frozenset(known), options.words, options.too_late, left_out)
-    hooks = [hook for hook in registry.hooks if not hook.owner or registry.extensions[hook.owner].checked_before_run]
+    extensions = registry.extensions
+    hooks = [hook for hook in registry.hooks if not hook.owner or extensions[hook.owner]._checked_before_run]
     found = list(search.of(hooks, strict=strict, outside=outside))
     if outside:  # code outside of the class may open stages and define fixtures that the class does not
         found = [mistake for mistake in found if search.is_of_a_known_name(mistake)]

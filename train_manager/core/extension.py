@@ -43,8 +43,6 @@ class Extension:
             anew afterwards.
         ranks: on the class: 0 plans its hooks in process 0 alone, of several that train together; its fixtures, and the
             hooks that write fixtures, stay in all of them.
-        checked_before_run: on the class: False leaves its hooks out of the check before a run, as their stages may
-            never open.
         sends_away: on the class: what it writes leaves ``train_dir``, so that it pauses in a rehearsal.
         sole: on the class: an Extensible has at most one extension of the class and its subclasses. An object in a list
             takes the name and place of the one from a dict in the list or from the class of the Extensible.
@@ -53,9 +51,9 @@ class Extension:
     priority: int = 0
     shared: bool = False
     keeps_hold: bool = False
-    checked_before_run: bool = True
     sends_away: bool = False
     sole: bool = False
+    _checked_before_run = True  # False: the check leaves its hooks out, as their stages may never open
     ranks: int | None = None
 
     # Hidden from type checkers: by this signature they would let a class without an `__init__` take any arguments.

@@ -65,7 +65,7 @@ class ParameterCheck(Extension):
     """
 
     priority = -1_000_000  # before hooks that change gradients, or skip the step
-    checked_before_run = False  # an own train_batch may make no step of the loop
+    _checked_before_run = False  # an own train_batch may make no step of the loop
 
     def __init__(self) -> None:
         self._idle: dict[str, Idle] = {}  # by the name of the optimizer, until all is known of it
