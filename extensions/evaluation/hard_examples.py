@@ -90,6 +90,8 @@ class HardExamples(Drawing):
             itself was 0, as it compares examples.
     """
 
+    sole = True  # two would write one series
+
     def __init__(self, show: int = 16) -> None:
         self.show: int = require_count(show, "show", at_least=1)
         # A phase may have other data, with examples of the same numbers.

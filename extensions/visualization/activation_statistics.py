@@ -56,6 +56,7 @@ class ActivationStatistics(LayerWatcher):
             processes train with strategy "fsdp".
     """
 
+    sole = True  # two would write one series
     ranks = 0
     needs_whole_model = True  # it looks into the model, which strategy "fsdp" of Distributed shards
 

@@ -52,6 +52,8 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
             are several labels for each example, or numbers of a regression.
     """
 
+    sole = True  # two would write one series
+
     def __init__(self, names: Sequence[str] = ()) -> None:
         super().__init__(names, ConfusionCounts, TensorsByName)
 

@@ -54,6 +54,7 @@ class GradientNorms(LayerWatcher):
         InputError: in training, an optimizer requires a closure.
     """
 
+    sole = True  # two would write one series
     priority = 5  # after Accumulate (-20) and MixedPrecision (-10), before ClipGradients (10)
 
     def __init__(self) -> None:

@@ -51,6 +51,7 @@ class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
             but not one for each class.
     """
 
+    sole = True  # two would write one series
     ranks = 0
 
     def __init__(self, names: Sequence[str] = (), mistakes: int = 16, others: int = 16) -> None:

@@ -52,6 +52,7 @@ class Throughput(Drawing):
         InputError: ``seconds`` is not a number above 0.
     """
 
+    sole = True  # two would write one series
     ranks = 0
 
     def __init__(self, seconds: float = 1.0, clock: Callable[[], float] = perf_counter) -> None:

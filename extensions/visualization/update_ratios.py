@@ -57,6 +57,7 @@ class UpdateRatios(LayerWatcher):
         InputError: ``every`` is not a whole number of at least 1.
     """
 
+    sole = True  # two would write one series
     priority = -1000  # outermost: encloses the around hooks of other extensions, which may move the weights
 
     def __init__(self, every: int = 20) -> None:

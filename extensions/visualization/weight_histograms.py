@@ -55,6 +55,7 @@ class WeightHistograms(Drawing):
         InputError: ``gradients`` is neither True nor False; ``every`` is not a whole number of at least 1.
     """
 
+    sole = True  # two would write one series
     priority = 5  # gradients as GradientNorms sees them: unscaled, and not clipped yet
 
     def __init__(self, gradients: bool = False, every: int = 500) -> None:

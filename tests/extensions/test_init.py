@@ -11,6 +11,7 @@ from typing import TypeGuard
 import pytest
 
 import train_manager.extensions
+from train_manager.errors import HookError
 from train_manager.extensions import Checkpoints, LossCurves, ProgressBar, default_extensions
 from train_manager.testing import tiny_manager
 
@@ -136,3 +137,17 @@ def test_the_weights_are_the_same_to_the_bit_with_and_without_the_defaults(tmp_p
     watched.train()
     for name, weights in plain.model.state_dict().items():
         assert weights.equal(watched.model.state_dict()[name]), name
+
+
+WATCHERS = [
+    *("ActivationStatistics", "ConfusionMatrix", "GradientNorms", "HardExamples", "PredictionGallery", "Throughput"),
+    *("UpdateRatios", "WeightHistograms"),
+]
+
+
+@pytest.mark.parametrize("name", WATCHERS)
+def test_two_extensions_that_would_write_one_series_are_refused(name: str) -> None:
+    kind = getattr(train_manager.extensions, name)
+
+    with pytest.raises(HookError, match=f"are both of class {name}, of which TrainManager has at most one"):
+        tiny_manager(kind(), kind())
