@@ -32,6 +32,7 @@ LIBRARY: Final = (
     "telling",
     "core",
     "checker",
+    "errors",
     "validation",
     "files",
     "rebuilding",
