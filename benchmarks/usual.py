@@ -78,7 +78,7 @@ def section(rounds: int = 31, steps: int = 300) -> Section:
     """Measure."""
     torch.set_num_threads(1)
     cases = cases_of(steps)
-    turns = {(case.what, who): getattr(case, who) for case in cases for who in ("ours", "by_hand")}
+    turns = {(case.what, kind): getattr(case, kind) for case in cases for kind in ("ours", "by_hand")}
     measured = interleaved(turns, rounds)
     over = {case.what: ratios(measured[case.what, "ours"], measured[case.what, "by_hand"]) for case in cases}
     by_hand = {case.what: spread(measured[case.what, "by_hand"]).times(1e6).shown(0) for case in cases}

@@ -96,10 +96,11 @@ class EWC(Extension):
 
     def post_run(self, train_manager: TrainManager) -> None:
         phases = train_manager._program.phases
-        missing = [name for name in self.after if name not in phases and name not in self._anchors]
-        if missing and len(phases) > 1:
-            what = f"EWC has taken no anchor after the phase {missing[0]!r}: this program has had {', '.join(phases)}"
-            cure = did_you_mean(near(missing[0], phases)) or 'name the phases as they are opened: EWC(after="first")'
+        # With an anchor the names are right, and the others are of phases that may come in later runs.
+        if self.after and not self._anchors and len(phases) > 1:
+            first = self.after[0]
+            what = f"EWC has taken no anchor after the phase {first!r}: this program has had {', '.join(phases)}"
+            cure = did_you_mean(near(first, phases)) or 'name the phases as they are opened: EWC(after="first")'
             train_manager.add_finding(Finding("EWC", "warning", what, cure=cure))
 
     def anchor(self, train_manager: TrainManager, name: str) -> None:

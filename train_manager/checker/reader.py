@@ -248,7 +248,7 @@ class _Reader(MethodSource):
                 yield from self.read(given)
 
     def handed(self, given: ast.expr, what: str) -> HandsOn | Unknown:
-        """Return the item of the object, or of its fixtures, in other hands: who has the latter calls no method."""
+        """Return the item of the object, or of its fixtures, in other hands; through fixtures no method is called."""
         return HandsOn("", what) if self.is_self(given) else Unknown(what, may_call=False)
 
 

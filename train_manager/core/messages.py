@@ -44,7 +44,7 @@ def not_found_error(asked: Asked, does: str, names: Names) -> FixtureNotFound:
     """Make the error for a name that is not alive: its stage has ended, a recursion hides it, or it never was.
 
     Args:
-        asked: who asks for it, and where.
+        asked: the hook, provider or function that asks for it, and its line.
         does: "wants", "reads" or "modifies".
         names: the names that are alive, and others.
     """

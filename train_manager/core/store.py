@@ -244,7 +244,7 @@ class Store:
     # ---- errors ------------------------------------------------------------------------------------------------------
 
     def asked(self, name: str, definer: Definer) -> Asked:
-        """Return what all errors about a fixture or a stage have in common: who asks for it, and where."""
+        """Return what all errors about a fixture or a stage have in common: its name, and the caller with its line."""
         at = line_of_definer(definer)
         return {"name": name, "asked_by": name_of(definer), "asked_at": at, "stages": self.path}
 

@@ -32,7 +32,7 @@ AGAIN: Final = 2
 """The further changes in which a leak must show if the model draws random numbers."""
 
 RANDOM_HALVES: Final = 4
-"""The random halves that are tried, one of which must show a leak that is to be named."""
+"""The random halves that are tried; a leak is named if at least one of them shows it."""
 
 FORWARD: Final = "look in its forward for a view, a reduction, an index or a state that mixes examples"
 

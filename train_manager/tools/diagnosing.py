@@ -278,7 +278,8 @@ def _is_contradicted(call: LossCall) -> bool:
     labels, rows = labels_in(call), call.output.movedim(1, -1).flatten(0, -2) if call.output.dim() > 1 else call.output
     if not len(labels) or len(rows) != len(labels):  # probabilities of classes, or some labels are ignored
         return False
-    different, numbers, alike = rows.unique(dim=0, return_inverse=True, return_counts=True)
+    # Different rows differ in the first classes already; all of them would be sorted by a whole vocabulary.
+    different, numbers, alike = rows[:, :8].unique(dim=0, return_inverse=True, return_counts=True)
     _, pairs, same = torch.stack([numbers, labels]).unique(dim=1, return_inverse=True, return_counts=True)
     least = float((alike[numbers] / same[pairs]).log().mean())
     # If all predictions are equal, a part of the model is cut off, or begins with zeros.
