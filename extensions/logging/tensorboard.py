@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -93,6 +94,7 @@ class EventFile:
         from torch.utils.tensorboard import SummaryWriter
 
         self._train_dir = train_dir
+        wait_for_a_newer_name(folder)
         # By default the queue has 10 events, each of which would be waited for.
         self._writer: Any = SummaryWriter(str(folder), purge_step=purge_step, max_queue=1000)
 
@@ -108,6 +110,17 @@ class EventFile:
     def close(self, ending: Ending | None) -> None:
         """Close the file."""
         self._writer.close()
+
+
+def wait_for_a_newer_name(folder: Path) -> None:
+    """Wait until no event file of a folder is of this second.
+
+    TensorBoard reads the files of a folder in the order of their names: the second, then the host, the process and a
+    count without leading zeros. Two files of one second could be read in the wrong order, and the purge of the newer
+    one would then drop nothing, or its own numbers.
+    """
+    while any(folder.glob(f"events.out.tfevents.{int(time.time()):010d}.*")):
+        time.sleep(0.05)
 
 
 def summary_values(row: StoredRow, train_dir: Path) -> Iterator[Any]:

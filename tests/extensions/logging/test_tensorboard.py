@@ -24,12 +24,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer import event_file_writer  # noqa: E402
 
 
-@pytest.fixture(autouse=True)
-def _in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Number the files of a process from 100: TensorBoard reads those of one second in the order of their names."""
-    monkeypatch.setattr(event_file_writer._global_uid, "_value", 100)
-
-
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training that was killed and has resumed."""
@@ -145,6 +139,16 @@ def test_an_export_shows_what_counts_and_once(tmp_path: Path) -> None:
 
     assert shown(tmp_path) == stored(tmp_path)
     assert len(read(tmp_path / "tensorboard").Histograms("weights")) == 3
+
+
+def test_an_export_right_after_a_training_is_read_after_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(event_file_writer._global_uid, "_value", 9)  # the names of one second end in 9 and in 10
+    train(tmp_path, epochs=1)
+    TensorBoard().export(tmp_path)
+    seconds = [path.name.split(".")[3] for path in (tmp_path / "tensorboard").iterdir()]
+
+    assert len(set(seconds)) == 2
+    assert shown(tmp_path) == stored(tmp_path)
 
 
 def test_an_export_brings_what_a_kill_has_kept_from_tensorboard(killed: Path, tmp_path: Path) -> None:
