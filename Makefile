@@ -62,7 +62,7 @@ real-models: $(OK)
 	    $(PY) -m pip install -q -c $(PINS) -e '.[real-models]'
 	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) --no-deps $(WITH_WEIGHTS) || \
 	    $(PY) -m pip install -q -c $(PINS) --no-deps $(WITH_WEIGHTS)
-	@$(RUN_TESTS) tests/diagnosis/test_real_models.py $(ARGS)
+	@$(RUN_TESTS) tests/checks/test_real_models.py $(ARGS)
 
 # Builds the site of docs/ into site/; a link that leads nowhere is an error.
 docs: $(OK)

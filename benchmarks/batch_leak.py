@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks.measure import interleaved, ratios
 from benchmarks.section import Claim, Section, table
-from train_manager.diagnosis.batch_leak import check_batch_leak
+from train_manager.checks.batch_leak import check_batch_leak
 
 STEPS: Final = 5
 QUICK: dict[str, Any] = {"rounds": 1, "width": 16, "examples": 8}

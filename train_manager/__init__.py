@@ -23,10 +23,11 @@ torch are imported when they are first used. The folders and files; each imports
     runs          records of runs, and how runs are compared and repeated
     stages        the table of the loop: its stages, their fixtures, and what each method opens
     manager       TrainManager: its constructor and its public methods
-    diagnosis     checks that find mistakes in a model or its training
+    checks        what is wrong with a model, a loss or a batch: checks that are functions
     testing       a toy problem for tests of your own
     extensions    everything that is not the algorithm
-    tools         functions to be called before or after a training
+    trials        trainings that are tried and put back: lr_finder, diagnose, rehearse, verify_resume
+    tools         the door of all tools; a summary, and exports
     learner       a learner from files
     jumpml        the learner under the names of the article that it comes from
     demo          the program that `make demo` runs
@@ -66,10 +67,10 @@ if TYPE_CHECKING:
     from train_manager.loop.skip import SkipBatch
     from train_manager.manager import TrainManager
     from train_manager.reporting.results import TrainResult
-    from train_manager.tools.diagnosing import diagnose
-    from train_manager.tools.lr_finder import lr_finder
-    from train_manager.tools.rehearsing import rehearse
     from train_manager.tools.summary import summary
+    from train_manager.trials.diagnosing import diagnose
+    from train_manager.trials.lr_finder import lr_finder
+    from train_manager.trials.rehearsing import rehearse
 else:
     _LAZY = {
         "data.in_memory": "InMemory",
@@ -84,9 +85,9 @@ else:
         "loop.skip": "SkipBatch",
         "manager": "TrainManager",
         "reporting.results": "TrainResult",
-        "tools.diagnosing": "diagnose",
-        "tools.lr_finder": "lr_finder",
-        "tools.rehearsing": "rehearse",
+        "trials.diagnosing": "diagnose",
+        "trials.lr_finder": "lr_finder",
+        "trials.rehearsing": "rehearse",
         "tools.summary": "summary",
     }
 

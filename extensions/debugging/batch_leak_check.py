@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
+from train_manager.checks.batch_leak import CHECK, Allowed, could_not_look, find_leaks
 from train_manager.core.declarations import priority
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
-from train_manager.diagnosis.batch_leak import CHECK, Allowed, could_not_look, find_leaks
 from train_manager.rebuilding.recorded import recorded
 from train_manager.schedules import once, scheduled
 from train_manager.telling.findings import Finding, Findings, FoundError

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from train_manager.checkpoints.checkpoint import write_checkpoint
+from train_manager.checks.replay import Why, broken_weights, how_broken, modules_of, why_broken
 from train_manager.core.declarations import priority, provides
 from train_manager.core.extension import Extension
 from train_manager.data.random_state import random_state
-from train_manager.diagnosis.replay import Why, broken_weights, how_broken, modules_of, why_broken
 from train_manager.files.atomic import free_path, quote_path
 from train_manager.loop.optimizers import SOLE
 from train_manager.model.optimizers import parameters_with_gradients

@@ -21,7 +21,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import StepLR
 
 from train_manager import Extensible, Extension, TrainManager, always, staged
-from train_manager.diagnosis import check_batch_leak
+from train_manager.checks import check_batch_leak
 from train_manager.errors import CheckError, FixtureExists, FixtureNotFound
 from train_manager.extensions import (
     Avg,

@@ -11,7 +11,7 @@ import pytest
 from tests.fork_server import ForkServer
 from tests.programs import code as run_code
 from train_manager import cli
-from train_manager.tools import processes
+from train_manager.trials import processes
 
 TRAINING = """
 import sys

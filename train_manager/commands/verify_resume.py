@@ -33,7 +33,7 @@ def add_to(commands: Any) -> None:
 
 def verify_resume(options: argparse.Namespace) -> int:
     """Run a script straight, and killed and resumed, and print how the ends compare."""
-    from train_manager.tools.verify_resume import verify_script  # needs torch
+    from train_manager.trials.verify_resume import verify_script  # needs torch
 
     report = verify_script(
         options.script, options.arguments, at=options.at, lose=options.lose, folder=options.folder, say=_say

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from train_manager.diagnosis.batch_leak import check_batch_leak
+from train_manager.checks.batch_leak import check_batch_leak
 from train_manager.learner.datasets import Datasets
 from train_manager.learner.description import KeyPath, Mistakes, Spot
 from train_manager.learner.entries import is_among, named_error

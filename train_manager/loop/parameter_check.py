@@ -1,6 +1,6 @@
 """Which parameters a training leaves out, found from the gradients of an optimizer's first windows.
 
-The loop adds this check by itself, and it leaves as soon as it knows; ``check_parameters`` in ``diagnosis`` reports
+The loop adds this check by itself, and it leaves as soon as it knows; ``check_parameters`` in ``checks`` reports
 more about a model.
 """
 

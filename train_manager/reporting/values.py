@@ -104,6 +104,19 @@ def seconds_text(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def size_text(number: float) -> str:
+    """Return a number of bytes.
+
+    >>> size_text(168), size_text(102_228_128)
+    ('168 B', '102 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} TB"
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) or (_is_tensor(value) and value.numel() == 1)
 

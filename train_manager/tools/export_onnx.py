@@ -10,8 +10,8 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor, nn
 
+from train_manager.checks.batch_leaves import leaves_of, name_of, put_together
 from train_manager.data.random_state import preserve_random_state
-from train_manager.diagnosis.batch_leaves import leaves_of, name_of, put_together
 from train_manager.files.atomic import replace_file
 from train_manager.loop.model_calls import ModelCall
 from train_manager.telling.errors import InputError

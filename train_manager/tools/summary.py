@@ -24,6 +24,7 @@ from train_manager.manager import TrainManager
 from train_manager.model.buffers import preserve_buffers
 from train_manager.model.summary import Layer, layer_of, shapes_of, total
 from train_manager.reporting.tables import html_table
+from train_manager.reporting.values import size_text
 from train_manager.telling.errors import InputError
 
 HEAD = ("layer", "input", "output", "parameters", "")
@@ -139,19 +140,6 @@ def _times(layer: Layer) -> str:
 
 def _count(layer: Layer) -> str:
     return f"{layer.parameters:,}" if layer.parameters else ""
-
-
-def size_text(number: float) -> str:
-    """Return a number of bytes.
-
-    >>> size_text(168), size_text(102_228_128)
-    ('168 B', '102 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:.3g} TB"
 
 
 def _why_not(of: TrainManager | nn.Module, model: nn.Module, inputs: Any) -> str:

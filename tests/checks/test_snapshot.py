@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from train_manager.checks.snapshot import Snapshot
+
+
+class Holder(nn.Module):
+    def __init__(self, held: Any) -> None:
+        super().__init__()
+        self.held = held
+
+
+def shown(value: Any) -> Any:
+    """What a value holds now, to be compared with later."""
+    if isinstance(value, torch.Generator):
+        return value.get_state().tolist()
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, np.random.Generator):
+        return str(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return str(value.get_state())
+    return repr(value)
+
+
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "a list": (lambda: [1, [2]], lambda held: held[1].append(3)),
+    "a dict": (lambda: {"a": {"b": 1}}, lambda held: held["a"].clear()),
+    "a set": (lambda: {1}, lambda held: held.add(2)),
+    "a deque": (lambda: deque([1, 2], maxlen=2), lambda held: held.append(3)),
+    "a tensor": (lambda: torch.zeros(2), lambda held: held.add_(1)),
+    "a tensor by its data": (lambda: torch.zeros(2), lambda held: held.data.add_(1)),
+    "an array": (lambda: np.zeros(2), lambda held: held.fill(1)),
+    "an object": (lambda: SimpleNamespace(count=0), lambda held: vars(held).update(count=1)),
+    "a generator of torch": (lambda: torch.Generator(), lambda held: torch.rand(2, generator=held)),
+    "a generator of python": (lambda: random.Random(1), lambda held: held.random()),
+    "a generator of numpy": (lambda: np.random.default_rng(1), lambda held: held.random()),
+    "an old generator of numpy": (lambda: np.random.RandomState(1), lambda held: held.rand()),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_module_holds_is_put_back_in_place(name: str) -> None:
+    make, change = CHANGES[name]
+    module = Holder(make())
+    held, before = module.held, shown(module.held)
+    kept = Snapshot([module])
+
+    for _ in range(2):
+        change(module.held)
+        assert shown(module.held) != before
+        kept.put_back()
+        assert shown(module.held) == before
+    assert module.held is held
+
+
+def test_a_frozen_dict_is_left_as_it_is() -> None:
+    class Frozen(dict[str, int]):
+        def clear(self) -> None:
+            raise TypeError("frozen")
+
+    Snapshot([Holder(Frozen(width=3))]).put_back()
+
+
+def test_an_expanded_tensor_is_left_as_it_is() -> None:
+    Snapshot([Holder(torch.ones(1).expand(3))]).put_back()
+
+
+def test_a_new_attribute_is_gone_and_a_replaced_one_is_back() -> None:
+    module = Holder(None)
+    kept = Snapshot([module])
+    module.held, module.other = torch.ones(2), 1  # type: ignore[assignment]
+    kept.put_back()
+
+    assert module.held is None
+    assert not hasattr(module, "other")
+
+
+def test_parameters_buffers_and_modes_are_back() -> None:
+    linear, norm = nn.Linear(2, 2), nn.BatchNorm1d(2)
+    module = nn.Sequential(linear, norm)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    weight = linear.weight
+    kept = Snapshot([module])
+    module(torch.randn(4, 2))
+    weight.data.mul_(2)
+    norm.running_mean = torch.ones(2)
+    norm.eval()
+    kept.put_back()
+
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert linear.weight is weight
+    assert norm.training
+
+
+def test_a_module_that_holds_itself_ends() -> None:
+    held: dict[str, Any] = {}
+    held["self"] = held
+    Snapshot([Holder(held)]).put_back()
+
+    assert held["self"] is held
+
+
+def test_hooks_that_a_run_registers_are_gone_and_those_that_it_removes_are_back() -> None:
+    module = nn.Sequential(nn.Identity())
+    called = []
+    removed = module[0].register_forward_hook(lambda *_: called.append("own"))
+    kept = Snapshot([module])
+
+    removed.remove()
+    module[0].register_forward_pre_hook(lambda *_: called.append("new"))
+    module(torch.ones(1))
+    kept.put_back()
+    module(torch.ones(1))
+
+    assert called == ["new", "own"]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_the_buffers_of_a_scripted_module_are_back() -> None:
+    scripted = torch.jit.script(nn.BatchNorm1d(2))
+    kept = Snapshot([scripted, *scripted.buffers()])
+    scripted(torch.randn(4, 2))
+    assert not torch.equal(scripted.running_mean, torch.zeros(2))
+    kept.put_back()
+
+    assert torch.equal(scripted.running_mean, torch.zeros(2))

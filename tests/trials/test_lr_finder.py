@@ -1,0 +1,329 @@
+"""The learning rate range test, and that it leaves no trace."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.training import At, shuffled
+from train_manager import InMemory, InputError, TrainManager, lr_finder
+from train_manager.errors import ExtensionNotFound, StageError
+from train_manager.extensions import EMA, ClipGradients, Metrics
+from train_manager.testing import Recorder, tiny_manager
+from train_manager.trials.lr_finder import Smoothed
+
+
+def noisy(**options: Any) -> TrainManager:
+    """A training with dropout, running statistics, moments and an order that is drawn."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
+    given: dict[str, Any] = {"optimizer": torch.optim.AdamW, "train_data": shuffled(), "epochs": 2, **options}
+    return tiny_manager(Metrics(), EMA(0.9), model=model, **given)
+
+
+def all_of(tm: TrainManager) -> dict[str, Any]:
+    return {
+        "model": copy.deepcopy(tm.model.state_dict()),
+        "optimizers": {name: copy.deepcopy(one.state_dict()) for name, one in tm.optimizers.items()},
+        "counts": copy.deepcopy(vars(tm._counts)),
+        "history": [{**row, "seconds": 0} for row in tm.history.epochs],
+        "evaluations": copy.deepcopy(tm.history.evaluations),
+        "average": copy.deepcopy(tm["ema"].average),
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": repr(np.random.get_state()),
+        "modes": [module.training for module in tm.model.modules()],
+        "gradients": [parameter.grad for parameter in tm.model.parameters()],
+    }
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert type(one) is type(other)
+    if isinstance(one, Tensor):
+        assert torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key, value in one.items():
+            assert_same(value, other[key])
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other)
+        for value, another in zip(one, other, strict=True):
+            assert_same(value, another)
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize(
+    "before",
+    [None, TrainManager.train_epoch, lambda tm: tm.train_steps(2)],
+    ids=["at the start", "an epoch", "two steps"],
+)
+def test_a_training_after_it_is_to_the_bit_the_training_without_it(
+    before: Callable[[TrainManager], Any] | None, seed: int | None
+) -> None:
+    found: list[dict[str, Any]] = []
+    for looks in (False, True):
+        tm = noisy(seed=seed)
+        torch.manual_seed(5)
+        random.seed(5)
+        np.random.seed(5)
+        if before is not None:
+            before(tm)
+        if looks:
+            lr_finder(tm, steps=20, highest=0.1)
+        tm.train()
+        found.append(all_of(tm))
+
+    assert_same(found[0], found[1])
+
+
+def test_a_model_that_is_handed_over_in_eval_mode_is_trained_in_train_mode() -> None:
+    seen: list[bool] = []
+    tm = tiny_manager(At("post_train_step_batch", lambda model: seen.append(model.training)))
+    tm.model.eval()
+    lr_finder(tm, steps=2, keep=list(tm.extensions))
+
+    assert seen == [True, True]
+    assert not tm.model.training
+
+
+def test_it_leaves_nothing_behind() -> None:
+    tm = noisy()
+    tm.train_epoch()
+    before = all_of(tm)
+    lr_finder(tm, steps=20)
+
+    assert_same(all_of(tm), before)
+
+
+def test_it_leaves_nothing_behind_after_an_error() -> None:
+    def fail(step_num: int) -> None:
+        if step_num == before["counts"]["step_num"] + 10:
+            raise ZeroDivisionError
+
+    tm = noisy()
+    tm.train_epoch()
+    before = all_of(tm)
+    tm.add_extension(At("pre_train_step_batch", fail), "fails")
+    with pytest.raises(ZeroDivisionError):
+        lr_finder(tm, keep=["fails"])
+
+    assert_same(all_of(tm), before)
+
+
+def test_its_losses_are_not_of_the_epoch_of_a_loop_around_it() -> None:
+    rows = []
+    for looks in (False, True):
+        tm = tiny_manager()
+        for batch in tm.train_data or ():
+            tm.train_on_batch(batch)
+        if looks:
+            lr_finder(tm, steps=20, highest=1e30)  # the last loss is not finite
+        with tm.run():
+            tm.end_epoch()
+        rows.append({**tm.history.epochs[0], "seconds": 0})
+
+    assert rows[0] == rows[1]
+
+
+def test_schedules_that_count_epochs_are_not_warned_of() -> None:
+    tm = tiny_manager(lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lr_finder(tm, steps=5)
+
+
+def test_data_that_are_shuffled_are_in_the_place_where_they_were() -> None:
+    x = torch.arange(12.0).reshape(6, 2)
+    data = InMemory(x, torch.zeros(6, dtype=torch.long), batch_size=2, shuffle=True)
+    tm = tiny_manager(train_data=data)
+    state = copy.deepcopy(data.state_dict())
+    lr_finder(tm, steps=10)
+
+    assert_same(data.state_dict(), state)
+
+
+def test_a_model_in_place_of_a_manager_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        lr_finder(nn.Linear(2, 2))  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "lr_finder takes a TrainManager, but was given a Linear\n"
+        "  tm = TrainManager(model=model, ...), then lr_finder(tm)"
+    )
+
+
+def test_the_rates_grow_by_the_same_factor() -> None:
+    found = lr_finder(tiny_manager(), lowest=1e-3, highest=1e-1, steps=3)
+
+    assert found.rates == pytest.approx([1e-3, 1e-2, 1e-1])
+
+
+def test_the_batches_are_trained_on_with_these_rates() -> None:
+    seen: list[float] = []
+    tm = tiny_manager(At("pre_train_optimizer_step", lambda optimizer: seen.append(optimizer.param_groups[0]["lr"])))
+    found = lr_finder(tm, lowest=1e-3, highest=1e-1, steps=5, keep=["at"])
+
+    assert seen == found.rates
+
+
+def test_groups_keep_the_ratios_of_their_rates() -> None:
+    def groups(parameters: Any) -> torch.optim.Optimizer:
+        first, *rest = parameters
+        return torch.optim.SGD([{"params": [first], "lr": 0.1}, {"params": rest, "lr": 0.2}])
+
+    seen: list[list[float]] = []
+    tm = tiny_manager(
+        At(
+            "pre_train_optimizer_step", lambda optimizer: seen.append([group["lr"] for group in optimizer.param_groups])
+        ),
+        optimizer=groups,
+    )
+    lr_finder(tm, lowest=0.01, highest=1, steps=2, keep=["at"])
+
+    assert seen == [pytest.approx([0.005, 0.01]), pytest.approx([0.5, 1.0])]
+
+
+def test_it_ends_where_the_loss_diverges() -> None:
+    found = lr_finder(tiny_manager(), lowest=1e-3, highest=1e6, steps=100)
+
+    assert 10 < len(found.rates) < 100
+
+
+def test_an_easy_first_batch_does_not_end_it() -> None:
+    smooth = Smoothed()
+
+    assert not any(smooth.diverges(loss) for loss in (0.1, *[1.0] * 99))
+
+
+def test_it_ends_at_a_loss_that_is_not_finite() -> None:
+    def loss(prediction: Tensor, targets: Tensor) -> Tensor:
+        return prediction.sum() * math.nan
+
+    tm = tiny_manager(loss=loss)
+    found = lr_finder(tm)
+
+    assert (len(found.losses), found.suggestion) == (1, None)
+
+
+def test_the_suggestion_trains() -> None:
+    tm = tiny_manager(epochs=20)
+    suggestion = lr_finder(tm, lowest=1e-4, highest=100).suggestion
+    assert suggestion is not None
+    tm.optimizer.param_groups[0]["lr"] = suggestion
+    result = tm.train()
+
+    assert result.metrics["valid"]["loss"] < 0.5
+
+
+def test_extensions_pause() -> None:
+    recorder = Recorder()
+    tm = tiny_manager(recorder)
+    lr_finder(tm, steps=3)
+
+    assert recorder.stages == []
+
+
+def test_extensions_that_are_kept_do_not() -> None:
+    tm = tiny_manager(Recorder(), ClipGradients(1.0))
+    lr_finder(tm, steps=3, keep=["recorder"])
+
+    assert tm["recorder"].stages.count("train_step_batch") == 3
+
+
+def test_hooks_are_checked_in_the_training_that_follows() -> None:
+    class Wrong(Recorder):
+        def post_train_step_bach(self) -> None: ...
+
+    tm = tiny_manager(Wrong())
+    lr_finder(tm, steps=3)
+    with pytest.raises(ValueError, match="names no stage"):
+        tm.train()
+
+
+def test_an_own_batch_with_several_optimizers_is_tried_by_name() -> None:
+    class Two(TrainManager):
+        def train_batch(self, model: Any, inputs: Tensor) -> None:
+            self.update(model["first"](inputs).square().mean(), "first")
+            self.update(model["second"](inputs).square().mean(), "second")
+
+    model = nn.ModuleDict({"first": nn.Linear(2, 1), "second": nn.Linear(2, 1)})
+    optimizers = {name: torch.optim.SGD(part.parameters(), lr=0.1) for name, part in model.items()}
+    tm = Two(model=model, optimizer=optimizers, train_data=tiny_manager().train_data)
+    before = copy.deepcopy(model.state_dict())
+    found = lr_finder(tm, steps=10, optimizer="second")
+
+    assert len(found.losses) == 10
+    assert_same(model.state_dict(), before)
+    with pytest.raises(InputError, match=r"lr_finder\(\) needs the name of an optimizer"):
+        lr_finder(tm)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lowest": 0}, "lowest must be a number above 0, but is 0"),
+        ({"lowest": 1, "highest": 0.1}, "highest must be a number above 1, but is 0.1"),
+        ({"steps": 1}, "steps must be a whole number of at least 2, but is 1"),
+    ],
+)
+def test_an_invalid_argument_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        lr_finder(tiny_manager(), **options)
+    assert str(error.value) == message
+
+
+def test_data_that_can_be_read_once_are_refused() -> None:
+    tm = tiny_manager(train_data=(batch for batch in list(tiny_manager().train_data or ())))
+    with pytest.raises(InputError, match="train_data is a generator, which can be read once"):
+        lr_finder(tm)
+
+
+def test_a_model_with_lazy_parameters_is_refused_until_it_was_called() -> None:
+    tm = tiny_manager(model=nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 2)))
+    with pytest.raises(InputError, match="the model has lazy parameters, which have no values yet") as error:
+        lr_finder(tm, steps=3)
+    assert str(error.value).endswith("call the model once before: model(inputs)")
+    tm.model(torch.rand(1, 2))
+    assert len(lr_finder(tm, steps=3).rates) == 3
+
+
+def test_an_open_run_is_refused() -> None:
+    tm = tiny_manager()
+    with tm.run(), pytest.raises(StageError, match="lr_finder cannot be called while a run is open"):
+        lr_finder(tm)
+
+
+def test_an_unknown_extension_is_refused() -> None:
+    with pytest.raises(ExtensionNotFound):
+        lr_finder(tiny_manager(), keep=["ema"])
+
+
+def test_the_figure_shows_the_losses_and_the_suggestion() -> None:
+    found = lr_finder(tiny_manager(), lowest=1e-4, highest=100)
+    axes = found.plot().axes[0]
+
+    assert axes.get_xscale() == "log"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [  # type: ignore[union-attr]
+        "of each batch",
+        "smoothed",
+        f"suggestion {found.suggestion:g}",
+    ]
+
+
+def test_the_time_of_a_step_is_that_of_the_training() -> None:
+    tm = tiny_manager(epochs=1)
+    tm.train()
+    before = tm.median_step_seconds
+    lr_finder(tm, steps=20)
+
+    assert tm.median_step_seconds == before

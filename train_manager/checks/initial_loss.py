@@ -1,0 +1,126 @@
+"""Whether the first loss is the one of a model that knows nothing, and the loss function gets the inputs it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from statistics import mean
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from train_manager.checks.loss_calls import LossCall, classes_of, labels_in
+from train_manager.checks.loss_leak import stretched_shapes
+from train_manager.telling.findings import Coverage, Finding, Findings
+
+CHECK: Final = "initial loss"
+TOO_LARGE: Final = 2.0  # times the loss of a model that knows nothing, above which there is a finding
+
+
+def check_initial_loss(calls: Iterable[LossCall]) -> Findings:
+    """Find out whether the first loss is far above that of a model that knows nothing.
+
+    A softmax before ``cross_entropy`` is found too, and other outputs of a kind that the loss function does not take.
+
+    >>> from train_manager.checks.loss_calls import LossCalls
+    >>> with LossCalls() as calls:
+    ...     loss = F.cross_entropy(torch.rand(8, 3).softmax(1), torch.randint(3, (8,)))
+    >>> check_initial_loss(calls.noted)[0].what
+    'cross_entropy is given probabilities, but takes what comes before a softmax'
+
+    Args:
+        calls: the calls of torch's losses in the first step; the values of one function are compared by their mean.
+    """
+    calls = list(calls)
+    if not calls:
+        why = "the loss has no known first value, as cross_entropy, nll_loss, binary_cross_entropy and mse_loss have"
+        return Findings(covered=[Coverage(CHECK, why, answer="nothing to compare")])
+    # The same finding about several calls is listed once.
+    found = list(dict.fromkeys(finding for call in calls for finding in _misgiven(call)))
+    compared: list[str] = []
+    for name in dict.fromkeys(call.name for call in calls):
+        # Calls after a backward pass, as of a discriminator, no longer show the first weights.
+        measured = [one for call in calls if call.is_first and call.name == name and (one := _measured(call))]
+        if measured:
+            loss, expected = mean(one[0] for one in measured), mean(one[1] for one in measured)
+            text = measured[0][2].format(expected)
+            compared.append(f"{name} {loss:.3g} against {text}")
+            found += _too_large(name, loss, expected, text)
+    if not compared and not found:
+        return Findings.not_looked(CHECK, _why_not(calls[0]))
+    return Findings(found, [Coverage(CHECK, ", ".join(compared) or "what the loss is given")])
+
+
+def _why_not(call: LossCall) -> str:
+    if call.output.shape != call.target.shape and call.target.is_floating_point():
+        return f"not judged: shapes {tuple(call.output.shape)} and {tuple(call.target.shape)} differ"
+    return f"not judged: what {call.name} begins with is not known for these targets"
+
+
+def _too_large(name: str, loss: float, expected: float, text: str) -> list[Finding]:
+    if loss <= TOO_LARGE * expected:
+        return []
+    what = f"the first loss, {name} {loss:.3g}, is {loss / expected:,.3g} times that of a model that knows nothing"
+    cure = "begin with smaller weights in the last layer, and look at the scale of the inputs"
+    if name == "mse_loss":
+        cure = "scale the targets to mean 0 and variance 1, or let the last bias begin with their mean"
+    return [Finding(CHECK, "warning", what, "", f"that is {text}: {cure}", {"loss": loss, "expected": expected})]
+
+
+def _measured(call: LossCall) -> tuple[float, float, str] | None:
+    """Return a loss, the loss of a model that knows nothing, and its description; None if these are not known.
+
+    Class weights are left out of both.
+    """
+    output, target, labels, function = call.output.double(), call.target, labels_in(call), getattr(F, call.name)
+    if labels.numel():
+        shares = torch.bincount(labels, minlength=classes_of(output)).double() / labels.numel()
+        loss = function(output, target, ignore_index=call.options.get("ignore_index", -100)).item()
+    elif output.shape != target.shape or not output.numel():
+        return None
+    else:
+        target = target.double()
+        loss = function(output, target).item()
+        if call.name == "mse_loss":
+            # The best constant for mse_loss is the mean, whose loss is the variance.
+            variance = target.var(0, correction=0).mean().item() if target.dim() else 0.0
+            return (loss, variance, "{:.3g} (the variance of the targets)") if variance > 0 else None
+        if call.name == "cross_entropy":
+            axis = 1 if output.dim() > 1 else 0
+            # Targets are probabilities of the classes: their mean is the share of each class.
+            shares = target.movedim(axis, -1).reshape(-1, classes_of(output)).mean(0)
+        else:
+            share = target.mean().clamp(0, 1)
+            shares = torch.stack([share, 1 - share])
+    if len(shares) < 2:
+        return None
+    # A model that knows nothing gives each class the same probability; one that knows the shares has their entropy.
+    entropy = -torch.special.xlogy(shares, shares).sum().item()
+    text = f"{{:.3g}} (ln {len(shares)}; {abs(entropy):.3g} by the shares of the classes)"
+    return loss, math.log(len(shares)), text
+
+
+def _misgiven(call: LossCall) -> Iterator[Finding]:
+    """Yield findings about outputs of a kind that the loss function does not take."""
+    if call.name == "mse_loss" and (shapes := stretched_shapes(call.output, call.target)):
+        what = f"mse_loss compares each prediction with the targets of all examples: {shapes}"
+        yield Finding(CHECK, "error", what, "the loss", "give both one shape: targets.view_as(prediction)")
+    layer = "sigmoid" if call.name == "binary_cross_entropy_with_logits" and call.made_by == "Sigmoid" else ""
+    if call.name in ("cross_entropy", "nll_loss") and classes_of(call.output) > 1:
+        rows = call.output.movedim(1 if call.output.dim() > 1 else 0, -1).double()
+        # Logits are rarely all positive with a sum of 1: such rows come from a softmax.
+        if call.name == "cross_entropy" and bool((rows >= 0).all()) and _are_one(rows.sum(-1)):
+            layer = "softmax"
+        if call.name == "nll_loss" and not _are_one(rows.exp().sum(-1)):
+            what = "nll_loss is given numbers that are not logarithms of probabilities"
+            cure = "put a log_softmax before it, or take cross_entropy"
+            yield Finding(CHECK, "error", what, call.made_by.lower(), cure)
+    if layer:
+        what = f"{call.name} is given probabilities, but takes what comes before a {layer}"
+        yield Finding(CHECK, "error", what, call.made_by.lower(), f"leave the {layer} out of the model")
+
+
+def _are_one(sums: Tensor) -> bool:
+    return torch.allclose(sums, torch.ones_like(sums), atol=1e-2)
