@@ -15,9 +15,9 @@ import hypothesis
 import pytest
 import torch
 
-from tests.fork_server import ForkServer
-from tests.forked_programs import ForkedProgram
-from tests.rotation import ALL_PLACES, choose_all, is_in_turn, share_of
+from tests.support.fork_server import ForkServer
+from tests.support.forked_programs import ForkedProgram
+from tests.support.rotation import ALL_PLACES, choose_all, is_in_turn, share_of
 from train_manager.core.plan import Plan
 from train_manager.runs.repeating import program
 

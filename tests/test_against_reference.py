@@ -20,8 +20,8 @@ from torch.nn import functional as F
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 
-from tests.reference_loop import ReferenceLoop
-from tests.rotation import share_of
+from tests.support.reference_loop import ReferenceLoop
+from tests.support.rotation import share_of
 from train_manager import Extension, SkipBatch, SkipStage, TrainManager
 from train_manager.extensions import Accumulate
 from train_manager.reporting.results import TrainResult

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.training import At, weights
+from tests.support.training import At, weights
 from train_manager import TrainManager
 from train_manager.testing import tiny_manager
 

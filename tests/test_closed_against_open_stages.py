@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, AdamW, Optimizer
 from torch.utils.checkpoint import checkpoint
 
-from tests.rotation import places_of, share_of
-from tests.training import At, Batch, make_batches, sgd, skip_batch, stop_at, warm_up
+from tests.support.rotation import places_of, share_of
+from tests.support.training import At, Batch, make_batches, sgd, skip_batch, stop_at, warm_up
 from train_manager import (
     Extension,
     Objective,

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 import train_manager.extensions as shipped
-from tests.host_reads import HostReads
-from tests.resuming import END, assert_resumes, comparable, differences, states_of
-from tests.rotation import in_turn
+from tests.support.host_reads import HostReads
+from tests.support.resuming import END, assert_resumes, comparable, differences, states_of
+from tests.support.rotation import in_turn
 from train_manager import (
     Extension,
     InMemory,

@@ -13,8 +13,8 @@ import pytest
 from torch import Tensor
 
 import train_manager
-from tests.fork_server import ForkServer
-from tests.programs import strictly
+from tests.support.fork_server import ForkServer
+from tests.support.programs import strictly
 from train_manager import demo
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder

@@ -32,8 +32,8 @@ from typing import Any
 
 import pytest
 
-from tests.fork_server import ForkServer
-from tests.programs import module, script
+from tests.support.fork_server import ForkServer
+from tests.support.programs import module, script
 from train_manager.telling import errors
 
 ROOT = Path(__file__).parents[1]

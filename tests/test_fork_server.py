@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import ForkServer
+from tests.support.fork_server import ForkServer
 from train_manager.testing import tiny_manager
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.fork_server import ForkServer
-from tests.programs import code, script
 from tests.rebuilding.recorded_parts import Head, Net, Penalised, Probe, WidthTrainer, scaled_loss, weights_and_biases
+from tests.support.fork_server import ForkServer
+from tests.support.programs import code, script
 from train_manager import Extension, SeededDataLoader, TrainManager, every, recorded
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.errors import ArgumentError, CheckpointError

@@ -14,7 +14,7 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.training import At, Batch, skip_batch, skip_stage
+from tests.support.training import At, Batch, skip_batch, skip_stage
 from train_manager import Endless, Extension, InputError, NonFiniteLoss, TrainManager, periodically
 from train_manager.errors import StageError
 from train_manager.extensions import Accumulate

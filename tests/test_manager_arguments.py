@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import StepLR
 
-from tests.training import At, Values, at_rate, make_batches, sgd, skip_batch
+from tests.support.training import At, Values, at_rate, make_batches, sgd, skip_batch
 from train_manager import TrainManager
 from train_manager.testing import tiny_manager
 

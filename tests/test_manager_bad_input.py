@@ -13,7 +13,7 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.training import At, loss_of, make_batches, modes, shuffled, weights
+from tests.support.training import At, loss_of, make_batches, modes, shuffled, weights
 from train_manager import InputError, TrainManager, modifies
 from train_manager.core.fixtures import Fixtures
 from train_manager.testing import tiny_manager

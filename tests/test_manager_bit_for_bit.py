@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from tests.training import At, Batch, MakeOptimizer, make_batches, sgd, shuffled, skip_stage, warm_up, weights
+from tests.support.training import At, Batch, MakeOptimizer, make_batches, sgd, shuffled, skip_stage, warm_up, weights
 from train_manager import Extension, TrainManager, always
 from train_manager.testing import Recorder, tiny_manager
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 import torch
 
-from tests.training import At, Batch, Values, make_batches
+from tests.support.training import At, Batch, Values, make_batches
 from train_manager import InputError
 from train_manager.testing import tiny_manager
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD
 
-from tests.training import At, Values, make_batches
+from tests.support.training import At, Values, make_batches
 from train_manager import Extension, InputError, TrainManager, modifies
 from train_manager.errors import StageError
 from train_manager.extensions import Checkpoints, Metrics, default_extensions

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.resuming import Resume, round_trip
-from tests.training import At
+from tests.support.resuming import Resume, round_trip
+from tests.support.training import At
 from train_manager.extensions import Checkpoints
 from train_manager.telling.findings import Finding
 from train_manager.testing import tiny_manager

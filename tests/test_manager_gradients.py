@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tests.training import At, make_batches, weights
+from tests.support.training import At, make_batches, weights
 from train_manager import TrainManager, modifies
 from train_manager.testing import tiny_manager
 

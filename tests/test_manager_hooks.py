@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.training import At, Values, at_rate, weights
+from tests.support.training import At, Values, at_rate, weights
 from train_manager import SkipStage
 from train_manager.errors import CheckError
 from train_manager.telling.errors import FixtureExists

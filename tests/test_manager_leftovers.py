@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.training import At, Batch, make_batches, skip_batch, stop_at, warm_up, weights
+from tests.support.training import At, Batch, make_batches, skip_batch, stop_at, warm_up, weights
 from train_manager import Extension, TrainManager
 from train_manager.core.stage import Stage
 from train_manager.extensions import EMA, default_extensions

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.training import At, make_batches, modes
+from tests.support.training import At, make_batches, modes
 from train_manager import Extension, Objective, TrainManager, WeightedLosses
 from train_manager.testing import tiny_manager
 

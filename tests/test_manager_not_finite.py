@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.training import At, Batch, loss_of, make_batches, stop_at
+from tests.support.training import At, Batch, loss_of, make_batches, stop_at
 from train_manager import NonFiniteLoss, SkipBatch, TrainManager
 from train_manager.testing import Recorder, tiny_manager
 

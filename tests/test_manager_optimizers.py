@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau
 
-from tests.training import make_batches
+from tests.support.training import make_batches
 from train_manager import InputError, TrainManager
 from train_manager.testing import tiny_manager
 

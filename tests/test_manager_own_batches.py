@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD
 
-from tests.training import At, Values
+from tests.support.training import At, Values
 from train_manager import InputError, TrainManager, every
 from train_manager.errors import CheckError, StageError
 from train_manager.extensions import Log, LossCurves, Metrics

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training import At, Values, make_batches, weights
+from tests.support.training import At, Values, make_batches, weights
 from train_manager import Extension, TrainManager, modifies
 from train_manager.errors import StageError
 from train_manager.extensions import Accumulate

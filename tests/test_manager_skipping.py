@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.resuming import round_trip
-from tests.training import At, make_batches, skip_batch, skip_stage, weights
+from tests.support.resuming import round_trip
+from tests.support.training import At, make_batches, skip_batch, skip_stage, weights
 from train_manager import Extension, SkipBatch, SkipStage, always
 from train_manager.errors import FixtureNotFound
 from train_manager.testing import tiny_manager

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD
 
-from tests.training import make_batches
+from tests.support.training import make_batches
 from train_manager import Extension, TrainManager, modifies
 from train_manager.errors import StageError
 from train_manager.testing import tiny_manager

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import ExponentialLR, LRScheduler, ReduceLROnPlateau
 
-from tests.metrics_oracle import UPDATES, Batch, Call, FailError, Oracle, Program, random_program
-from tests.resuming import round_trip
-from tests.rotation import share_of
+from tests.support.metrics_oracle import UPDATES, Batch, Call, FailError, Oracle, Program, random_program
+from tests.support.resuming import round_trip
+from tests.support.rotation import share_of
 from train_manager import Extension, SkipBatch, TrainManager, add_loss, modifies, provides
 from train_manager.checkpoints.manifest import MANIFEST
 from train_manager.extensions import (

@@ -8,7 +8,7 @@ from shutil import copytree
 
 import pytest
 
-from tests.outside import Noted, watched
+from tests.support.outside import Noted, watched
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="homes and processes have other names here")
 

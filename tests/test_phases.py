@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
 
-from tests.training import At, Values, make_batches, stop_at, weights
+from tests.support.training import At, Values, make_batches, stop_at, weights
 from train_manager import Extension, InputError, Objective, TrainManager, modifies
 from train_manager.errors import ExtensionNotFound, StageError
 from train_manager.testing import Recorder, tiny_manager

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.training import At, Values, make_batches, modes, shuffled, skip_stage, weights
+from tests.support.training import At, Values, make_batches, modes, shuffled, skip_stage, weights
 from train_manager import Extension, modifies
 from train_manager.errors import StageError
 from train_manager.testing import tiny_manager

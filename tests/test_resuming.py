@@ -15,8 +15,18 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import ExponentialLR, MultiStepLR, OneCycleLR
 
 from tests.extensions.optimization.gan import gan_manager
-from tests.resuming import END, Kill, KilledError, Resume, assert_resumes, differences, resumed, round_trip, states_of
-from tests.training import At, weights
+from tests.support.resuming import (
+    END,
+    Kill,
+    KilledError,
+    Resume,
+    assert_resumes,
+    differences,
+    resumed,
+    round_trip,
+    states_of,
+)
+from tests.support.training import At, weights
 from train_manager import (
     Endless,
     Extension,

@@ -21,9 +21,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.extensions.logging.test_progress_bar import Terminal
-from tests.fork_server import ForkServer
-from tests.rotation import share_of
-from tests.training import At
+from tests.support.fork_server import ForkServer
+from tests.support.rotation import share_of
+from tests.support.training import At
 from train_manager import Extension, TrainManager
 from train_manager.signals import stop_on_signals
 from train_manager.testing import Recorder, tiny_manager

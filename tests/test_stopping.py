@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.training import At, stop_at, warm_up
+from tests.support.training import At, stop_at, warm_up
 from train_manager import InputError, TrainManager, every
 from train_manager.errors import StageError
 from train_manager.extensions import Checkpoints

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.training import At, make_batches
+from tests.support.training import At, make_batches
 from train_manager import Extension, InputError, TrainManager
 from train_manager.extensions import SAM, Accumulate, ClipGradients, Constrain, FreezeModules, MixedPrecision
 from train_manager.model.constraints import max_norm

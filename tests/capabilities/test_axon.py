@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.optim import SGD, AdamW
 from torch.utils.data import TensorDataset
 
-from tests.training import weights
+from tests.support.training import weights
 from train_manager import (
     Extensible,
     Extension,

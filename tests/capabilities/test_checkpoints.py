@@ -15,8 +15,8 @@ from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import TensorDataset
 
 from tests.rebuilding.recorded_parts import Head, Net
-from tests.resuming import differences, round_trip, state_of
-from tests.training import stop_at, weights
+from tests.support.resuming import differences, round_trip, state_of
+from tests.support.training import stop_at, weights
 from train_manager import Extension, SeededDataLoader, TrainManager, every
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.verification import read_manifest

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from tests.fork_server import ForkServer
-from tests.rank_trainings import manager, rows, whole
-from tests.ranks import on_ranks
+from tests.support.fork_server import ForkServer
+from tests.support.rank_trainings import manager, rows, whole
+from tests.support.ranks import on_ranks
 from train_manager import Extension
 
 

@@ -18,7 +18,7 @@ from tests.chaos.page import PAGE, Row, written
 from tests.checkpoints.hostile import opened
 from tests.checkpoints.test_checkpoint_crashes import losses
 from tests.checkpoints.test_hostile_files import make_mutants
-from tests.fork_server import ForkServer
+from tests.support.fork_server import ForkServer
 
 MEMORY = Path("/dev/shm")
 TRAININGS = 2

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.victims import saves, saves_together, stamps, trains
-from tests.fork_server import Child, ForkServer
-from tests.ranks import end_of, start_ranks
+from tests.support.fork_server import Child, ForkServer
+from tests.support.ranks import end_of, start_ranks
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.telling.errors import CheckpointError

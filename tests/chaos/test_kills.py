@@ -14,8 +14,8 @@ import pytest
 
 from tests.chaos.killing import kills_of_a_training, kills_of_ranks, kills_of_saves
 from tests.chaos.victims import newest, saves, stamps, trains
-from tests.fork_server import ForkServer
-from tests.rotation import share_of
+from tests.support.fork_server import ForkServer
+from tests.support.rotation import share_of
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 

@@ -1,4 +1,7 @@
-"""What is run in processes that are killed. No tensor is made as this module is imported; see ``tests.fork_server``."""
+"""What is run in processes that are killed.
+
+No tensor is made as this module is imported; see ``tests.support.fork_server``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import Dataset, get_worker_info
 
 from tests.checkpoints.states import bits
-from tests.resuming import state_of
+from tests.support.resuming import state_of
 from train_manager import Extension, InMemory, SeededDataLoader, TrainManager, every
 from train_manager.checkpoints.state_tree import split
 from train_manager.extensions import EMA, Accumulate, Checkpoints, ClipGradients, Distributed

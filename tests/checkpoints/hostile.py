@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from tests.fork_server import ForkServer
-from tests.programs import module
+from tests.support.fork_server import ForkServer
+from tests.support.programs import module
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.manifest import render_manifest
 from train_manager.checkpoints.verification import verify

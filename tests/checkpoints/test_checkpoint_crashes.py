@@ -12,9 +12,9 @@ import pytest
 from tests.checkpoints.crash_points import state_of
 from tests.checkpoints.power_loss import disk_states, lay_out, recorded
 from tests.checkpoints.states import small_state
-from tests.fork_server import ForkServer
-from tests.programs import module
-from tests.rotation import share_of
+from tests.support.fork_server import ForkServer
+from tests.support.programs import module
+from tests.support.rotation import share_of
 from train_manager.checkpoints.checkpoint import write_checkpoint
 
 ROOT = Path(__file__).parents[2]

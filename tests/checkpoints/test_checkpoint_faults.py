@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.checkpoints.states import small_state
-from tests.fork_server import ForkServer
-from tests.programs import code
+from tests.support.fork_server import ForkServer
+from tests.support.programs import code
 from train_manager.checkpoints.checkpoint import write_checkpoint
 from train_manager.checkpoints.verification import verify
 from train_manager.errors import CheckpointError

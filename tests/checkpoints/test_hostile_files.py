@@ -19,7 +19,7 @@ import torch
 
 from tests.checkpoints.hostile import ROOT, Runs, mutated, opened, program, resealed, torch_file
 from tests.checkpoints.states import small_state
-from tests.fork_server import ForkServer
+from tests.support.fork_server import ForkServer
 from train_manager.checkpoints.checkpoint import write_checkpoint
 
 FILES = ["manifest.json", "model.safetensors", "state.json", "state.safetensors"]

@@ -13,7 +13,7 @@ from tests.checks.clean_models import CLEAN, NOTED
 from tests.checks.leaking_models import LEAKING, LEAKING_FAMILIES
 from tests.checks.rolled import rolled
 from tests.checks.unjudged_models import DROPPED, UNCHANGEABLE, UNJUDGED, UNSTEADY_LEAKING
-from tests.rotation import places_of
+from tests.support.rotation import places_of
 
 IN_LEAKING_MODES = [pytest.param(case, mode, id=f"{case.name}, {mode}") for case in LEAKING for mode in case.modes]
 IN_CLEAN_MODES = [

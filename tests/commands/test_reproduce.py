@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import ForkServer
-from tests.reproducing import Project
+from tests.support.fork_server import ForkServer
+from tests.support.reproducing import Project
 from train_manager import cli
 from train_manager.extensions import MetricStore, RunRecord
 from train_manager.runs.record.run_file import read_runs, write_entry

@@ -8,8 +8,8 @@ from typing import IO, Any
 
 import pytest
 
-from tests.fork_server import ForkServer
-from tests.programs import code as run_code
+from tests.support.fork_server import ForkServer
+from tests.support.programs import code as run_code
 from train_manager import cli
 from train_manager.trials import processes
 

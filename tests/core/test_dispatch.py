@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rotation import share_of
+from tests.support.rotation import share_of
 from train_manager import Extensible, Extension, always, every, fixture, modifies, provides
 from train_manager.core.calls import sometimes, with_parameters
 from train_manager.core.dispatch import CellOf, HookSequence, Run

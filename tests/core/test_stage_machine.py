@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.rotation import share_of
+from tests.support.rotation import share_of
 from train_manager import Extensible, Extension, SkipStage, TrainManagerError, always
 from train_manager.errors import FixtureExists, FixtureNotFound, NoStageOpen, StageError
 from train_manager.telling.errors import HookError

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.rotation import share_of
+from tests.support.rotation import share_of
 from train_manager import Extensible, Extension, fixture, provides
 from train_manager.errors import FixtureExists, FixtureNotFound, OrderError
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training import At
+from tests.support.training import At
 from train_manager import InputError, SkipBatch, TrainManager
 from train_manager.data.cures import add_cure, cure_of, describe
 from train_manager.testing import tiny_manager

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from tests.rotation import share_of
+from tests.support.rotation import share_of
 from train_manager import InMemory, InputError, SeededDataLoader
 from train_manager.data.readable import begin_epoch
 from train_manager.data.reader import one_pass

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from tests.fork_server import ForkServer
-from tests.rank_trainings import manager
-from tests.ranks import on_ranks
+from tests.support.fork_server import ForkServer
+from tests.support.rank_trainings import manager
+from tests.support.ranks import on_ranks
 from train_manager.distribution.process_group import ProcessGroup
 from train_manager.extensions import Distributed
 

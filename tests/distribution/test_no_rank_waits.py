@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests import rank_faults
-from tests.fork_server import ForkServer
-from tests.rank_faults import Fault, Out
-from tests.ranks import ends_of, free_port, on_ranks, start_ranks
+from tests.support import rank_faults
+from tests.support.fork_server import ForkServer
+from tests.support.rank_faults import Fault, Out
+from tests.support.ranks import ends_of, free_port, on_ranks, start_ranks
 from train_manager.telling.errors import RankError
 
 pytestmark = pytest.mark.slow

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.fork_server import ForkServer
-from tests.rank_trainings import manager
-from tests.ranks import ends_of, on_ranks, start_ranks
-from tests.sharded_trainings import (
+from tests.support.fork_server import ForkServer
+from tests.support.rank_trainings import manager
+from tests.support.ranks import ends_of, on_ranks, start_ranks
+from tests.support.sharded_trainings import (
     SCENES,
     Wide,
     load_and_train,

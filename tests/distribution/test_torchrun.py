@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks import free_port
+from tests.support.ranks import free_port
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
-from tests.rank_faults import train_and_end
+from tests.support.rank_faults import train_and_end
 
 train_and_end(sys.argv[1], "after")
 print("ended")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests import rank_changes
-from tests.fork_server import ForkServer
-from tests.ranks import ends_of, on_ranks, start_ranks
+from tests.support import rank_changes
+from tests.support.fork_server import ForkServer
+from tests.support.ranks import ends_of, on_ranks, start_ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks import free_port
+from tests.support.ranks import free_port
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "many-ranks.md").read_text(encoding="utf-8")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import train_manager
-from tests import programs
-from tests.fork_server import ForkServer
 from tests.loop.test_for_authors import FOR_AUTHORS
+from tests.support import programs
+from tests.support.fork_server import ForkServer
 from train_manager import TrainManager, extensions, tools
 from train_manager.stages import FIXTURES
 from train_manager.telling import errors

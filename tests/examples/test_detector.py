@@ -12,7 +12,7 @@ import torch
 from examples import detector as example
 from tests.examples.comparison import assert_equal, by_hand, by_manager, lines_of_example, lines_of_twin
 from tests.examples.twins import detector as twin
-from tests.training import Values
+from tests.support.training import Values
 from train_manager import TrainManager, diagnose
 from train_manager.extensions import Checkpoints
 

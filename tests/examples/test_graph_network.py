@@ -8,7 +8,7 @@ import torch
 from examples import graph_network as example
 from tests.examples.comparison import assert_equal, by_hand, by_manager, lines_of_example, lines_of_twin
 from tests.examples.twins import graph_network as twin
-from tests.training import Values
+from tests.support.training import Values
 
 
 def test_it_equals_the_loop_by_hand() -> None:

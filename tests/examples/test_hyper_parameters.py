@@ -9,8 +9,8 @@ import pytest
 
 from examples import hyper_parameters as example
 from tests.examples.comparison import ROOT
-from tests.fork_server import ForkServer
-from tests.programs import script
+from tests.support.fork_server import ForkServer
+from tests.support.programs import script
 from train_manager.tools import compare_runs
 
 EXAMPLE = ROOT / "examples" / "hyper_parameters.py"

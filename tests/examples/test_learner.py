@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import ForkServer
-from tests.programs import strictly
+from tests.support.fork_server import ForkServer
+from tests.support.programs import strictly
 
 pytest.importorskip("sklearn")
 

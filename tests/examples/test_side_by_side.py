@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.fork_server import ForkServer
-from tests.programs import code
+from tests.support.fork_server import ForkServer
+from tests.support.programs import code
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "side_by_side"

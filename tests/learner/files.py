@@ -1,4 +1,7 @@
-"""Small files of a learner, as dicts. No tensor is made as this module is imported; see ``tests.fork_server``."""
+"""Small files of a learner, as dicts.
+
+No tensor is made as this module is imported; see ``tests.support.fork_server``.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rotation import share_of
+from tests.support.rotation import share_of
 from train_manager import InputError
 from train_manager.learner.description import (
     Description,

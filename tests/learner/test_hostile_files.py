@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.learner.planted import DATA, MODEL, OPTIONS, changed, learner_of
-from tests.rotation import share_of
+from tests.support.rotation import share_of
 from train_manager import InputError
 from train_manager.learner import create_dataloader
 

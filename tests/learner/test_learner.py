@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.optim import SGD
 
-from tests.fork_server import ForkServer
 from tests.learner.files import dataset, learner_of, network, options, right, train_all
+from tests.support.fork_server import ForkServer
 from train_manager import Extension, InputError, TrainManager
 from train_manager.errors import StageError
 from train_manager.learner import create_dataloader, create_learner, deploy_model, eval_model, load_model

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.fork_server import ForkServer
 from tests.learner.files import dataset, options, right, train_all
-from tests.resuming import differences, state_of
+from tests.support.fork_server import ForkServer
+from tests.support.resuming import differences, state_of
 from train_manager import Extension
 from train_manager.learner import create_dataloader, eval_model
 from train_manager.runs.record.run_file import outcome_of, read_runs

@@ -16,7 +16,7 @@ from torch.optim import LBFGS, SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.training import At
+from tests.support.training import At
 from train_manager import Endless, InMemory, InputError, TrainManager
 from train_manager.errors import HookError
 from train_manager.loop.arguments import (

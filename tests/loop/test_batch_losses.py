@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager import Extension, Interleaved, SkipBatch, TrainManager, add_loss, modifies
 from train_manager.loop import batch_losses as module
 from train_manager.loop.batch_losses import BatchLosses, BatchRow

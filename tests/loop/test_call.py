@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
-from tests.training import At, Values, make_batches
+from tests.support.training import At, Values, make_batches
 from train_manager import InputError, TrainManager
 from train_manager.errors import StageError
 from train_manager.extensions import Accumulate

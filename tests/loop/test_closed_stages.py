@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, Optimizer
 
-from tests.training import At, Batch, Values, make_batches, skip_batch, weights
+from tests.support.training import At, Batch, Values, make_batches, skip_batch, weights
 from train_manager import Extension, NonFiniteLoss, Objective, TrainManager, add_loss, every, fixture, modifies
 from train_manager.errors import StageError
 from train_manager.extensions import (

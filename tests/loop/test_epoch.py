@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from tests.adding import mean_of_parts
+from tests.support.adding import mean_of_parts
 from train_manager.data.shares import Place
 from train_manager.distribution.joined import Joined
 from train_manager.loop.epoch import Epoch, add_epochs

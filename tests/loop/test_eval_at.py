@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.training import At, Values, make_batches, skip_stage
+from tests.support.training import At, Values, make_batches, skip_stage
 from train_manager import InputError
 from train_manager.loop.eval_at import EvalAtPoints, require_eval_at
 from train_manager.schedules import every

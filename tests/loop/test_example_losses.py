@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.training import At, sgd
+from tests.support.training import At, sgd
 from train_manager import TrainManager, fixture
 from train_manager.loop.example_losses import losses_of_examples, row
 from train_manager.loop.losses import WeightedLosses

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
-from tests.resuming import Kill, Resume, round_trip
+from tests.support.resuming import Kill, Resume, round_trip
 from train_manager import Book, Extension, TrainManager
 from train_manager.errors import CheckpointError
 from train_manager.extensions import Throughput

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.training import At, Values, make_batches, skip_stage, stop_at, weights
+from tests.support.training import At, Values, make_batches, skip_stage, stop_at, weights
 from train_manager import Endless, InputError
 from train_manager.data.reader import END
 from train_manager.loop.feed import Feed

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD
 
-from tests.training import At, Values
+from tests.support.training import At, Values
 from train_manager import Extension, TrainManager, WeightedLosses, add_loss
 from train_manager.loop.losses import Losses, report_loss
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.training import make_batches
+from tests.support.training import make_batches
 from train_manager import InputError, TrainManager
 from train_manager.loop.losses import Collector, Losses, WeightedLosses, add_loss, report_loss
 from train_manager.testing import tiny_manager

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from tests.training import Values
+from tests.support.training import Values
 from train_manager import InputError, TrainManager
 from train_manager.extensions import (
     Checkpoints,

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, StepLR
 
-from tests.training import At, make_batches
+from tests.support.training import At, make_batches
 from train_manager import InputError, Objective, TrainManager, WeightedLosses
 from train_manager.errors import StageError
 from train_manager.extensions import LRSchedule

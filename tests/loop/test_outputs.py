@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.training import weights
+from tests.support.training import weights
 from train_manager import InputError, TrainManager
 from train_manager.data.batch import unpack
 from train_manager.extensions import Accumulate

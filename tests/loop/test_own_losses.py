@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.optim import LBFGS, SGD
 from torch.utils.checkpoint import checkpoint
 
-from tests.training import At, Values
+from tests.support.training import At, Values
 from train_manager import NonFiniteLoss, TrainManager, add_loss
 from train_manager.loop.losses import Losses, StepMeans, report_loss
 from train_manager.loop.skip import SkipBatch

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, Optimizer
 
-from tests.training import make_batches, sgd
+from tests.support.training import make_batches, sgd
 from train_manager import TrainManager
 from train_manager.core.outcome import SkipStage
 from train_manager.extensions import Accumulate, FreezeModules, MixedPrecision

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.resuming import differences, state_of
-from tests.training import At, Batch, make_batches, sgd, weights
+from tests.support.resuming import differences, state_of
+from tests.support.training import At, Batch, make_batches, sgd, weights
 from train_manager import Extension, TrainManager, fixture
 from train_manager.data.random_state import preserve_random_state
 from train_manager.errors import StageError

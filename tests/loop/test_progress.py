@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from tests.training import make_batches
+from tests.support.training import make_batches
 from train_manager import InMemory, SeededDataLoader, TrainManager
 from train_manager.testing import tiny_manager
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training import At, Values, make_batches, skip_stage, stop_at
+from tests.support.training import At, Values, make_batches, skip_stage, stop_at
 from train_manager import Extension, TrainManager
 from train_manager.errors import StageError
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests

@@ -17,8 +17,8 @@ from torch.optim import SGD
 
 import train_manager.core.dispatch
 import train_manager.loop.step
-from tests.host_reads import HostReads
-from tests.training import At, Batch, Values, make_batches, shuffled, skip_batch, skip_stage, stop_at, weights
+from tests.support.host_reads import HostReads
+from tests.support.training import At, Batch, Values, make_batches, shuffled, skip_batch, skip_stage, stop_at, weights
 from train_manager import Extension, InputError, TrainManager
 from train_manager.errors import CheckError
 from train_manager.testing import Recorder, tiny_manager

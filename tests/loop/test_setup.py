@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training import make_batches
+from tests.support.training import make_batches
 from train_manager import InputError, TrainManager
 from train_manager.testing import tiny_manager
 

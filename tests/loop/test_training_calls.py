@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.resuming import differences, state_of
+from tests.support.resuming import differences, state_of
 from train_manager import Extension, TrainManager, every
 from train_manager.errors import CheckpointError
 from train_manager.extensions import Accumulate, Checkpoints

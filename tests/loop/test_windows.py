@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, Optimizer
 
-from tests.training import At, Values, make_batches, skip_batch, skip_stage, weights
+from tests.support.training import At, Values, make_batches, skip_batch, skip_stage, weights
 from train_manager import Extension, InputError, TrainManager
 from train_manager.errors import StageError
 from train_manager.extensions import Accumulate

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.adding import mean_of_parts
+from tests.support.adding import mean_of_parts
 from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMean, mean_of
 from train_manager.metrics.deferred import DeferredScalars
 

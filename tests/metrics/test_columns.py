@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager.metrics.column_windows import width_after
 from train_manager.metrics.columns import FULL, Columns
 from train_manager.metrics.columns_by_name import ColumnsByName

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager import InputError
 from train_manager.metrics.confusion import ConfusionCounts, classify
 

@@ -7,7 +7,7 @@ import weakref
 import pytest
 import torch
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager.metrics.deferred import DeferredScalars, numbers
 from train_manager.telling.errors import InputError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.adding import mean_of_parts
+from tests.support.adding import mean_of_parts
 from train_manager import NonFiniteLoss
 from train_manager.metrics.averages import mean_of
 from train_manager.metrics.deferred import DeferredScalars, FiniteLosses

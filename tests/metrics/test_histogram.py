@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager.metrics.histogram import histogram_of
 
 NAN, INF = float("nan"), float("inf")

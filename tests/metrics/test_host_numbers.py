@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager.metrics.host_numbers import HostNumbers
 
 

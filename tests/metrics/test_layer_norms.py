@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager.metrics.layer_norms import norms_by_layer, norms_of
 
 

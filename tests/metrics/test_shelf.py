@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager import Extension, InMemory, InputError, TrainManager
 from train_manager.extensions import ConfusionMatrix, HardExamples, Metrics, PredictionGallery
 from train_manager.telling.findings import Finding

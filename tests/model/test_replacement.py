@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, Adafactor, Adagrad, AdamW, Optimizer, Rprop
 from torch.optim.lr_scheduler import StepLR
 
-from tests.rotation import share_of
-from tests.training import At
+from tests.support.rotation import share_of
+from tests.support.training import At
 from train_manager import Extension, InputError, TrainManager
 from train_manager.model.replacement import replace_in_optimizer, replace_in_optimizers
 from train_manager.testing import tiny_manager

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.fork_server import ForkServer
-from tests.programs import code
 from tests.rebuilding.recorded_parts import Base, Colour, Derived, Head, Holder, Net, Point, Settings, scaled_loss
+from tests.support.fork_server import ForkServer
+from tests.support.programs import code
 from train_manager import recorded
 from train_manager.errors import CheckpointError
 from train_manager.rebuilding.making import rebuild

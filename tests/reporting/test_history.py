@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.host_reads import HostReads
-from tests.training import At, skip_batch
+from tests.support.host_reads import HostReads
+from tests.support.training import At, skip_batch
 from train_manager import Extension, InputError, TrainManager, every, modifies
 from train_manager.extensions import Metrics
 from train_manager.loop.objectives import Objective

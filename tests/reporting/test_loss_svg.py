@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.fork_server import ForkServer
-from tests.programs import code
+from tests.support.fork_server import ForkServer
+from tests.support.programs import code
 from train_manager.reporting.curves import Curve, Curves, new_curves
 from train_manager.reporting.loss_svg import loss_svg
 

@@ -9,8 +9,8 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from tests.fork_server import ForkServer
-from tests.programs import code
+from tests.support.fork_server import ForkServer
+from tests.support.programs import code
 from train_manager.reporting.png import png_of
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager.reporting.values import text_of, texts_of
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.resume.trainings import Training
-from tests.resuming import differences as differences
-from tests.resuming import state_of
+from tests.support.resuming import differences as differences
+from tests.support.resuming import state_of
 from train_manager import Extension, TrainManager, every
 from train_manager.extensions import Checkpoints
 

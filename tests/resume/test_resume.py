@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.fork_server import ForkServer
 from tests.resume import of_data, of_extensions, of_programs, of_recipes  # noqa: F401  # they fill TRAININGS
 from tests.resume.of_data import Augmented
 from tests.resume.resuming import differences, end_of, saved_every_step, stopped_and_resumed, whole
 from tests.resume.trainings import TRAININGS, Training
-from tests.rotation import places_of
-from tests.training import At
+from tests.support.fork_server import ForkServer
+from tests.support.rotation import places_of
+from tests.support.training import At
 from train_manager import SeededDataLoader, TrainManager, every
 
 pytestmark = [

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.fork_server import ForkServer
 from tests.resume.resuming import differences
 from tests.resume.stopped_programs import (
     WAYS,
@@ -26,7 +25,8 @@ from tests.resume.stopped_programs import (
     started_again,
 )
 from tests.resume.test_resume import MEMORY
-from tests.rotation import share_of
+from tests.support.fork_server import ForkServer
+from tests.support.rotation import share_of
 from train_manager import TrainManager
 
 pytestmark = pytest.mark.filterwarnings("ignore:train.. has nothing to do")  # ended at the last step

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from tests.training import At
+from tests.support.training import At
 from train_manager import Extensible, Extension, InputError, TrainManager, always
 from train_manager.errors import FixtureNotFound
 from train_manager.extensions import Checkpoints

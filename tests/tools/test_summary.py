@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.training import shuffled
+from tests.support.training import shuffled
 from train_manager import InMemory, InputError, TrainManager, summary
 from train_manager.testing import Recorder, tiny_manager
 

@@ -17,7 +17,7 @@ from torch.optim import SGD, Adam
 from torch.utils.data import DataLoader, Dataset, Subset, SubsetRandomSampler, TensorDataset
 
 from examples import diffusion, lbfgs, meta_learning
-from tests.training import At
+from tests.support.training import At
 from train_manager import (
     Endless,
     Extension,

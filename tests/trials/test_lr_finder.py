@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.training import At, shuffled
+from tests.support.training import At, shuffled
 from train_manager import InMemory, InputError, TrainManager, lr_finder
 from train_manager.errors import ExtensionNotFound, StageError
 from train_manager.extensions import EMA, ClipGradients, Metrics

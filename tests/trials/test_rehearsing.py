@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from tests.fork_server import ForkServer
-from tests.training import make_batches
+from tests.support.fork_server import ForkServer
+from tests.support.training import make_batches
 from train_manager import Extension, InMemory, InputError, SeededDataLoader, TrainManager, every, rehearse
 from train_manager.data.reader import one_pass
 from train_manager.errors import StageError

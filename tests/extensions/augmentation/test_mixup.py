@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager import Extension, InputError
 from train_manager.extensions import Mixup
 from train_manager.testing import tiny_manager

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.resuming import assert_resumes
+from tests.support.resuming import assert_resumes
 from train_manager import Extension, InputError, Interleaved, SkipBatch, TrainManager, add_loss
 from train_manager.data.random_state import random_state
 from train_manager.extensions import Curriculum, Metrics

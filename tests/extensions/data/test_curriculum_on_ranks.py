@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.fork_server import ForkServer
-from tests.rank_trainings import data, manager, rows
-from tests.ranks import on_ranks
+from tests.support.fork_server import ForkServer
+from tests.support.rank_trainings import data, manager, rows
+from tests.support.ranks import on_ranks
 from train_manager import InputError, Interleaved
 from train_manager.extensions import Curriculum, Distributed, TestTimeTraining
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.fork_server import ForkServer
-from tests.rank_trainings import manager, outcome
-from tests.ranks import ends_of, on_ranks, start_ranks
+from tests.support.fork_server import ForkServer
+from tests.support.rank_trainings import manager, outcome
+from tests.support.ranks import ends_of, on_ranks, start_ranks
 from train_manager import InMemory, NonFiniteLoss, diagnose, every, rehearse
 from train_manager.errors import RankError
 from train_manager.extensions import ActivationStatistics, BatchLeakCheck, Distributed, NonFiniteFinder

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.fork_server import ForkServer
-from tests.rank_loops import MISTAKES, mistake
-from tests.ranks import on_ranks
+from tests.support.fork_server import ForkServer
+from tests.support.rank_loops import MISTAKES, mistake
+from tests.support.ranks import on_ranks
 from train_manager import Extension, InputError, fixture
 from train_manager.distribution.environment import require_own_gpu
 from train_manager.errors import FixtureExists

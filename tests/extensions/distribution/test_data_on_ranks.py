@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.fork_server import ForkServer
-from tests.rank_loops import evaluate, trained_on, with_a_distributed_sampler, with_own_shares
-from tests.ranks import on_ranks
+from tests.support.fork_server import ForkServer
+from tests.support.rank_loops import evaluate, trained_on, with_a_distributed_sampler, with_own_shares
+from tests.support.ranks import on_ranks
 from train_manager import Endless, Interleaved
 from train_manager.data.shares import gives_own_batches
 

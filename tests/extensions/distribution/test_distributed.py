@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.fork_server import ForkServer
-from tests.rank_trainings import BY_PARTS, RECIPES, train
-from tests.ranks import on_ranks
+from tests.support.fork_server import ForkServer
+from tests.support.rank_trainings import BY_PARTS, RECIPES, train
+from tests.support.ranks import on_ranks
 
 QUICK = [("plain", "ddp"), ("plain", "after"), ("plain", "fsdp"), ("Accumulate", "ddp"), ("SAM", "after")]
 # The F1 of a training epoch is that of its counts, so that it is that of one process.

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.fork_server import ForkServer
-from tests.rank_loops import LOOPS, loop
-from tests.ranks import on_ranks
+from tests.support.fork_server import ForkServer
+from tests.support.rank_loops import LOOPS, loop
+from tests.support.ranks import on_ranks
 
 whole = pytest.mark.whole
 QUICK = [("train_on_batch", "ddp"), ("phases", "ddp")]

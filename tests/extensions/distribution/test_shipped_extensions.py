@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from tests.fork_server import ForkServer
-from tests.rank_trainings import manager, whole
-from tests.ranks import ends_of, on_ranks, start_ranks
+from tests.support.fork_server import ForkServer
+from tests.support.rank_trainings import manager, whole
+from tests.support.ranks import ends_of, on_ranks, start_ranks
 from train_manager import Extension, TrainManager
 from train_manager.extensions import (
     CodeRecord,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.resuming import round_trip
+from tests.support.resuming import round_trip
 from train_manager import Extension, InputError, SkipStage, TrainManager, modifies
 from train_manager.extensions import EMA, Checkpoints, EarlyStopping
 from train_manager.schedules import every

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.adding import mean_of_parts
+from tests.support.adding import mean_of_parts
 from train_manager import Extension
 from train_manager.extensions import EvalTotals
 from train_manager.testing import tiny_manager

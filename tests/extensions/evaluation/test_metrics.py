@@ -9,11 +9,11 @@ import torch
 from sklearn.metrics import accuracy_score, f1_score
 from torch import Tensor, nn
 
-from tests.adding import mean_of_parts
-from tests.fork_server import ForkServer
-from tests.host_reads import HostReads
-from tests.programs import code
-from tests.resuming import assert_resumes
+from tests.support.adding import mean_of_parts
+from tests.support.fork_server import ForkServer
+from tests.support.host_reads import HostReads
+from tests.support.programs import code
+from tests.support.resuming import assert_resumes
 from train_manager import Extension, InputError, SkipBatch, TrainManager, modifies
 from train_manager.errors import OrderError
 from train_manager.extensions import Metrics

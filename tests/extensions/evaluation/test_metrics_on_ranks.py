@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.fork_server import ForkServer
-from tests.rank_trainings import data, manager, net, outcome
-from tests.ranks import ends_of, on_ranks, start_ranks
+from tests.support.fork_server import ForkServer
+from tests.support.rank_trainings import data, manager, net, outcome
+from tests.support.ranks import ends_of, on_ranks, start_ranks
 from train_manager import Extension, InputError, report_loss
 from train_manager.extensions import Distributed, EarlyStopping, Metrics
 from train_manager.metrics import whole

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.adding import mean_of_parts
+from tests.support.adding import mean_of_parts
 from train_manager import Extensible, Extension, InputError, provides
 from train_manager.core.fixtures import Fixtures
 from train_manager.errors import CheckError

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager import Extension, InputError, SkipStage, TrainManager, every, exponentially, modifies
 from train_manager.core.fixtures import Fixtures
 from train_manager.errors import CheckError

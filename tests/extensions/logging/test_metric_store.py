@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.eventually import eventually
-from tests.fork_server import ForkServer
-from tests.resuming import Kill, KilledError, Resume
+from tests.support.eventually import eventually
+from tests.support.fork_server import ForkServer
+from tests.support.resuming import Kill, KilledError, Resume
 from train_manager import Extension, Interleaved, TrainManager, add_loss, always, every, modifies, priority, scheduled
 from train_manager.errors import CheckError, CheckpointError
 from train_manager.extensions import Accumulate, Checkpoints, LRSchedule, Metrics, MetricStore, WarmUp

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager import Extension, SkipBatch, TrainManager
 from train_manager.core.fixtures import Fixtures
 from train_manager.errors import CheckError

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.eventually import eventually
 from tests.runs.store.sinks import OwnMetrics, Points, counting, kill_and_resume, needs_package
+from tests.support.eventually import eventually
 from train_manager.extensions import Checkpoints, MetricStore, WandB
 from train_manager.telling.errors import InputError
 from train_manager.testing import tiny_manager

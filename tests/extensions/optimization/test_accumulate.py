@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tests.extensions.optimization.gan import Gan, GanManager, by_hand, gan_batches, gan_manager
 from tests.extensions.optimization.gan import assert_same_weights as assert_same_gan
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies
 from train_manager.errors import StageError
 from train_manager.extensions import Accumulate, MixedPrecision

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import LBFGS, SGD
 
-from tests.training import At, weights
+from tests.support.training import At, weights
 from train_manager import InputError, TrainManager, WeightedLosses, add_loss, modifies, report_loss
 from train_manager.data.shares import Place
 from train_manager.extensions import SAM, Accumulate, CombineGradients, MixedPrecision

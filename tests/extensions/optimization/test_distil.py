@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.resuming import assert_resumes
+from tests.support.resuming import assert_resumes
 from train_manager import Extension, InMemory, InputError, TrainManager, report_loss
 from train_manager.extensions import SAM, Accumulate, Checkpoints, Distil, MixedPrecision
 from train_manager.extensions.optimization.distil import distillation_loss

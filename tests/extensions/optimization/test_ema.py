@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from tests.checkpointing import path_of
-from tests.ctrl_c import CtrlC
 from tests.extensions.optimization.gan import gan_manager
+from tests.support.checkpointing import path_of
+from tests.support.ctrl_c import CtrlC
 from train_manager import Extension, InputError, SkipStage, TrainManager
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.core.hooks import read_hooks

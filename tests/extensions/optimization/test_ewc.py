@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.resuming import assert_resumes
+from tests.support.resuming import assert_resumes
 from train_manager import Extension, InMemory, InputError, Objective, TrainManager
 from train_manager.extensions import EWC, SAM, Distil, Metrics
 from train_manager.extensions.optimization.ewc import fisher_diagonal

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from tests.fork_server import ForkServer
-from tests.rank_trainings import manager, rows
-from tests.ranks import on_ranks
+from tests.support.fork_server import ForkServer
+from tests.support.rank_trainings import manager, rows
+from tests.support.ranks import on_ranks
 from train_manager.extensions import EWC, Distributed
 
 pytestmark = pytest.mark.slow

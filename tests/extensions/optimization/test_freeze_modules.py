@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.ctrl_c import CtrlC
+from tests.support.ctrl_c import CtrlC
 from train_manager import Extension, InputError, TrainManager
 from train_manager.extensions import FreezeModules
 from train_manager.testing import tiny_manager

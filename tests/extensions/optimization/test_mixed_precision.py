@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.extensions.optimization.gan import Gan, GanManager, assert_same_weights, gan_batches, gan_manager
-from tests.resuming import round_trip
+from tests.support.resuming import round_trip
 from train_manager import Extension, InputError, TrainManager, modifies
 from train_manager.extensions import EMA, SAM, MixedPrecision
 from train_manager.testing import tiny_manager

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.ctrl_c import CtrlC
-from tests.host_reads import HostReads
+from tests.support.ctrl_c import CtrlC
+from tests.support.host_reads import HostReads
 from train_manager import Extension, InputError, TrainManager, always, modifies
 from train_manager.extensions import SAM, Accumulate, MixedPrecision, Mixup
 from train_manager.extensions.optimization.sam import climb

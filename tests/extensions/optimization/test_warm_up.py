@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LinearLR
 
-from tests.ctrl_c import CtrlC
 from tests.extensions.optimization.two_optimizers import TwoOptimizers
+from tests.support.ctrl_c import CtrlC
 from train_manager import Extension, InputError, SkipStage, TrainManager, always
 from train_manager.extensions import Accumulate, WarmUp
 from train_manager.extensions.optimization.warm_up import factor_after

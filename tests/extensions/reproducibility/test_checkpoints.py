@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.checkpointing import interrupted, losses, path_of, steps_in
-from tests.training import At, weights
+from tests.support.checkpointing import interrupted, losses, path_of, steps_in
+from tests.support.training import At, weights
 from train_manager import InputError, NonFiniteLoss, every, periodically
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.verification import verify

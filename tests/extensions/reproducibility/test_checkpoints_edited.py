@@ -24,8 +24,8 @@ from torch.optim.lr_scheduler import (
 )
 from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
-from tests.checkpointing import Fails, interrupted, path_of
-from tests.training import At, make_batches, weights
+from tests.support.checkpointing import Fails, interrupted, path_of
+from tests.support.training import At, make_batches, weights
 from train_manager import Extension, InMemory, InputError, Interleaved, SeededDataLoader, TrainManager, every
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.errors import CheckpointError

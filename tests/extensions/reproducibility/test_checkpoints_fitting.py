@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from torch.optim import SGD
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset, WeightedRandomSampler
 
-from tests.checkpointing import Fails, interrupted, path_of, steps_in
-from tests.training import At, weights
+from tests.support.checkpointing import Fails, interrupted, path_of, steps_in
+from tests.support.training import At, weights
 from train_manager import (
     Endless,
     Extension,

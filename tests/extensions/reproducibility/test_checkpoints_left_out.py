@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.checkpointing import interrupted, losses, path_of, steps_in
-from tests.training import weights
+from tests.support.checkpointing import interrupted, losses, path_of, steps_in
+from tests.support.training import weights
 from train_manager import Extension, TrainManager, every
 from train_manager.errors import CheckpointError
 from train_manager.extensions import Checkpoints, EarlyStopping

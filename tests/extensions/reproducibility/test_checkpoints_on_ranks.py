@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests import restarting
-from tests.fork_server import ForkServer
-from tests.rank_resuming import (
+from tests.support import restarting
+from tests.support.fork_server import ForkServer
+from tests.support.rank_resuming import (
     STOP_AT,
     draws,
     resume_from_own_disk,
@@ -25,7 +25,7 @@ from tests.rank_resuming import (
     train_until_signal,
     train_with_defaults,
 )
-from tests.ranks import ends_of, on_ranks, start_ranks
+from tests.support.ranks import ends_of, on_ranks, start_ranks
 from train_manager.telling.errors import CheckpointError, RankError
 
 

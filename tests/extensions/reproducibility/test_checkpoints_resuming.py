@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.checkpointing import Fails, interrupted, losses, path_of, steps_in
-from tests.training import At, weights
+from tests.support.checkpointing import Fails, interrupted, losses, path_of, steps_in
+from tests.support.training import At, weights
 from train_manager import Extension, TrainManager, every
 from train_manager.checkpoints.hashed_file import hash_of
 from train_manager.errors import CheckpointError

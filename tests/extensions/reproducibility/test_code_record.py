@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.eventually import eventually
-from tests.fork_server import Child, ForkServer
-from tests.other_processes import children
-from tests.programs import script
 from tests.runs.code.repositories import contents_of, git, kept_in, repository, tree
+from tests.support.eventually import eventually
+from tests.support.fork_server import Child, ForkServer
+from tests.support.other_processes import children
+from tests.support.programs import script
 from train_manager import Extension, InputError, TrainManager
 from train_manager.extensions import CodeRecord
 from train_manager.extensions.reproducibility import code_record

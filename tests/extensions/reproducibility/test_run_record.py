@@ -21,9 +21,9 @@ from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
 
-from tests.fork_server import ForkServer
-from tests.programs import code
-from tests.training import At, skip_stage
+from tests.support.fork_server import ForkServer
+from tests.support.programs import code
+from tests.support.training import At, skip_stage
 from train_manager import Extension, InputError, recorded
 from train_manager.extensions import Checkpoints, LRSchedule, RunRecord
 from train_manager.extensions.reproducibility import run_record

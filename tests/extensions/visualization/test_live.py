@@ -8,7 +8,7 @@ import nbformat
 import pytest
 import torch
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager import TrainManager
 from train_manager.extensions import Live
 from train_manager.extensions.visualization import live

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 import train_manager
-from tests.fork_server import ForkServer
-from tests.host_reads import HostReads
-from tests.programs import code
+from tests.support.fork_server import ForkServer
+from tests.support.host_reads import HostReads
+from tests.support.programs import code
 from train_manager import (
     Extensible,
     Extension,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.resuming import assert_resumes
+from tests.support.resuming import assert_resumes
 from train_manager import Extension, TrainManager, always
 from train_manager.extensions import (
     Accumulate,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.rotation import in_turn
 from tests.runs.code.edits import ATTRIBUTES, DRIVER, Step, commits, steps
 from tests.runs.code.repositories import RUN, git, repository, tree
+from tests.support.rotation import in_turn
 from train_manager.runs.code.restore import restore_code
 from train_manager.runs.code.take import take_code_record
 

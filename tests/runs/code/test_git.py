@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.eventually import eventually
-from tests.other_processes import is_running
 from tests.runs.code.repositories import repository
+from tests.support.eventually import eventually
+from tests.support.other_processes import is_running
 from train_manager.runs.code import git as git_commands
 from train_manager.runs.code.git import Git, GitTrouble
 

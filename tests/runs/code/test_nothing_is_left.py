@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.other_processes import children
-from tests.rotation import share_of
 from tests.runs.code.hostile import new_world
+from tests.support.other_processes import children
+from tests.support.rotation import share_of
 from train_manager.runs.code.take import take_code_record
 
 

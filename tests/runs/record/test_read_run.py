@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.eventually import eventually
-from tests.fork_server import ForkServer
+from tests.support.eventually import eventually
+from tests.support.fork_server import ForkServer
 from train_manager import InputError
 from train_manager.extensions import Checkpoints, MetricStore, RunRecord
 from train_manager.testing import tiny_manager

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.eventually import eventually
-from tests.other_processes import is_running
+from tests.support.eventually import eventually
+from tests.support.other_processes import is_running
 from train_manager.runs.repeating.program import Ended, run_program
 
 WAITS = "import time, pathlib; pathlib.Path('began').touch(); time.sleep(60)"

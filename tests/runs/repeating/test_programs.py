@@ -11,7 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from tests.reproducing import AUTHOR, CLEAN
+from tests.support.reproducing import AUTHOR, CLEAN
 from tests.test_notebooks import executed
 from train_manager import InputError
 from train_manager.runs.record.run_file import read_runs

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import ForkServer
-from tests.reproducing import READS_A_FILE, Project
+from tests.support.fork_server import ForkServer
+from tests.support.reproducing import READS_A_FILE, Project
 from train_manager import InputError
 from train_manager.runs.code.take import take_code_record
 from train_manager.runs.repeating.reproduction import Reproduction

@@ -11,7 +11,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from tests.rotation import share_of
+from tests.support.rotation import share_of
 from train_manager.runs.store.batches import Written
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import Begin, HistoryRow, StoredRow, Vector

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.fork_server import ForkServer
+from tests.support.fork_server import ForkServer
 from train_manager import Extension, TrainManager, every, priority
 from train_manager.extensions import Checkpoints, MetricStore
 from train_manager.runs.store import parts

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.eventually import eventually
-from tests.fork_server import ForkServer
+from tests.support.eventually import eventually
+from tests.support.fork_server import ForkServer
 from train_manager.runs.store.batches import Written
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import Begin, Counted, HistoryRow, StoredFile, StoredRow, Vector

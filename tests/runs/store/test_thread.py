@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.eventually import eventually
+from tests.support.eventually import eventually
 from train_manager.runs.store import database, thread
 from train_manager.runs.store.batches import Written
 from train_manager.runs.store.reader import MetricReader

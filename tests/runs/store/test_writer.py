@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.host_reads import HostReads
+from tests.support.host_reads import HostReads
 from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.runs.store.batches import Written
 from train_manager.runs.store.reader import MetricReader

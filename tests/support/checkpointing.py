@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.training import At
+from tests.support.training import At
 from train_manager import (
     Extension,
 )

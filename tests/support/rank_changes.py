@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.rank_trainings import manager, net, whole
+from tests.support.rank_trainings import manager, net, whole
 from train_manager import Extension, TrainManager, modifies
 from train_manager.extensions import Distributed
 

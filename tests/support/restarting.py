@@ -1,6 +1,6 @@
 """Trainings that torchrun starts again after one of their processes was killed.
 
-python -m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts 2 -m tests.restarting FOLDER
+python -m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts 2 -m tests.support.restarting FOLDER
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from tests.rank_resuming import make
-from tests.rank_trainings import whole
+from tests.support.rank_resuming import make
+from tests.support.rank_trainings import whole
 from train_manager import Extension, TrainManager, every
 from train_manager.extensions import Checkpoints
 
 STEPS: Final = 36
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 
 
 class Steps(Extension):
@@ -55,7 +55,7 @@ def killed_under_torchrun(folder: Path, chance: random.Random) -> tuple[Tensor, 
     """
     rank, step, delay = chance.randrange(2), chance.randrange(STEPS), chance.uniform(0, 0.03)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["--max-restarts", "2", "-m", "tests.restarting", str(folder)]
+    command += ["--max-restarts", "2", "-m", "tests.support.restarting", str(folder)]
     variables = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     with open(folder / "output", "w", encoding="utf-8") as output:
         torchrun = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=output, stderr=output)

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from tests import programs
-from tests.fork_server import ForkServer
-from tests.other_processes import is_running
+from tests.support import programs
+from tests.support.fork_server import ForkServer
+from tests.support.other_processes import is_running
 
 
 class ForkedProgram:

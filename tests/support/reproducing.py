@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.fork_server import ForkServer
-from tests.programs import module
+from tests.support.fork_server import ForkServer
+from tests.support.programs import module
 
 TRAIN: Final = """
 import sys

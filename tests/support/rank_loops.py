@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from tests.rank_trainings import data, loss_with_weights, manager, net, outcome, rows
+from tests.support.rank_trainings import data, loss_with_weights, manager, net, outcome, rows
 from train_manager import Endless, Extension, InMemory, Interleaved, Rows, SeededDataLoader, Together, TrainManager
 from train_manager.data.shares import Share
 from train_manager.distribution.process_group import _made

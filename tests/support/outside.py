@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NO_SOCKET: Final = "socket.gethostname"  # asks the kernel for a name, for the file that says which process writes
 PROCESSES: Final = (
     "os.exec",
@@ -85,7 +85,7 @@ def watched(program: str, folder: Path) -> list[Noted]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, "-m", "tests.outside", str(notes), program]
+    command = [sys.executable, "-m", "tests.support.outside", str(notes), program]
     done = subprocess.run(
         command, cwd=folder / "here", env=environment, capture_output=True, text=True, timeout=100, check=False
     )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.nn import functional as F
 
-from tests.rank_trainings import ByParts, data, manager, net, rows, whole
+from tests.support.rank_trainings import ByParts, data, manager, net, rows, whole
 from train_manager import Extension, InMemory, TrainManager, modifies
 from train_manager.distribution.sharded import full_state
 from train_manager.extensions import (

@@ -10,8 +10,8 @@ from pathlib import Path
 def children() -> set[int]:
     """Return the processes that this one has started, those that have ended too if nothing has waited for them.
 
-    Compare with what was there before: the server of ``tests/fork_server.py`` may be. Python's own tracker of shared
-    memory, which stays once there were workers, does not count.
+    Compare with what was there before: the server of ``tests/support/fork_server.py`` may be. Python's own tracker of
+    shared memory, which stays once there were workers, does not count.
     """
     tasks = Path("/proc/self/task").iterdir()
     numbers: set[int] = set()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.fork_server import Child, ForkServer
+from tests.support.fork_server import Child, ForkServer
 
 
 class Ended(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tests.rank_trainings import data, manager, net, rows
+from tests.support.rank_trainings import data, manager, net, rows
 from train_manager import Extension, SeededDataLoader, SkipBatch, TrainManager
 from train_manager.extensions import Distributed
 from train_manager.signals import stop_on_signals

@@ -35,7 +35,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SECONDS = 100.0  # a child that takes longer hangs: it is ended, and says where it was; less than tests have
 
 
@@ -45,7 +45,7 @@ class ForkServer:
     def __init__(self) -> None:
         self._ours, theirs = socket.socketpair()
         self._alive: dict[int, Child] = {}
-        command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
+        command = [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno())]
         variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(
             command, cwd=ROOT, env=variables, pass_fds=[theirs.fileno()], start_new_session=True

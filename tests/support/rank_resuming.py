@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.rank_trainings import manager, net, outcome
+from tests.support.rank_trainings import manager, net, outcome
 from train_manager import Extension, TrainManager
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.extensions import Accumulate, Checkpoints, Distributed
