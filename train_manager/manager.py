@@ -136,7 +136,6 @@ class TrainManager(OwnLoop[Model]):
     _options = replace(
         OwnLoop._options,
         too_late=TOO_LATE,
-        replacing=frozenset({"batch_losses"}),
         checks=dict.fromkeys(LOSSES, require_modified_loss),
     )
 

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from train_manager.core.declarations import always, fixture, priority, replaced_by
+from train_manager.core.declarations import always, fixture, priority
 from train_manager.core.extension import Extension
-from train_manager.core.hooks import replacement_of
-from train_manager.loop.batch_losses import BatchLosses
+from train_manager.loop.batch_losses import BatchLosses, picks_batches
 from train_manager.rebuilding.recorded import recorded
 from train_manager.runs.store.priorities import STORE_CLOSES
 from train_manager.runs.store.training import StoredManager, StoredRun
@@ -53,7 +52,8 @@ class MetricStore(Extension):
 
     *Runs at:* the start and the end of ``run`` (the end after other hooks, priority 1,000,000), ``train`` and
     ``train_step_epoch``; around ``phase``; the end of ``load_checkpoint``; the start of ``eval`` and
-    ``save_checkpoint``. With a schedule, or in a loop without ``batch_losses``, at the end of ``train_step_batch`` too.
+    ``save_checkpoint``. With a schedule, or in a loop without ``batch_losses``, it records at the end of
+    ``train_step_batch``.
 
     *Asks for:* ``train_dir``, ``step_num``, ``epoch_num``, ``phase_name``, ``checkpoint_loaded`` and ``batch_losses``;
     without the last one ``loss``, ``losses``, ``true_batch_size`` and ``datasource_name`` of a batch.
@@ -65,6 +65,7 @@ class MetricStore(Extension):
     ranks = 0
 
     def __init__(self) -> None:
+        self._is_reader = False  # the loop appends the rows, and not the hook post_train_step_batch
         self._stored: StoredManager | None = None  # made by the first run, for one train_dir and one TrainManager
 
     @fixture("run")
@@ -76,9 +77,8 @@ class MetricStore(Extension):
     def pre_run(
         self, train_manager: TrainManager, train_dir: Path, epoch_num: int, batch_losses: BatchLosses | None = None
     ) -> None:
-        # With a schedule, or a subclass that overrides it, the hook
-        # post_train_step_batch appends the rows, not the loop.
-        reads = batch_losses if replacement_of(self, "post_train_step_batch") else None
+        reads = None if picks_batches(self, MetricStore) else batch_losses
+        self._is_reader = reads is not None
         self._open(train_manager, train_dir).begin_run(self, train_manager, reads, epoch_num)
 
     def _open(self, train_manager: TrainManager, train_dir: Path) -> StoredManager:
@@ -137,7 +137,6 @@ class MetricStore(Extension):
     def post_train(self) -> None:
         self._run.append_history()
 
-    @replaced_by("batch_losses")
     def post_train_step_batch(
         self,
         step_num: int,
@@ -146,6 +145,8 @@ class MetricStore(Extension):
         true_batch_size: int,
         loss: Tensor | None = None,
     ) -> None:
+        if self._is_reader:  # the loop has appended the row of this batch
+            return
         if self._run.manager.losses_by_optimizer:
             loss = None  # only the sum of the losses of several optimizers, which `losses` has one by one
         self._run.append_batch(step_num, loss, losses, datasource_name, true_batch_size)

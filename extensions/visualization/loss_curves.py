@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from train_manager.core.declarations import always, replaced_by
+from train_manager.core.declarations import always
 from train_manager.core.extension import Extension
-from train_manager.core.hooks import replacement_of
 from train_manager.core.schedule import Schedule
 from train_manager.core.stage import Stage
 from train_manager.data.shares import ALONE
 from train_manager.files.atomic import replace_file
-from train_manager.loop.batch_losses import MOST, BatchLosses, BatchRow, detach_terms
+from train_manager.loop.batch_losses import MOST, BatchLosses, BatchRow, detach_terms, picks_batches
 from train_manager.loop.books import Book
 from train_manager.metrics.deferred import detach_scalar, numbers, read_scalars
 from train_manager.metrics.history_rows import is_loss
@@ -66,8 +65,8 @@ class LossCurves(Extension):
     run of its own is left out.
 
     *Runs at:* the start and the end of ``run``, ``train`` and ``train_step_epoch``, and the end of ``eval``; around
-    ``train_step_batch`` if ``update`` is given. With a schedule, or in a loop without ``batch_losses``, at the end of
-    ``train_step_batch`` too.
+    ``train_step_batch`` if ``update`` is given. With a schedule, or in a loop without ``batch_losses``, it
+    records at the end of ``train_step_batch``.
 
     *Asks for:* ``batch_losses``, or else ``loss``, ``losses`` and ``true_batch_size`` of a batch; ``start_step`` if
     there is one; ``step_num``, ``epoch_num``, ``train_result``, ``eval_results``, ``standalone_eval``, ``stage`` and
@@ -102,6 +101,7 @@ class LossCurves(Extension):
         self.parts = PartCurves()
         self.metrics: dict[str, dict[str, Curve]] = {}
         self._is_of_rank = False  # several processes have trained together: losses of batches are of rank 0's rows
+        self._is_reader = False  # the loop appends the rows, and not the hook post_train_step_batch
         self._rows: list[BatchRow] = []  # rows of batches that are not in the curves yet
         self._examples = 0  # the number of examples up to the last row in the curves
         self._parts_of_epoch = Book(PartSums)  # sums of the loss terms over the open epoch
@@ -122,9 +122,8 @@ class LossCurves(Extension):
     def pre_run(self, batch_losses: BatchLosses | None = None, train_manager: TrainManager | None = None) -> None:
         self._manager = train_manager
         self._is_of_rank = self._is_of_rank or (train_manager is not None and train_manager.ranks.place is not ALONE)
-        # The loop appends a row for each batch. With a schedule, or a subclass that overrides it, the hook
-        # post_train_step_batch appends rows instead.
-        if batch_losses is not None and replacement_of(self, "post_train_step_batch"):
+        self._is_reader = batch_losses is not None and not picks_batches(self, LossCurves)
+        if batch_losses is not None and self._is_reader:
             batch_losses.read(self, self._rows, look=self._take_losses)
 
     def pre_train(self) -> None:
@@ -137,17 +136,14 @@ class LossCurves(Extension):
         self._draw_seldom(train_dir)
         self._done = epoch_num
 
-    @replaced_by("batch_losses")
     def post_train_step_batch(
-        self,
-        loss: Tensor,
-        losses: Mapping[str, Tensor],
-        step_num: int,
-        true_batch_size: int,
+        self, losses: Mapping[str, Tensor], step_num: int, true_batch_size: int, loss: Tensor | None = None
     ) -> None:
+        if self._is_reader:  # the loop has appended the row of this batch
+            return
         is_sum = self._manager is not None and bool(self._manager.losses_by_optimizer)
         # With several optimizers `loss` is only their sum; `losses` has the loss of each of them.
-        kept = None if is_sum else detach_scalar(loss)
+        kept = None if is_sum or loss is None else detach_scalar(loss)
         self._rows.append((kept, step_num, true_batch_size, 0.0, "", detach_terms(losses)))
         if len(self._rows) >= MOST:  # each row occupies memory of the GPU
             self._take_losses()

@@ -38,7 +38,6 @@ class Declarations:
     schedules: tuple[Any, ...] = ()  # of type Schedule, whose file imports this one; from above
     not_a_hook: bool = False
     overridable: bool = False  # a method of a loop that subclasses override: `lookalikes` compares names with it
-    replaced_by: str = ""  # the fixture that takes the place of the hook; empty if none does
 
 
 NOTHING_DECLARED: Final = Declarations()
@@ -164,14 +163,6 @@ def not_a_hook(method: Function) -> Function:
     ...         return "called by other code"
     """
     return _declare(method, not_a_hook=True)
-
-
-def replaced_by(fixture: str) -> Callable[[Function], Function]:
-    """Leave a hook out where the loop has a fixture from which the extension gets the same at less cost.
-
-    It runs all the same in other loops, if it has a schedule, and if a subclass overrides it without this decorator.
-    """
-    return lambda hook: _declare(hook, replaced_by=fixture)
 
 
 def overridable(method: Callable[..., R]) -> Callable[..., R]:

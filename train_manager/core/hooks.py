@@ -52,7 +52,6 @@ class Hook(Caller):
     everywhere: bool  # it is a hook of every stage
     schedules: tuple[tuple[Schedule, NamedCall], ...] = ()  # with the call of `should_run`; all must return True
     returns_nothing: bool = False  # it declares no write: a returned value would be lost, and is refused
-    replaced_by: str = ""  # the fixture that takes the place of the hook in loops that have it; empty if none does
     ranks: int | None = None  # the process that runs it alone, of several that train together; None: each of them
 
     @property
@@ -146,17 +145,9 @@ def _read_hook(holder: object, name: str, owner: str, default_priority: int, ran
         schedules=tuple((rule, NamedCall(rule.should_run, f"the schedule of {call.label}")) for rule in rules),
         # A lost return value is refused only where the author could know: not of a lambda, nor of a borrowed method.
         returns_nothing=kind != "around" and not writes and _is_written_out(holder, name),
-        replaced_by=replacement_of(holder, name),
         # A hook that writes a fixture runs in all processes, as hooks there may ask for the fixture.
         ranks=None if writes else ranks,
     )
-
-
-def replacement_of(holder: object, name: str) -> str:
-    """Return the fixture that takes the place of a hook; empty if none does."""
-    declared = declarations_of(unbound(holder, name)).replaced_by
-    # A schedule picks steps, while the loop updates the fixture at each step: a scheduled hook is not replaced.
-    return "" if declared and schedules_of(holder, name) else declared
 
 
 def _is_written_out(holder: object, name: str) -> bool:

@@ -86,9 +86,7 @@ class Registry:
         for name, extension in extensions.items():
             _refuse_twice(extension, name, together)
             self._refuse_second(extension, name, _without(together, self._paused - {name}))
-            replacing = self._store.options.replacing
             hooks = read_hooks(extension, name, extension.priority, extension.ranks)
-            hooks = [hook for hook in hooks if hook.replaced_by not in replacing]  # `@replaced_by`
             found[name] = Added(extension, hooks, read_providers(extension, name))
         self._change({**self._added, **found}, self._paused - found.keys())
 

@@ -52,7 +52,6 @@ class Options:
     # Fixtures that are attributes of the object, by name: the path of the attribute, with dots. The stage that defines
     # such a fixture says how long it is alive, and gives LIVE as its value.
     live: Mapping[str, str] = field(default_factory=dict)
-    replacing: frozenset[str] = frozenset()  # fixtures of its loop for which `@replaced_by` leaves hooks out
     # By stage and name of a fixture: called with a value that the fixture is modified to, and with `Store.asked` of the
     # hook or function that modifies it; raises to refuse the value.
     checks: Mapping[tuple[str | None, str], Callable[[Any, Mapping[str, Any]], object]] = field(default_factory=dict)

@@ -11,10 +11,15 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final
 
 from torch import Tensor
 
+from train_manager.core.extension import Extension
+from train_manager.core.schedule import schedules_of
 from train_manager.metrics.deferred import detach_scalar
 
 MOST: Final = 1000
 """After this number of batches all readers are asked to look: a scalar occupies up to 512 bytes of a GPU."""
+
+HOOK: Final = "post_train_step_batch"
+"""The hook of each batch of an extension that does without rows in some loops."""
 
 # A plain tuple, as one is made in each step, and a NamedTuple takes longer.
 BatchRow: TypeAlias = tuple[Tensor | None, int, Any, float, str, Mapping[str, Tensor] | None]
@@ -118,6 +123,16 @@ class BatchLosses:
     def _present(self) -> list[Reader]:
         # By identity: an extension may define `==`.
         return [reader for reader in self._readers if not any(reader.of is one for one in self._resting)]
+
+
+def picks_batches(extension: Extension, of: type[Extension]) -> bool:
+    """Return whether an extension picks the batches by its own hook, so that rows of all of them are too many.
+
+    Args:
+        extension: an object of the class, or of a subclass.
+        of: the class whose hook of each batch appends what a row has.
+    """
+    return getattr(type(extension), HOOK) is not getattr(of, HOOK) or bool(schedules_of(extension, HOOK))
 
 
 def detach_terms(terms: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -919,10 +919,13 @@ def test_rows_and_a_hook_of_each_batch_store_the_same(tmp_path: Path) -> None:
     assert all_rows(tmp_path / "rows") == all_rows(tmp_path / "hook")
 
 
-def test_no_hook_of_the_store_runs_in_a_batch() -> None:
-    tm = tiny_manager(MetricStore(), train_dir="unused")
+def test_the_hook_of_each_batch_adds_nothing_to_the_rows_of_the_loop(tmp_path: Path) -> None:
+    tiny_manager(MetricStore(), train_dir=tmp_path).train()
 
-    assert "MetricStore" not in tm.explain("train_step_batch", format="code")
+    (batches,) = (
+        rows for (name, stage, *_), rows in all_rows(tmp_path).items() if (name, stage) == ("loss", "train_step_batch")
+    )
+    assert [row[0] for row in batches] == [1, 2, 3]
 
 
 def test_a_hook_with_a_schedule_stores_the_batches_that_it_picks(tmp_path: Path) -> None:
