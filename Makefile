@@ -44,7 +44,7 @@ sweeps: $(OK)
 exports: $(OK)
 	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[onnx,quantize]' || \
 	    $(PY) -m pip install -q -c $(PINS) -e '.[onnx,quantize]'
-	@$(RUN_TESTS) tests/tools/test_quantize.py tests/tools/test_export_onnx.py tests/learner/test_deployment.py \
+	@$(RUN_TESTS) tests/tools/test_export_*.py tests/learner/test_deployment.py \
 	    tests/examples/test_smaller_models.py $(ARGS)
 
 # The buttons of the page of a run are pressed in the Chromium that the machine has, and axe-core looks at it.

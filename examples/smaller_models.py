@@ -22,8 +22,7 @@ from torch.nn import functional as F
 from torch.optim import Adam
 
 from train_manager import InMemory, TrainManager
-from train_manager.tools.factorize import factorize
-from train_manager.tools.quantize import quantize
+from train_manager.tools.export import factorize, quantize
 
 EPOCHS, SEEDS = 15, 5
 MORE = (1, 5)  # epochs after the weights became products

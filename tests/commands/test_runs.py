@@ -131,8 +131,6 @@ def test_files_that_cannot_be_read_are_a_line_each(tmp_path: Path, capsys: pytes
     write_runs(tmp_path / "b", entry(RUN), entry("cccc", progress=3))
     write_runs(tmp_path / "c", entry(RUN, version=2))
     (tmp_path / "c" / "run-d.json").write_text("[]")
-    (tmp_path / "e").mkdir()
-    (tmp_path / "e" / "run.json").write_text('{"schema": "train-manager/run", "version": 1, "runs": []}')
 
     assert cli.main(["runs", str(tmp_path)]) == 1
 
@@ -143,16 +141,7 @@ def test_files_that_cannot_be_read_are_a_line_each(tmp_path: Path, capsys: pytes
         f"train-manager: {tmp_path}/c/run-{RUN}.json was written by a newer train_manager (version 2); "
         "this one reads 1",
         f"train-manager: {tmp_path}/c/run-d.json is not a file of train_manager",
-        f"train-manager: {tmp_path}/e/run.json holds runs in an earlier form, which this train_manager does not read",
     ]
-
-
-def test_a_folder_of_the_earlier_form_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "run.json").write_text('{"schema": "train-manager/run", "version": 1, "runs": []}')
-    told = f"train-manager: {tmp_path}/run.json holds runs in an earlier form, which this train_manager does not read\n"
-
-    assert cli.main(["runs", str(tmp_path)]) == 1
-    assert capsys.readouterr() == ("", told)
 
 
 def test_a_folder_without_runs_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,9 +21,7 @@ from train_manager.learner import deploy_model, load_model
 from train_manager.learner.deployment import EXPORTS, Exported, require_exports
 from train_manager.learner.evaluation import Evaluation, EvaluationResult
 from train_manager.learner.model import FileModel
-from train_manager.tools.export_onnx import OnnxModel
-from train_manager.tools.factorize import load_factorized
-from train_manager.tools.quantize import quantize
+from train_manager.tools.export import OnnxModel, load_factorized, quantize
 
 NEEDED = ("torchao", "onnx", "onnxscript", "onnxruntime")
 needs_packages = pytest.mark.skipif(None in map(find_spec, NEEDED), reason="make exports installs them")

@@ -15,9 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from train_manager import InputError
-from train_manager.tools.export_onnx import OnnxModel, export_onnx
-from train_manager.tools.factorize import factorize
-from train_manager.tools.quantize import quantize
+from train_manager.tools.export import OnnxModel, export_onnx, factorize, quantize
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 needs_onnx = pytest.mark.skipif(None in map(find_spec, PACKAGES), reason="make exports installs it")
@@ -239,8 +237,7 @@ def test_a_missing_package_is_named_with_its_extra(
 PROGRAM = """
 import torch
 from torch import nn
-from train_manager.tools.export_onnx import OnnxModel, export_onnx
-from train_manager.tools.quantize import quantize
+from train_manager.tools.export import OnnxModel, export_onnx, quantize
 
 model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
 export_onnx(quantize(model), torch.ones(2, 8), "model.onnx")

@@ -21,10 +21,15 @@ from train_manager.learner.evaluation import Evaluation, EvaluationResult, measu
 from train_manager.learner.model import FileModel
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.showing import short
-from train_manager.tools.export_onnx import OnnxModel, export_onnx, largest_difference, require_onnx
-from train_manager.tools.extras import import_extra
-from train_manager.tools.factorize import factorize
-from train_manager.tools.quantize import quantize
+from train_manager.tools.export import (
+    OnnxModel,
+    export_onnx,
+    factorize,
+    import_extra,
+    largest_difference,
+    quantize,
+    require_onnx,
+)
 from train_manager.validation import require_number
 
 EXPORTS: Final = ("onnx", "int8", "int8_onnx", "low_rank", "low_rank_onnx")

@@ -7,10 +7,7 @@ This is the door of all tools, wherever they lie:
 Its files in reading order; each imports only those above it:
 
     summary            a table of a model's layers
-    extras             optional packages, without what they print
-    factorize          layers of low rank
-    quantize           Linear layers with weights of 8 bits
-    export_onnx        models as ONNX files, and these files called
+    export             a trained model in another form: of low rank, with int8 weights, as an ONNX file
 """
 
 from train_manager.checks import check_batch_leak, check_loss_leak, check_parameters
@@ -18,9 +15,7 @@ from train_manager.runs.comparing.compare_runs import compare_runs
 from train_manager.runs.record.read_run import read_run
 from train_manager.runs.repeating.reproduce import reproduce
 from train_manager.runs.showing.page import write_report
-from train_manager.tools.export_onnx import OnnxModel, export_onnx
-from train_manager.tools.factorize import factorize, load_factorized
-from train_manager.tools.quantize import quantize
+from train_manager.tools.export import OnnxModel, export_onnx, factorize, load_factorized, quantize
 from train_manager.tools.summary import summary
 from train_manager.trials.diagnosing import diagnose
 from train_manager.trials.lr_finder import lr_finder

@@ -162,19 +162,6 @@ def test_beside_a_damaged_file_the_others_are_read_with_a_warning(tmp_path: Path
     assert [run["id"] for run in found] == ["b"]
 
 
-def test_a_folder_of_the_earlier_form_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    path.write_text(json.dumps({"schema": "train-manager/run", "version": 1, "runs": [entry()]}))
-
-    with pytest.raises(InputError) as caught:
-        read_runs(tmp_path)
-
-    assert str(caught.value) == (
-        f"{path} holds runs in an earlier form, which this train_manager does not read\n"
-        "  read it with the train_manager that wrote it; new runs may be recorded beside it"
-    )
-
-
 # ---- how it ended ----------------------------------------------------------------------------------------------------
 
 

@@ -88,13 +88,6 @@ def test_a_damaged_run_is_named_if_it_is_asked_for_and_left_out_otherwise(tmp_pa
     assert found.id == "aaaa1"
 
 
-def test_a_folder_of_the_earlier_form_is_told(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text('{"schema": "train-manager/run", "version": 1, "runs": []}')
-
-    with pytest.raises(InputError, match=r"/run\.json holds runs in an earlier form, which this train_"):
-        named_run(tmp_path)
-
-
 def test_a_run_json_of_another_program_makes_no_folder_of_runs(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
 

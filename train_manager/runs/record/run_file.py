@@ -27,7 +27,6 @@ from train_manager.telling.errors import CheckpointError, InputError, TrainManag
 from train_manager.telling.source_locations import users_level
 
 NAME: Final = re.compile(r"run-[\w-]+\.json", re.ASCII)
-EARLIER: Final = "run.json"  # the file of all runs of a folder, as it was written before version 0.1.0
 SCHEMA: Final = "train-manager/run"
 VERSION: Final = 1
 LONGEST: Final = 4000  # characters of an error's message
@@ -46,19 +45,13 @@ def run_file(train_dir: Path | str, run_id: str) -> Path:
 
 
 def is_run_file(path: Path) -> bool:
-    """Return whether a file is that of a run by its name, or one of the earlier form."""
-    if path.name != EARLIER:
-        return NAME.fullmatch(path.name) is not None
-    try:
-        with path.open("rb") as file:
-            return SCHEMA.encode() in file.read(1000)  # many programs write a run.json
-    except OSError:
-        return False
+    """Return whether a file is that of a run by its name."""
+    return NAME.fullmatch(path.name) is not None
 
 
 def has_runs(folder: Path) -> bool:
     """Return whether a folder has files of runs."""
-    return any(map(is_run_file, folder.glob("run*.json")))
+    return any(map(is_run_file, folder.glob("run-*.json")))
 
 
 def read_runs(train_dir: Path | str) -> list[Entry]:
@@ -74,7 +67,7 @@ def read_runs(train_dir: Path | str) -> list[Entry]:
 
     Raises:
         InputError: no run was recorded there; or none of its files can be read, and the first was written by a newer
-            train_manager, in an earlier form, or by another program.
+            train_manager or by another program.
         CheckpointError: none of its files can be read, and the first is damaged.
     """
     entries, problems = runs_and_problems(train_dir)
@@ -91,7 +84,7 @@ def runs_and_problems(train_dir: Path | str) -> tuple[list[Entry], dict[Path, Ex
     """Return the entries of a ``train_dir``, the oldest first, and the errors of the files that cannot be read."""
     entries: list[Entry] = []
     problems: dict[Path, Exception] = {}
-    for path in sorted(filter(is_run_file, Path(train_dir).glob("run*.json"))):
+    for path in sorted(filter(is_run_file, Path(train_dir).glob("run-*.json"))):
         try:
             entries.append(read_entry(path))
         except (TrainManagerError, OSError) as error:
@@ -103,13 +96,9 @@ def read_entry(path: Path) -> Entry:
     """Return the entry in a file.
 
     Raises:
-        InputError: it was written by a newer train_manager, in an earlier form, or by another program.
+        InputError: it was written by a newer train_manager or by another program.
         CheckpointError: it is damaged; the error names the key.
     """
-    if path.name == EARLIER:
-        cure = "read it with the train_manager that wrote it; new runs may be recorded beside it"
-        what = f"{path} holds runs in an earlier form, which this train_manager does not read"
-        raise InputError(what, name=EARLIER, cure=cure)
     found = json_of(path.read_bytes(), str(path))
     if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA or type(found.get("version")) is not int:
         cure = "give a train_dir that no other program writes to, or rename that file"

@@ -95,7 +95,7 @@ def folders_with_runs(folder: Path) -> Iterator[Path]:
     os.scandir(folder).close()  # raises the error of this folder, which `os.walk` would pass over
     for place, below, files in os.walk(folder):
         path = Path(place)
-        if any(is_run_file(path / name) for name in files if name.startswith("run")):
+        if any(is_run_file(path / name) for name in files if name.startswith("run-")):
             yield path
         # `os.walk` descends into the folders that stay in this list.
         is_deepest = len(path.relative_to(folder).parts) == DEEPEST

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from train_manager import InputError
-from train_manager.tools.factorize import factorize, load_factorized
+from train_manager.tools.export import factorize, load_factorized
 
 
 def network() -> Any:

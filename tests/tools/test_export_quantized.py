@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from train_manager import InputError
-from train_manager.tools.quantize import quantize
+from train_manager.tools.export import quantize
 
 needs_torchao = pytest.mark.skipif(find_spec("torchao") is None, reason="make exports installs it")
 

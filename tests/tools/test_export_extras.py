@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from train_manager.tools.extras import import_extra, quiet
+from train_manager.tools.export import import_extra, quiet
 
 
 def test_prints_warnings_and_logs_are_kept_from_the_user(capfd: pytest.CaptureFixture[str]) -> None:
