@@ -22,7 +22,7 @@ from train_manager.loop.books import Book
 from train_manager.loop.drawing import Drawing
 from train_manager.loop.example_losses import losses_of_examples
 from train_manager.loop.overridable import Overridable
-from train_manager.metrics.confusion import LOGITS, boundary_of, classify
+from train_manager.metrics.classification import LOGITS, boundary_of, classify
 from train_manager.metrics.example_losses import ExampleLoss, ExampleLosses
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.gallery_svg import grid_of

@@ -10,7 +10,7 @@ from torch import Tensor
 from train_manager.data.shares import is_stand_in
 from train_manager.loop.evaluation_watcher import EvaluationWatcher
 from train_manager.loop.ranks import fold, ranks_of
-from train_manager.metrics.confusion import ConfusionCounts, TensorsByName
+from train_manager.metrics.classification import ConfusionCounts
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.confusion_svg import confusion_svg
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @recorded
-class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
+class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, Tensor]):
     """Show which classes the model confuses, and how well it finds each class.
 
     >>> from train_manager.testing import tiny_manager
@@ -55,7 +55,7 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
     sole = True  # two would write one series
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        super().__init__(names, ConfusionCounts, TensorsByName)
+        super().__init__(names, ConfusionCounts)
 
     @property
     def matrices(self) -> dict[str, list[list[int]]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from train_manager.loop.evaluation_watcher import EvaluationWatcher
-from train_manager.metrics.gallery import ExamplesByName, Gallery, require_one_for_each
+from train_manager.metrics.classification import Gallery, require_one_for_each
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.gallery_svg import caption, gallery_svg, grid_of
 from train_manager.validation import require_count
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @recorded
-class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
+class PredictionGallery(EvaluationWatcher[Gallery, dict[str, Tensor]]):
     """Show the mistakes of an evaluation in which the model is surest, and then random examples.
 
     >>> from train_manager.testing import tiny_manager
@@ -57,10 +59,10 @@ class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
     def __init__(self, names: Sequence[str] = (), mistakes: int = 16, others: int = 16) -> None:
         self.mistakes: int = require_count(mistakes, "mistakes", at_least=1)
         self.others: int = require_count(others, "others", at_least=1)
-        super().__init__(names, lambda: Gallery(self.mistakes, self.others), ExamplesByName)
+        super().__init__(names, lambda: Gallery(self.mistakes, self.others))
 
     @property
-    def examples(self) -> ExamplesByName:
+    def examples(self) -> dict[str, dict[str, Tensor]]:
         return self._sets.latest
 
     def post_eval_step_batch(

@@ -58,7 +58,7 @@ class Throughput(Drawing):
     def __init__(self, seconds: float = 1.0, clock: Callable[[], float] = perf_counter) -> None:
         self.seconds: float = require_number(seconds, "seconds", above=0)
         # A phase may have other data and another model.
-        self._speed = Book(lambda: Speed(self.seconds, clock), per="phase")
+        self._speed = Book(lambda: Speed(self.seconds, clock), per="phase", saved=False)
 
     @property
     def curves(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from train_manager.loop.books import Book
 from train_manager.loop.drawing import Drawing
-from train_manager.metrics.histograms import Histograms
+from train_manager.metrics.histogram import Histograms
 from train_manager.model.layers import layers_of
 from train_manager.model.optimizers import EveryStep
 from train_manager.rebuilding.recorded import recorded

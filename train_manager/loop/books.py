@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Generic, Protocol, TypeVar, final
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast, final, overload
 
 from train_manager.loop.ranks import ONE_PROCESS, Ranks, state_for_rank, state_of_ranks
 from train_manager.model.per_object import PerObject
@@ -21,7 +21,8 @@ class Stateful(Protocol):
     def load_state_dict(self, state: Any, /) -> object: ...
 
 
-Value = TypeVar("Value", bound=Stateful)
+Value = TypeVar("Value")
+Saved = TypeVar("Saved", bound=Stateful)
 
 
 @final
@@ -64,22 +65,40 @@ class Book(Generic[Value]):
     A hook that is called by hand, without a manager, has one value.
 
     Args:
-        make: makes a value, with ``state_dict`` and ``load_state_dict``.
+        make: makes a value; it needs ``state_dict`` and ``load_state_dict`` if it is saved.
         per: "epoch"; "phase": a value for each phase, and one for the training outside of phases; or "manager".
         add: returns the sum of the states of a value in several processes, which train on rows of their own; None if
             all processes measure the same.
+        saved: whether checkpoints hold the values. A value that they do not hold begins anew after a resume.
 
     Attributes:
         latest: the value that was asked for last.
     """
 
+    @overload
     def __init__(
-        self, make: Callable[[], Value], per: str = "epoch", add: Callable[[list[Any]], Any] | None = None
+        self: Book[Saved],
+        make: Callable[[], Saved],
+        per: str = "epoch",
+        add: Callable[[list[Any]], Any] | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(self, make: Callable[[], Value], per: str = "epoch", *, saved: Literal[False]) -> None: ...
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        per: str = "epoch",
+        add: Callable[[list[Any]], Any] | None = None,
+        *,
+        saved: bool = True,
     ) -> None:
-        self._make, self._add = make, add
+        self._make: Callable[[], Value] = make
+        self._add, self._saved = add, saved
         self._per = require_one_of(per, "per", PERS)
         self._values: PerObject[Lifetime, Value] = PerObject()  # a value is collected together with its Lifetime
-        self._by_hand = self.latest = make()  # of hooks that are called by hand, without a manager
+        self._by_hand = self.latest = self._make()  # of hooks that are called by hand, without a manager
         # By key: states that the program loaded before there was a manager, until their epoch or phase is open.
         self._waiting: dict[str, Any] = {}
 
@@ -111,11 +130,13 @@ class Book(Generic[Value]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the values of the open epochs or phases of the manager that is saved, by their keys."""
+        if not self._saved:
+            return {}
         lifetimes, ranks = _open_lifetimes.get()  # None: no manager saves it, so the program calls this by hand
         kept = [lifetime for lifetime in (lifetimes or {}).get(self._per, ()) if lifetime in self._values]
-        states = {lifetime.key: self._values[lifetime].state_dict() for lifetime in kept}
+        states = {lifetime.key: _state_of(self._values[lifetime]) for lifetime in kept}
         if lifetimes is None:
-            states = {"": self.latest.state_dict()}
+            states = {"": _state_of(self.latest)}
         states = {key: state for key, state in states.items() if state}
         return states if self._add is None else state_of_ranks(ranks, states, self._add_by_key)
 
@@ -141,8 +162,12 @@ class Book(Generic[Value]):
         # Loaded into the known value: an extension may hold it.
         value = self._make() if known is None or state is None else known
         if state is not None:
-            value.load_state_dict(state)
+            cast(Stateful, value).load_state_dict(state)
         return value
+
+
+def _state_of(value: Any) -> Any:
+    return value.state_dict()
 
 
 _open_lifetimes: ContextVar[tuple[Mapping[str, Iterable[Lifetime]] | None, Ranks]] = ContextVar(

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, final
 
-from train_manager.loop.books import Book, Stateful
+from train_manager.loop.books import Book
 from train_manager.loop.drawing import Drawing
 from train_manager.reporting.values import plural
 from train_manager.telling.errors import InputError
 
-Looking = TypeVar("Looking", bound=Stateful)
-Found = TypeVar("Found", bound=Stateful)
+Looking = TypeVar("Looking")
+Found = TypeVar("Found")
+
+
+@final
+class BySet(dict[str, Found]):
+    """A result for each evaluation set, by its name: what a checkpoint holds of the evaluations."""
+
+    def state_dict(self) -> dict[str, Found]:
+        """Return all results."""
+        return dict(self)
+
+    def load_state_dict(self, state: Mapping[str, Found]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.clear()
+        self.update(state)
 
 
 class EvaluationWatcher(Drawing, Generic[Looking, Found]):
@@ -25,19 +39,19 @@ class EvaluationWatcher(Drawing, Generic[Looking, Found]):
     Args:
         names: the names of the classes.
         looking: makes the object that gathers the batches of one evaluation.
-        found: makes the object that keeps the last results by the names of evaluation sets.
 
     Raises:
         InputError: ``names`` is a single text, or nothing that has names in it.
     """
 
-    def __init__(self, names: Sequence[str], looking: Callable[[], Looking], found: Callable[[], Found]) -> None:
+    def __init__(self, names: Sequence[str], looking: Callable[[], Looking]) -> None:
         if isinstance(names, str) or not isinstance(names, Iterable):
             cure = f"give a list with a name for each class, or leave it out: {type(self).__name__}()"
             raise InputError(f"names must be a list of names, but is {names!r:.60}", name="names", cure=cure)
         self.names = [str(name) for name in names]
-        self._open = Book(looking, per="phase")  # begun anew for each set
-        self._sets = Book(found, per="phase")  # saved in checkpoints
+        # Not saved: an evaluation that ends early begins anew, and so does the object, for each set.
+        self._open = Book(looking, per="phase", saved=False)
+        self._sets: Book[BySet[Found]] = Book(BySet, per="phase")
 
     def pre_eval_step_epoch(self, train_manager: Any = None) -> None:
         # At the start of a set, not at its end: an evaluation that fails half-way leaves the batches of its set behind.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from inspect import Parameter
 from typing import Any, Final, final
 
 from torch import Tensor
 
-from train_manager.metrics.averages import WeightedMeans, mean_of
 from train_manager.metrics.history_rows import refuse_names_of_places
-from train_manager.metrics.metric import as_scalar
+from train_manager.metrics.metric import MeanMetric, as_scalar
 from train_manager.telling.errors import InputError
 
 LOSSES: Final = "losses"
@@ -18,7 +17,7 @@ LOSSES: Final = "losses"
 
 
 @final
-class LossTerms:
+class LossTerms(MeanMetric):
     """The means of the loss terms over examples.
 
     >>> import torch
@@ -35,9 +34,9 @@ class LossTerms:
     original: Any = LOSSES
 
     def __init__(self, taken: frozenset[str] = frozenset()) -> None:
+        super().__init__()
         self.parameters = [Parameter(LOSSES, Parameter.KEYWORD_ONLY)]
         self._taken = taken | {"loss", "moving_loss"}
-        self._means = WeightedMeans()
 
     def of_batch(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
         terms = values[LOSSES]
@@ -46,19 +45,3 @@ class LossTerms:
             raise InputError(what, name=name, asked_by="Metrics", cure=cure)
         refuse_names_of_places(terms, "a loss term is called {!r}".format, lambda name: "give it another name")
         return {name: as_scalar(name, value) for name, value in terms.items()}
-
-    def append(self, values: Mapping[str, Any], weight: float) -> None:
-        for name, value in self.of_batch(values).items():
-            self._means.append(name, value, weight)
-
-    def result(self) -> dict[str, float]:
-        return {name: mean_of(*totals) for name, totals in self._means.totals().items()}
-
-    def totals(self) -> dict[str, tuple[float, float]]:
-        return self._means.totals()
-
-    def join(self, totals: Sequence[Mapping[str, tuple[float, float]]]) -> None:
-        self._means.join(totals)
-
-    def reset(self) -> None:
-        self._means = WeightedMeans()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from train_manager.data.batch import FIXTURES_OF_A_BATCH
-from train_manager.metrics.averages import WeightedMean, as_float
+from train_manager.metrics.averages import WeightedMeans, as_float, mean_of
 from train_manager.metrics.deferred import on_host
 from train_manager.telling.errors import InputError
 from train_manager.telling.showing import constructor_text
@@ -62,8 +63,41 @@ def metric_of(name: str, original: Any) -> Metric:
     return ObjectMetric(name, original) if accumulates else FunctionMetric(name, original)
 
 
+class MeanMetric:
+    """Base of metrics whose results are means over examples, of what ``of_batch`` returns for each batch.
+
+    Attributes:
+        names: the names that have a result, nan, before the first batch too.
+    """
+
+    names: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self._means = WeightedMeans()  # over the batches since reset()
+
+    def of_batch(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
+        raise NotImplementedError
+
+    def append(self, values: Mapping[str, Any], weight: float) -> None:
+        for name, value in self.of_batch(values).items():
+            self._means.append(name, value, weight)
+
+    def totals(self) -> dict[str, tuple[float, float]]:
+        return self._means.totals()
+
+    def join(self, totals: Sequence[Mapping[str, tuple[float, float]]]) -> None:
+        self._means.join(totals)
+
+    def result(self) -> dict[str, float]:
+        means = {name: mean_of(*of) for name, of in self._means.totals().items()}
+        return dict.fromkeys(self.names, math.nan) | means
+
+    def reset(self) -> None:
+        self._means = WeightedMeans()
+
+
 @final
-class FunctionMetric:
+class FunctionMetric(MeanMetric):
     """A function that returns a number for a batch, or one for each example; results are means over examples.
 
     >>> right = FunctionMetric("accuracy", lambda prediction, targets: prediction.argmax(dim=1) == targets)
@@ -74,12 +108,12 @@ class FunctionMetric:
     """
 
     def __init__(self, name: str, original: Callable[..., Any]) -> None:
-        self.name = name
+        super().__init__()
+        self.name, self.names = name, (name,)
         self.original = original
         by_name = parameters_by_name(original)  # None: called with (prediction, targets)
         self._by_name = by_name is not None
         self.parameters = positional_pair() if by_name is None else by_name
-        self._mean = WeightedMean()  # over the batches since reset()
 
     def __repr__(self) -> str:
         return constructor_text(self)
@@ -95,22 +129,6 @@ class FunctionMetric:
             add_shapes(error, self.name, values)
             raise
         return {self.name: as_scalar(self.name, value)}
-
-    def append(self, values: Mapping[str, Any], weight: float) -> None:
-        self._mean.append(self.of_batch(values)[self.name], weight)
-
-    def totals(self) -> tuple[float, float]:
-        return self._mean.totals()
-
-    def join(self, totals: Sequence[tuple[float, float]]) -> None:
-        total, weight = map(sum, zip(*totals, strict=True))
-        self._mean.load_state_dict({"sum": total, "weight": weight})
-
-    def result(self) -> dict[str, float]:
-        return {self.name: self._mean.value()}
-
-    def reset(self) -> None:
-        self._mean = WeightedMean()
 
 
 @final

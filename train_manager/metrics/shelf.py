@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from train_manager.data.shares import in_row_order
-from train_manager.metrics.confusion import (
+from train_manager.metrics.classification import (
     Classified,
     ClassReader,
     add_counts,

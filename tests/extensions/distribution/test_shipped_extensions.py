@@ -42,7 +42,7 @@ from train_manager.extensions import (
     default_extensions,
 )
 from train_manager.extensions.visualization import live
-from train_manager.metrics.histograms import Histograms
+from train_manager.metrics.histogram import Histograms
 from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.metrics.layer_norms import changes_by_layer, norms_of
 from train_manager.runs.record.read_run import read_run

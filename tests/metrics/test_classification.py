@@ -9,7 +9,7 @@ import torch
 
 from tests.support.host_reads import HostReads
 from train_manager import InputError
-from train_manager.metrics.confusion import ConfusionCounts, classify
+from train_manager.metrics.classification import ConfusionCounts, classify
 
 
 def said_and_true(prediction: Any, targets: Any) -> tuple[list[int], list[int]]:
