@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from train_manager._version import __version__
 from train_manager.commands import check, compare, export, report, reproduce, runs, show, verify_resume
 from train_manager.commands.exit_codes import ALL_IS_WELL, CANNOT_BE_DONE
-from train_manager.reporting.terminal_text import printable_lines
+from train_manager.reporting.terminal import printable_lines
 from train_manager.telling.errors import TrainManagerError
 
 COMMANDS = (show, check, runs, compare, report, export, reproduce, verify_resume)  # as the help lists them

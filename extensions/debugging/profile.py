@@ -14,7 +14,7 @@ from torch.profiler import profile
 from train_manager.core.declarations import always
 from train_manager.core.extension import Extension
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.tables import align_columns
+from train_manager.reporting.values import align_columns
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:

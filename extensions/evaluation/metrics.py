@@ -22,7 +22,7 @@ from train_manager.metrics.metric import Metric, ObjectMetric, metric_of
 from train_manager.metrics.shelf import ClassMetric, from_shelf
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import write_line
-from train_manager.reporting.tables import text_table
+from train_manager.reporting.values import text_table
 from train_manager.telling.errors import InputError
 from train_manager.telling.showing import cut
 

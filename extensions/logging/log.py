@@ -25,8 +25,7 @@ from train_manager.metrics.monitor import (
     monitor_of,
 )
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.epoch_lines import EpochLines
-from train_manager.reporting.epoch_table import TRAINING, Row
+from train_manager.reporting.epoch_table import TRAINING, EpochLines, Row
 from train_manager.reporting.lines import write_line
 from train_manager.reporting.values import plural, texts_of
 from train_manager.schedules import every as every_nth

@@ -19,8 +19,7 @@ from train_manager.data.readable import length_of
 from train_manager.loop.losses import display_values
 from train_manager.manager import TrainManager
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.above_bars import PrintedAbove
-from train_manager.reporting.lines import NotebookOutput, is_notebook
+from train_manager.reporting.lines import NotebookOutput, PrintedAbove, is_notebook
 from train_manager.reporting.pace import Pace
 from train_manager.reporting.values import texts_of
 

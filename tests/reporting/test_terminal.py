@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from train_manager.reporting.terminal import UNLIMITED, side_by_side_lines, table_lines
-from train_manager.reporting.terminal_text import width_of
+from train_manager.reporting.terminal import UNLIMITED, side_by_side_lines, table_lines, width_of
 
 
 def lines(head: list[str], rows: list[list[str]], width: int) -> list[str]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from train_manager.reporting.terminal_text import cut, cut_alike, cut_middle, pad, printable, width_of
+from train_manager.reporting.terminal import cut, cut_alike, cut_middle, pad, printable, width_of
 
 
 @pytest.mark.parametrize("text", ["short", "x" * 500, "損失" * 50, "é" * 30, "a損" * 20])

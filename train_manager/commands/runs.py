@@ -29,8 +29,7 @@ def add_to(commands: Any) -> None:
 
 def runs(options: argparse.Namespace) -> int:
     """Print a line for each run below a folder."""
-    from train_manager.reporting.terminal import Line, print_lines, terminal_width
-    from train_manager.reporting.terminal_text import printable
+    from train_manager.reporting.terminal import Line, print_lines, printable, terminal_width
     from train_manager.reporting.values import plural
     from train_manager.runs.comparing.run_list import run_lines, sorted_runs
     from train_manager.runs.record.run_summary import summaries_below

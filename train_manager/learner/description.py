@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
-from train_manager.reporting.terminal_text import printable
+from train_manager.reporting.terminal import printable
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.showing import cut, short
 

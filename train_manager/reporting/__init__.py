@@ -2,9 +2,8 @@
 
 Its files in reading order; each imports only those above it:
 
-    values             the values of fixtures in a few characters
-    terminal_text      texts that fit a terminal, and that it does not obey
-    terminal           lines and tables in a terminal, in colours and as wide as it is
+    values             values as text: in a few characters, and in tables
+    terminal           texts, tables and lines in a terminal, in colours and as wide as it is
     curves             curves of a training that stay short
     loss_figure        the figure of loss curves
     svg_figure         panels of curves as an SVG file
@@ -19,13 +18,10 @@ Its files in reading order; each imports only those above it:
     speed_svg          how fast a run is
     loss_svg           the picture of loss curves as such a file
     history_figure     the figure of a history
-    tables             tables of numbers as text
     results            the results that training and evaluation return
     history            the metrics of each epoch and each evaluation
-    epoch_table        a table with a line for each epoch
     pace               how often something is drawn that nobody looks at
-    above_bars         what a program prints while bars are drawn
-    lines              lines of text in a terminal, a file or a notebook
-    epoch_lines        lines that tell what epochs have come to
+    lines              lines of text above bars in a terminal, in a file or a notebook
+    epoch_table        a table with a line for each epoch, which grows line by line
     description        a training in a few words
 """

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 from train_manager.metrics.history_rows import PLACE, Row, metrics_of
 from train_manager.reporting.history_figure import Points, history_figure
 from train_manager.reporting.results import EvalResult
-from train_manager.reporting.tables import html_table
-from train_manager.reporting.values import plural, text_of
+from train_manager.reporting.values import html_table, plural, text_of
 from train_manager.validation import require_one_of
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
-from train_manager.reporting.tables import html_table
-from train_manager.reporting.values import plural, seconds_text, text_of
+from train_manager.reporting.values import html_table, plural, seconds_text, text_of
 
 EvalResult = dict[str, float]
 """Results of one evaluation set: ``{"loss": 0.31, "accuracy": 0.9}``."""

@@ -23,8 +23,7 @@ from train_manager.loop.overridable import Overridable
 from train_manager.manager import TrainManager
 from train_manager.model.buffers import preserve_buffers
 from train_manager.model.summary import Layer, layer_of, shapes_of, total
-from train_manager.reporting.tables import html_table
-from train_manager.reporting.values import size_text
+from train_manager.reporting.values import html_table, size_text
 from train_manager.telling.errors import InputError
 
 HEAD = ("layer", "input", "output", "parameters", "")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from train_manager.reporting.terminal_text import width_of
+from train_manager.reporting.terminal import width_of
 from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
 from train_manager.runs.comparing.comparison import Comparison
 from train_manager.runs.record.run_summary import RunSummary

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from train_manager.reporting.terminal import Line
-from train_manager.reporting.terminal_text import cut, cut_around, printable
+from train_manager.reporting.terminal import Line, cut, cut_around, printable
 from train_manager.reporting.values import plural
 from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
 

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from textwrap import wrap
 from typing import Any, Final, final
 
-from train_manager.reporting.terminal import Line, side_by_side_lines, table_lines
-from train_manager.reporting.terminal_text import cut, cut_middle, printable
+from train_manager.reporting.terminal import Line, cut, cut_middle, printable, side_by_side_lines, table_lines
 from train_manager.runs.code.differences import CodeDifference
 from train_manager.runs.comparing.code_lines import code_lines
 from train_manager.runs.comparing.run_list import outcome_in_short

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from train_manager.metrics.history_rows import is_loss
-from train_manager.reporting.terminal import GAP, Line, table_lines
-from train_manager.reporting.terminal_text import cut, cut_middle, width_of
+from train_manager.reporting.terminal import GAP, Line, cut, cut_middle, table_lines, width_of
 from train_manager.reporting.values import number_text, seconds_text
 from train_manager.runs.record.run_summary import RunSummary
 from train_manager.telling.errors import InputError, did_you_mean, near

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.files.atomic import quote_path
 from train_manager.reporting.history import History
-from train_manager.reporting.tables import html_table
-from train_manager.reporting.values import plural
+from train_manager.reporting.values import html_table, plural
 from train_manager.runs.code.record import read_code_record
 from train_manager.runs.record.loss_curves import loss_curves
 from train_manager.runs.record.run_file import Entry, outcome_of, read_runs, runs_and_problems

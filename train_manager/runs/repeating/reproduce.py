@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from train_manager.reporting.terminal_text import printable
+from train_manager.reporting.terminal import printable
 from train_manager.runs.record.command import folder_of
 from train_manager.runs.record.run_file import outcome_of
 from train_manager.runs.repeating.metrics import compare_metrics, metrics_of_run

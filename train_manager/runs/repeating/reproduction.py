@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from train_manager.reporting.terminal_text import printable
+from train_manager.reporting.terminal import printable
 from train_manager.reporting.values import plural
 from train_manager.runs.repeating.metrics import Alone, MetricComparison, series_text
 from train_manager.runs.store.schema import Series

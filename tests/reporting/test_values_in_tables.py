@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from train_manager.reporting.tables import number_cell, text_table
+from train_manager.reporting.values import number_cell, text_table
 
 
 def test_columns_are_as_wide_as_their_widest_cell_and_empty_places_stay_empty() -> None:
