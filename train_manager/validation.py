@@ -1,7 +1,7 @@
 """Checks of the numbers and words that a caller passes, so that every refusal of the library has the same words.
 
-Each function returns the value, as a plain ``int``, ``float`` or ``str``. ``name`` is the subject of the error's first
-line; ``cure`` is its second line, if an example says more than the first line.
+Each ``require_...`` function returns the value, as a plain ``int``, ``float`` or ``str``. ``name`` is the subject of
+the error's first line; ``cure`` is its second line, if an example says more than the first line.
 """
 
 from __future__ import annotations
@@ -72,6 +72,11 @@ def require_one_of(value: str, name: str, allowed: tuple[str, ...], *, asked_by:
             f"{name} must be {', '.join(others)} or {last}, but is {value!r:.60}", name=name, asked_by=asked_by
         )
     return value
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number as files have them: an int or a float, and not True or False."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _invalid(error: type[TrainManagerError], name: str, kind: str, value: Any, cure: str) -> TrainManagerError:

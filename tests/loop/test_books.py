@@ -238,6 +238,17 @@ def test_an_open_epoch_resumes_from_a_checkpoint() -> None:
     assert measure.epochs == [[1, 2, 3, 4]]
 
 
+def test_a_value_that_is_not_saved_begins_anew_after_a_resume() -> None:
+    first, second = Measure(), Measure()
+    first.book, second.book = (Book(list, saved=False) for _ in range(2))  # type: ignore[assignment]  # no state_dict
+    (tm := manager(first)).train_steps(2)
+    resumed = manager(second)
+    resumed.load_state_dict(tm.state_dict())
+    resumed.train()
+
+    assert second.epochs == [[3.0, 4.0]]
+
+
 def test_an_open_epoch_around_a_phase_resumes_from_a_checkpoint_of_the_phase() -> None:
     saved: list[dict[str, Any]] = []
 

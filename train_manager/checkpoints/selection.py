@@ -92,7 +92,7 @@ def restore_fixtures(fixtures: Fixtures, states: Mapping[str, Any]) -> None:
 def numbers_of(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """Return the results of an evaluation that are single numbers, for the manifest."""
     return {
-        name: {metric: float(value) for metric, value in result.items() if _is_number(value)}
+        name: {metric: float(value) for metric, value in result.items() if _is_scalar(value)}
         for name, result in results.items()
     }
 
@@ -101,7 +101,7 @@ def _state_of(value: Any) -> dict[str, Any]:
     return {"state": value.state_dict()} if has_state(value) else {"value": value}
 
 
-def _is_number(value: Any) -> bool:
+def _is_scalar(value: Any) -> bool:
     return isinstance(value, int | float) or (isinstance(value, Tensor) and value.dim() == 0)
 
 

@@ -96,7 +96,7 @@ class CallRecorder:
             passed: dict[int, Tensor] = {}
             args = tuple(_passed_on(one, passed) for one in args)
             kwargs = {at: _passed_on(one, passed) for at, one in kwargs.items()}
-        for path, tensor in _tensors_in((args, kwargs)).items():
+        for path, tensor in _tensors_to_follow((args, kwargs)).items():
             self._note((key, "in", path), tensor)
         return args, kwargs
 
@@ -106,7 +106,7 @@ class CallRecorder:
         _, key = self._open.pop()
         if key in self.modules:
             self.completed.append(key)
-            for path, tensor in _tensors_in(output).items():
+            for path, tensor in _tensors_to_follow(output).items():
                 self._note((key, "out", path), tensor)
 
 
@@ -115,7 +115,7 @@ def takes_hooks(module: nn.Module) -> bool:
     return not isinstance(module, torch.jit.ScriptModule)
 
 
-def _tensors_in(value: Any) -> dict[Path, Tensor]:
+def _tensors_to_follow(value: Any) -> dict[Path, Tensor]:
     """Return the tensors in a value, without tensors of ``vmap``, which cannot be used after it."""
     is_of_vmap = torch._C._functorch.is_functorch_wrapped_tensor
     return {path: one for path, one in outputs_of(value).items() if not one.is_nested and not is_of_vmap(one)}
@@ -156,11 +156,11 @@ def _are_apart(sides: Sides) -> bool:
 
 def _mixes(inputs: Mapping[Path, Sides], outputs: Mapping[Path, Sides], *, with_numbers: bool = False) -> bool:
     """Return whether the sides are separate in all inputs, but not in an output."""
-    judged = (one for one in outputs.values() if with_numbers or not _is_number(one))
+    judged = (one for one in outputs.values() if with_numbers or not _is_of_one_number(one))
     return all(map(_are_apart, inputs.values())) and not all(map(_are_apart, judged))
 
 
-def _is_number(sides: Sides) -> bool:
+def _is_of_one_number(sides: Sides) -> bool:
     return all(len(along) == 1 for marks in sides for along in marks)
 
 

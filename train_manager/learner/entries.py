@@ -20,7 +20,9 @@ from train_manager.learner.description import Mistakes, Spot, dotted, told
 from train_manager.rebuilding.registry import is_recorded, named, words
 from train_manager.rebuilding.signatures import signature_of
 from train_manager.schedules import at_most, every, exponentially, periodically
+from train_manager.telling.argument_names import is_required
 from train_manager.telling.errors import InputError, near
+from train_manager.validation import is_number
 
 # ---- forms of values -----------------------------------------------------------------------------------------------
 
@@ -41,16 +43,12 @@ class Form(NamedTuple):
     cure: str = ""
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_finite(value: Any) -> bool:
-    return _is_number(value) and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)
 
 
 def _are_names(value: Any) -> bool:
@@ -75,7 +73,7 @@ SHARE: Final = Form("a number above 0, at most 1", lambda value: _is_finite(valu
 _ANY: Final = Form("anything", lambda value: True)  # of annotations that say nothing about values of files
 _OF_TYPES: Final[Mapping[Any, Form]] = {
     int: Form("a whole number", _is_whole, "whole numbers"),
-    float: Form("a number", _is_number, "numbers"),
+    float: Form("a number", is_number, "numbers"),
     bool: Form("true or false", lambda value: isinstance(value, bool)),
     str: Form("a text", lambda value: isinstance(value, str), "texts"),
     Tensor: Form("a tensor", lambda value: False),  # a file has no tensors
@@ -428,15 +426,10 @@ def _check_arguments(entry: Entry, kind: Kind, keys: Collection[str]) -> None:
             names = [*allowed, *(key for key in keys if key not in allowed)]
             spot.below(name).wrong(f"is not an argument of {entry.word}", nearest_of=names)
             meant.update(near(name, names)[:1])  # one mistake each, not two
-    lacking = [name for name, parameter in allowed.items() if _is_required(parameter) and name not in arguments]
+    lacking = [name for name, parameter in allowed.items() if is_required(parameter) and name not in arguments]
     for name in lacking[kind.truth and is_called :]:
         if name not in kind.following and name not in meant:
             spot.wrong(f"lacks {name}, which {entry.word} needs")
-
-
-def _is_required(parameter: Parameter) -> bool:
-    is_rest = parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    return parameter.default is Parameter.empty and not is_rest
 
 
 def _form_of_parameter(thing: Any, parameter: Parameter) -> Form:

@@ -9,6 +9,7 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
+from train_manager.telling.argument_names import is_required
 from train_manager.telling.errors import InputError
 
 
@@ -43,7 +44,7 @@ class ModelCall:
         self._positional = tuple(p.name for p in given if p.default is Parameter.empty)
         self._by_position = None if any(p.kind is Parameter.VAR_POSITIONAL for p in parameters) else len(given)
         # For a dict of inputs: the keys that it must have, the keys that it may have, and whether there is **kwargs.
-        self._required = {p.name for p in parameters if _is_required(p)}
+        self._required = {p.name for p in parameters if is_required(p)}
         self._all = {p.name for p in named}
         self._rest = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
         self._known: dict[tuple[Any, ...], bool] = {}  # keys of a dict -> whether it goes by keyword
@@ -93,11 +94,6 @@ class ModelCall:
             found = f"a {type(inputs).__name__}"
         cure = f"give batches of (({', '.join(names)}), targets), or override model_forward(self, inputs)"
         return InputError(f"{wanted}, but the inputs are {found}", name="inputs", asked_by=self._label, cure=cure)
-
-
-def _is_required(parameter: Parameter) -> bool:
-    is_rest = parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    return parameter.default is Parameter.empty and not is_rest
 
 
 def _parameters_of_forward(model: Any) -> list[Parameter]:

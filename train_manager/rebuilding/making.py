@@ -20,11 +20,12 @@ from train_manager.rebuilding.record_tree import (
     nodes,
     not_rebuildable,
     parts_of,
-    text_of,
+    path_of,
 )
 from train_manager.rebuilding.registry import find
-from train_manager.rebuilding.signatures import REST, call_of, signature_of
+from train_manager.rebuilding.signatures import call_of, signature_of
 from train_manager.rebuilding.torch_values import device_of, dtype_of, tensor_of
+from train_manager.telling.argument_names import is_required
 from train_manager.telling.errors import CheckpointError, did_you_mean, near
 
 
@@ -61,7 +62,7 @@ def refuse_missing(missing: Iterable[tuple[Place, str]], *, by_keyword: bool = F
     Raises:
         CheckpointError: a value is missing.
     """
-    lines = {text_of(place) or "it": f"{text_of(place) or 'it'} was {why}" for place, why in missing}
+    lines = {path_of(place) or "it": f"{path_of(place) or 'it'} was {why}" for place, why in missing}
     if lines:
         *others, last = lines
         what = f"the checkpoint does not say how to make {', '.join(others)}{' and ' if others else ''}{last}"
@@ -110,18 +111,18 @@ class Rebuilding:
 
     def _object(self, tree: Tree, place: Place) -> Any:
         if place not in self._objects:
-            kind = find(tree["$object"], text_of(place))
+            kind = find(tree["$object"], path_of(place))
             args, kwargs = call_of(kind, self._arguments(tree, place))
             try:
                 self._objects[place] = kind(*args, **kwargs)
             except Exception as error:
                 # The error comes from the user's class, so it keeps its type and gets the place as a note.
-                error.add_note(f"while {text_of(place) or 'it'} was rebuilt: {kind.__name__}({', '.join(kwargs)})")
+                error.add_note(f"while {path_of(place) or 'it'} was rebuilt: {kind.__name__}({', '.join(kwargs)})")
                 raise
         return self._objects[place]
 
     def _callable(self, tree: Tree, place: Place) -> Any:
-        function = find(tree["$callable"], text_of(place))
+        function = find(tree["$callable"], path_of(place))
         if "arguments" not in tree:
             return function
         args, kwargs = call_of(function, self._arguments(tree, place), is_partial=True)
@@ -138,22 +139,22 @@ class Rebuilding:
         try:
             return kind(items)
         except TypeError as error:  # a set of lists is well formed in the file, but cannot exist
-            raise CheckpointError(f"{text_of(place)} has items that no {kind.__name__} can have") from error
+            raise CheckpointError(f"{path_of(place)} has items that no {kind.__name__} can have") from error
 
     def _enum(self, tree: Tree, place: Place) -> Any:
         name, member = tree["$enum"]
-        kind = find(name, text_of(place))
+        kind = find(name, path_of(place))
         # The registered name may belong to a class that is not an enum any more.
         members = kind.__members__ if isinstance(kind, type) and issubclass(kind, Enum) else {}
         if member not in members:
             cure = did_you_mean(near(member, members)) or f"there are {', '.join(members) or 'none'}"
-            what = f"{text_of(place)} is {member!r:.60}, which {name} does not have"
-            raise CheckpointError(what, name=text_of(place), cure=cure)
+            what = f"{path_of(place)} is {member!r:.60}, which {name} does not have"
+            raise CheckpointError(what, name=path_of(place), cure=cure)
         return members[member]
 
     def _numbers(self, tree: Tree, place: Place) -> Any:
         numbers, dtype = tree["$numbers"]
-        return tensor_of(self._read(numbers, place), dtype, text_of(place))
+        return tensor_of(self._read(numbers, place), dtype, path_of(place))
 
 
 _MAKERS: Final[Mapping[str, Callable[[Rebuilding, Tree, Place], Any]]] = {
@@ -165,8 +166,8 @@ _MAKERS: Final[Mapping[str, Callable[[Rebuilding, Tree, Place], Any]]] = {
     "$enum": Rebuilding._enum,
     "$path": lambda self, tree, place: Path(tree["$path"]),
     "$numbers": Rebuilding._numbers,
-    "$dtype": lambda self, tree, place: dtype_of(tree["$dtype"], text_of(place)),
-    "$device": lambda self, tree, place: device_of(tree["$device"], text_of(place)),
+    "$dtype": lambda self, tree, place: dtype_of(tree["$dtype"], path_of(place)),
+    "$device": lambda self, tree, place: device_of(tree["$device"], path_of(place)),
 }
 
 
@@ -176,7 +177,7 @@ def _at(tree: Tree, place: Place) -> Tree:
         parts: Mapping[Step, Tree] = {} if isinstance(tree, Given) else parts_of(tree)
         # An override may have replaced the value that another place refers to.
         if step not in parts:
-            where = text_of(place)
+            where = path_of(place)
             what = f"{where} is referred to, but is given, or not there"
             raise CheckpointError(what, name=where, cure="give what refers to it too")
         tree = parts[step]
@@ -188,16 +189,16 @@ def _refuse_unfitting(tree: Tree) -> None:
     for place, part in nodes(tree):
         match part:
             case {"$enum": [name, _]}:
-                find(name, text_of(place))
+                find(name, path_of(place))
             case {"$object": name} | {"$callable": name}:
-                _refuse_call(find(name, text_of(place)), part, place)
+                _refuse_call(find(name, path_of(place)), part, place)
 
 
 def _refuse_call(kind: Any, tree: Tree, place: Place) -> None:
     # A registered function must not run because a file calls it an object.
     if "$object" in tree and not isinstance(kind, type):
-        what = f"{text_of(place)} is made by {tree['$object']}, which is not a class"
-        raise CheckpointError(what, name=text_of(place))
+        what = f"{path_of(place)} is made by {tree['$object']}, which is not a class"
+        raise CheckpointError(what, name=path_of(place))
     signature = signature_of(kind)
     # The call would raise a TypeError too, but only after other objects are made, and without a cure.
     if signature is not None:
@@ -208,7 +209,7 @@ def refuse_changed(
     signature: Signature, kind: Any, arguments: Mapping[str, Any], place: Place, *, is_call: bool = True
 ) -> None:
     """Refuse arguments that a class or a function no longer has, or one that is new and required."""
-    called, where = kind.__name__, text_of(place) or "it"
+    called, where = kind.__name__, path_of(place) or "it"
     parameters = signature.parameters.values()
     # With **kwargs every name fits.
     takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
@@ -220,12 +221,8 @@ def refuse_changed(
         cure = f"{did_you_mean(nearest)} Make it yourself: {yourself}".strip()
         raise CheckpointError(what, name=gone[0], asked_by=called, nearest=nearest, cure=cure)
     # A function is only passed on: its required arguments come when it is called.
-    new = [p.name for p in parameters if _is_required(p) and p.name not in arguments] if is_call else []
+    new = [p.name for p in parameters if is_required(p) and p.name not in arguments] if is_call else []
     if new:
         what = f"{called} needs the argument {new[0]!r}, which was not recorded for {where}"
-        cure = f'give it: overrides={{"{text_of((*place, new[0]))}": ...}}'
+        cure = f'give it: overrides={{"{path_of((*place, new[0]))}": ...}}'
         raise CheckpointError(what, name=new[0], asked_by=called, cure=cure)
-
-
-def _is_required(parameter: Parameter) -> bool:
-    return parameter.default is Parameter.empty and parameter.kind not in REST

@@ -12,7 +12,7 @@ from train_manager.rebuilding.record_tree import (
     Place,
     Tree,
     parts_of,
-    text_of,
+    path_of,
     with_parts,
 )
 from train_manager.rebuilding.registry import find
@@ -39,7 +39,7 @@ def with_overrides(tree: Tree, overrides: Mapping[str, Any]) -> Tree:
 def _overridden(tree: Tree, steps: list[str], value: Any, at: Place) -> Tree:
     if not steps:
         return Given(value)
-    path = text_of((*at, *steps))
+    path = path_of((*at, *steps))
     _refuse_inside(tree, path, at, steps)
     parts = parts_of(tree)
     # The key of a dict may have dots, so the longest name that fits counts.
@@ -54,14 +54,14 @@ def _overridden(tree: Tree, steps: list[str], value: Any, at: Place) -> Tree:
 
 def _refuse_inside(tree: Tree, path: str, at: Place, steps: list[str]) -> None:
     """Refuse a path into a value without parts: a given one, one that is not rebuildable, or a `$same`."""
-    place = text_of(at)
+    place = path_of(at)
     if isinstance(tree, Given):
         what, cure = f"{place} is given itself", f"set it in what you give for {place}"
     elif isinstance(tree, dict) and NOT_REBUILDABLE in tree:
         what = f"{place} was {tree[NOT_REBUILDABLE]}"
         cure = f'give all of it: overrides={{"{place}": ...}}'
     elif isinstance(tree, dict) and "$same" in tree:
-        first = text_of(tuple(tree["$same"]))
+        first = path_of(tuple(tree["$same"]))
         what, cure = f"{place} is the same object as {first}", f'write "{".".join([first, *steps])}"'
     else:
         return
@@ -77,8 +77,8 @@ def _more_arguments(tree: Tree) -> Collection[str]:
 
 
 def _unknown(path: str, step: str, at: Place, known: list[str], rest: list[str]) -> CheckpointError:
-    nearest = tuple(text_of((*at, name, *rest)) for name in near(step, known))
-    place = text_of(at) or "it"
+    nearest = tuple(path_of((*at, name, *rest)) for name in near(step, known))
+    place = path_of(at) or "it"
     has = f"{place} has {', '.join(known[:20])}" if known else f"{place} has no parts"
     return CheckpointError(
         f"there is no {path!r} to override", name=path, nearest=nearest, cure=did_you_mean(nearest) or has

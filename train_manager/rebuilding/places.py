@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from train_manager.rebuilding.record_tree import Place, Tree, parts_of, text_of, with_parts
+from train_manager.rebuilding.record_tree import Place, Tree, parts_of, path_of, with_parts
 
 # A file from a stranger could let an extension write anywhere, or send metrics to any address.
 PLACES: Final = {
@@ -36,5 +36,5 @@ def without_places(tree: Tree, left_out: list[str], at: Place = ()) -> Tree:
     for name in PLACES.get(tree.get("$object", ""), ()) if isinstance(tree, dict) else ():
         if parts.get(name) not in _NO_PLACES and type(parts[name]) is not int:
             del parts[name]
-            left_out.append(text_of((*at, name)))
+            left_out.append(path_of((*at, name)))
     return with_parts(tree, {step: without_places(part, left_out, (*at, step)) for step, part in parts.items()})

@@ -50,10 +50,10 @@ def check(tree: Tree) -> None:
     try:
         for place, part in nodes(tree):
             if len(place) > DEEPEST:
-                raise CheckpointError(f"{text_of(place[:8])} is nested more than {DEEPEST} deep")
+                raise CheckpointError(f"{path_of(place[:8])} is nested more than {DEEPEST} deep")
             mark = mark_of(part, place)
             if mark is not None and not _is_form(mark, part):
-                raise CheckpointError(f"{text_of(place) or 'the top'}: {mark!r:.60} is not a form with this content")
+                raise CheckpointError(f"{path_of(place) or 'the top'}: {mark!r:.60} is not a form with this content")
     except CheckpointError as error:
         cure = "nothing was made of it; take another checkpoint, or build the objects yourself"
         what = f"these are not recorded parameters: {error.what}"
@@ -76,7 +76,7 @@ def _is_form(mark: str, tree: dict[str, Any]) -> bool:
     return type(given) is (list if mark in _LISTS else str) and mark in (*_LISTS, *_TEXTS)
 
 
-def text_of(place: Place) -> str:
+def path_of(place: Place) -> str:
     """Return ``model.head.width``; nothing for the top."""
     return ".".join(map(str, place))
 

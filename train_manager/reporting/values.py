@@ -45,7 +45,7 @@ def text_of(value: Any) -> str:
     >>> text_of(torch.ones(16, 2)), text_of(["a", "b"])
     ('16x2', 'list')
     """
-    if isinstance(value, tuple | list) and 0 < len(value) <= MOST_NUMBERS and all(map(_is_number, value)):
+    if isinstance(value, tuple | list) and 0 < len(value) <= MOST_NUMBERS and all(map(_is_single_number, value)):
         texts = ", ".join(map(text_of, value))
         return texts if len(value) == 1 else f"({texts})"
     if _is_tensor(value):
@@ -119,7 +119,7 @@ def size_text(number: float) -> str:
     return f"{number:.3g} TB"
 
 
-def _is_number(value: Any) -> bool:
+def _is_single_number(value: Any) -> bool:
     return isinstance(value, Real) or (_is_tensor(value) and value.numel() == 1)
 
 

@@ -76,7 +76,7 @@ def refuse_unfitting(
         raise _unknown(called, unknown, named, other_words)
     if len(args) > len(given) and Parameter.VAR_POSITIONAL not in kinds:
         raise _too_many(called, len(args), given, named)
-    missing = [p.name for p in parameters if _is_required(p) and p.name not in (*given[: len(args)], *kwargs)]
+    missing = [p.name for p in parameters if is_required(p) and p.name not in (*given[: len(args)], *kwargs)]
     if missing:
         what = f"{called} needs {'the argument' if len(missing) == 1 else 'the arguments'} {_join_names(missing)}"
         cure = f"{called}({', '.join(f'{name}=...' for name in missing)})"
@@ -91,7 +91,8 @@ def _parameters(init: Callable[..., Any]) -> list[Parameter] | None:
         return None
 
 
-def _is_required(parameter: Parameter) -> bool:
+def is_required(parameter: Parameter) -> bool:
+    """Return whether a call must give an argument for a parameter: it has no default, and is not ``*`` or ``**``."""
     is_rest = parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     return parameter.default is Parameter.empty and not is_rest
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, final
 
 from train_manager.files.secrets import redacted
-from train_manager.runs.code.git import Git, GitTrouble, first_line
+from train_manager.runs.code.git import Git, GitTrouble, reason_in
 
 NO_REPOSITORY: Final = "not in a git repository"
 # `git rev-parse` prints an option that it does not know: between the questions, this option separates the answers.
@@ -169,7 +169,7 @@ def _answers(git: Git) -> dict[str, str]:
 
 
 def _why(complaint: bytes) -> str:
-    line = first_line(complaint)
+    line = reason_in(complaint)
     if "not a git repository" in line:
         return NO_REPOSITORY
     if found := re.search(r"dubious ownership in repository at '(.*)'", line):

@@ -89,7 +89,7 @@ class Git:
             return b""
         status, output, complaint = self.answer(*arguments, feed=feed)
         if status not in fine:
-            raise GitTrouble(f"git {arguments[0]} failed: {first_line(complaint) or f'exit code {status}'}")
+            raise GitTrouble(f"git {arguments[0]} failed: {reason_in(complaint) or f'exit code {status}'}")
         return output
 
     def answer(self, *arguments: str, feed: bytes | None = None) -> tuple[int, bytes, bytes]:
@@ -170,10 +170,10 @@ def quote(text: str) -> str:
     return f'"{escaped}"'
 
 
-def first_line(complaint: bytes) -> str:
+def reason_in(complaint: bytes) -> str:
     """Return the first line that says something, without git's ``fatal:``.
 
-    >>> first_line(b"fatal: not a git repository\\nStop.")
+    >>> reason_in(b"fatal: not a git repository\\nStop.")
     'not a git repository'
     """
     for line in os.fsdecode(complaint).splitlines():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, final
 
 from train_manager.runs.code.facts import Repository, find_repository
-from train_manager.runs.code.git import Git, GitTrouble, first_line, quote
+from train_manager.runs.code.git import Git, GitTrouble, quote, reason_in
 from train_manager.runs.code.git_folder import is_linked, make_git_folder, read_small
 from train_manager.runs.code.left_out import OF_A_TRAINING, reason_against_name
 from train_manager.runs.code.record import copy_of, name_of, read_code_record
@@ -171,7 +171,7 @@ class _Restoring:
         git = git.reading(self.store / "objects", *objects)
         status, _, complaint = git.answer("read-tree", tree or self.entry["commit"])
         if status != 0:
-            what = f"the tree {tree} of the record is damaged, or not in {self.store}: {first_line(complaint)}"
+            what = f"the tree {tree} of the record is damaged, or not in {self.store}: {reason_in(complaint)}"
             raise CheckpointError(what, name=str(self.store))
         changed = {file["path"] for file in self.entry["files"] if file["status"] != "deleted"}
         names = joined(changed if changed_only else names_in(git.run("ls-files", "-z")))

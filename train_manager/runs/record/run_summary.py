@@ -18,6 +18,7 @@ from train_manager.runs.record.run_file import first_line, outcome_of, run_file,
 from train_manager.runs.record.run_paths import FoundRun, folders_with_runs, has_trained
 from train_manager.runs.store.reader import MetricReader
 from train_manager.telling.errors import CheckpointError, InputError, TrainManagerError
+from train_manager.validation import is_number
 
 MALFORMED: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """The errors of code that reads a value of a wrong type, from a file that was edited or written by others."""
@@ -114,7 +115,7 @@ def summary_of(run: FoundRun) -> RunSummary:
         outcome=outcome_of(run.entry),
         epochs=progress.get("epochs"),
         steps=progress.get("steps"),
-        metrics={name: value for name, value in metrics.items() if _is_number(value)},
+        metrics={name: value for name, value in metrics.items() if is_number(value)},
         commit=commit_of(run),
         best=_best_of(run),
         trained=has_trained(run.entry),
@@ -182,7 +183,7 @@ def _best_of(run: FoundRun) -> Best | None:
         for row in rows
         if not row.get("standalone")
         for name, value in metrics_of(row).items()
-        if _is_number(value) and math.isfinite(value)
+        if is_number(value) and math.isfinite(value)
     ]
     monitored, mode = _monitor_of(run.entry) or (values[0].metric if values else "", None)
     try:
@@ -213,7 +214,3 @@ def _seconds(run: FoundRun, began: datetime) -> float | None:
     except InputError:
         return None
     return None if last is None else last - began.timestamp()
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

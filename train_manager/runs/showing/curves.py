@@ -92,7 +92,7 @@ def _drawn(run: int, series: Series, curve: Curve, measured: Measured) -> DrawnC
     elif name == "lr" or name.startswith("lr/"):
         # Its last value holds until the run's end.
         x, y = [*curve.steps, max(measured.last, curve.steps[-1])], [*curve.mean, curve.mean[-1]]
-        return DrawnCurve(run, part or name, part or TRAINING, "steps", whole(x), short(y))
+        return DrawnCurve(run, part or name, part or TRAINING, "steps", whole(x), rounded(y))
     elif series.stage == BATCHES:
         # The dataset is named only if there are batches of several.
         several = sum((one.name, one.stage) == (name, BATCHES) for one in measured.curves) > 1
@@ -101,11 +101,11 @@ def _drawn(run: int, series: Series, curve: Curve, measured: Measured) -> DrawnC
     else:
         words = [part or (TRAINING if series.stage else name), series.datasource]
         key = part or series.datasource or TRAINING
-    shown = DrawnCurve(run, " ".join(filter(None, words)), key, kind, whole(curve.steps), short(curve.mean))
+    shown = DrawnCurve(run, " ".join(filter(None, words)), key, kind, whole(curve.steps), rounded(curve.mean))
     if not math.isfinite(curve.mean[-1]):
         shown.end = f"{curve.mean[-1]} at step {curve.steps[-1]:,.0f}"
     if has_band(curve):
-        shown.low, shown.high = short(curve.low), short(curve.high)
+        shown.low, shown.high = rounded(curve.low), rounded(curve.high)
     return shown
 
 
@@ -123,7 +123,7 @@ def whole(steps: Iterable[float]) -> list[float]:
     return [int(step) if float(step).is_integer() else float(step) for step in steps]
 
 
-def short(values: Iterable[float], digits: int = DIGITS) -> list[float | None]:
+def rounded(values: Iterable[float], digits: int = DIGITS) -> list[float | None]:
     """Return values with few digits; None in place of nan and infinity, which JSON lacks."""
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
 

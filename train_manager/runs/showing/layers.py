@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from train_manager.reporting.histograms_svg import only_value
 from train_manager.runs.comparing.measured import name_of
-from train_manager.runs.showing.curves import DrawnCurve, Plot, has_band, short, whole
+from train_manager.runs.showing.curves import DrawnCurve, Plot, has_band, rounded, whole
 from train_manager.runs.store.curves import MOST, Curve, Rows, SmallBatches, curve_of
 from train_manager.runs.store.rows import StoredArray
 from train_manager.runs.store.schema import Series
@@ -141,9 +141,9 @@ def _plot(number: int, layers: Layers) -> Plot:
         curve = layers.curve(n, layers.values)
         low = curve.low if layers.low is None else layers.curve(n, layers.low).low
         high = curve.high if layers.high is None else layers.curve(n, layers.high).high
-        shown = DrawnCurve(number, label, "layer", "noisy", whole(curve.steps), short(curve.mean))
+        shown = DrawnCurve(number, label, "layer", "noisy", whole(curve.steps), rounded(curve.mean))
         if layers.low is not None or has_band(curve):
-            shown.low, shown.high = short(low), short(high)
+            shown.low, shown.high = rounded(low), rounded(high)
         shown.root = _root(layers.counts[n]) if layers.counts else None
         shown.depth = n / max(1, len(layers.labels) - 1)
         plot.curves.append(shown)
@@ -158,7 +158,7 @@ def _map(number: int, layers: Layers, most: int) -> dict[str, Any]:
         "name": layers.name,
         "labels": short_labels(layers.labels),
         "x": whole(curves[0].steps),
-        "values": [short(curve.mean, 3) for curve in curves],
+        "values": [rounded(curve.mean, 3) for curve in curves],
         "roots": [_root(count) for count in layers.counts],
         "is_size": layers.is_size,
     }
