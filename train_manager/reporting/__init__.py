@@ -5,7 +5,7 @@ Its files in reading order; each imports only those above it:
     values             the values of fixtures in a few characters
     terminal_text      texts that fit a terminal, and that it does not obey
     terminal           lines and tables in a terminal, in colours and as wide as it is
-    curves             curves of a training that stay short
+    curves             curves of losses over three axes
     loss_figure        the figure of loss curves
     svg_figure         panels of curves as an SVG file
     png                pictures as PNG files
