@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from train_manager.metrics.deferred import numbers
-from train_manager.metrics.windows import Series, Windows, chained, width_after
+from train_manager.metrics.windows import Series, Windows, width_after
 from train_manager.model.sharding import as_whole
 
 FULL: Final = 64  # vectors that one copy brings to the host
@@ -58,7 +58,7 @@ class LayerSeries:
     @property
     def rows(self) -> list[Row]:
         """The full windows, each as a row."""
-        return self._rows_from(0)
+        return _rows(self.full)
 
     def append(self, vector: Tensor, step: int, weight: Any) -> bool:
         """Keep a vector that nobody changes, and return whether so many are kept that they should be taken."""
@@ -79,33 +79,34 @@ class LayerSeries:
     def send(self, writer: Any, name: str) -> None:
         """Give a store the windows that it does not have."""
         # The counts do not change, so they are written once, before the first window.
-        if self.counts and not self.sent and len(self.full.steps):
+        rows = _rows(self._series.since(self.sent))
+        if self.counts and not self.sent and rows:
             writer.array(f"{name}_counts", torch.tensor(self.counts, dtype=torch.float), self.labels)
-        for number, row in enumerate(self._rows_from(self.sent), start=self.sent):
+        for number, row in enumerate(rows, start=self.sent):
             writer.array(name, row.mean, self.labels, step=row.step)
             if width_after(number) > 1:  # the largest of a single step is the number itself
                 writer.array(f"{name}_largest", row.largest, self.labels, step=row.step)
-        self.sent = len(self.full.steps)
-
-    def _rows_from(self, first: int) -> list[Row]:
-        steps, weights, means, largest = self.full.part(first)
-        vectors = (torch.from_numpy(each).unbind() for each in (means, largest))
-        return [*map(Row, steps.tolist(), weights.tolist(), *vectors)]
+        self.sent += len(rows)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all windows, and the vectors of the open one."""
         self.take()
         made = {"labels": [*self.labels], "parts_of": [*self.parts_of], "counts": [*self.counts]}
-        full, opened = self._series.full, self._series.open
-        arrays = {name: torch.from_numpy(array) for name, array in chained(full, opened)._asdict().items()}
-        return {**made, "sent": self.sent, "full": len(full.steps), **arrays}
+        full, windows = self._series.state()
+        arrays = {name: torch.from_numpy(array) for name, array in windows._asdict().items()}
+        return {**made, "sent": self.sent, "full": full, **arrays}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         self.labels, self.parts_of, self.counts = (list(state[name]) for name in ("labels", "parts_of", "counts"))
         self._waiting, self.sent, self._series = [], state["sent"], Series(len(self.labels))
         windows = Windows(*(state[name].numpy(force=True) for name in Windows._fields))
-        self._series.full, self._series.open = windows.part(0, state["full"]), windows.part(state["full"])
+        self._series.load(state["full"], windows)
+
+
+def _rows(windows: Windows) -> list[Row]:
+    vectors = (torch.from_numpy(each).unbind() for each in (windows.means, windows.largest))
+    return [*map(Row, windows.steps.tolist(), windows.weights.tolist(), *vectors)]
 
 
 @final

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 Numbers: TypeAlias = NDArray[Any]
 SINGLE: Final = 1000  # the number of windows of one step
 THEN: Final = 500  # the number of windows of 2 steps, then of 4, of 8 and so on
-AT_ONCE: Final = 1024  # points of a curve that are moved into windows together
+AT_ONCE: Final = 4096  # points of a curve that are moved into windows together
 
 
 def width_after(windows: int) -> int:
@@ -111,33 +111,68 @@ class Series:
 
     Args:
         values: the length of a vector.
-
-    Attributes:
-        full: full windows.
-        open: single steps, until they fill a window.
     """
 
     def __init__(self, values: int) -> None:
-        self.full = self.open = Windows.single([], [], np.zeros((0, values), np.float32))
+        none = Windows.single([], [], np.zeros((0, values), np.float32))
+        # Parts that are chained as they are read: to chain them at each step would copy the whole series.
+        self._full, self._open = [none], [none]
+        self._num_full = self._num_open = 0
 
     def extend(self, steps: Windows) -> None:
         """Add single steps, and join those that fill windows."""
-        steps, found = chained(self.open, steps), [self.full]
-        windows = len(self.full.steps)
-        while True:
-            width = width_after(windows)
-            # As many windows as are left of this width, before the width doubles.
-            of_this_width = SINGLE - windows if width == 1 else THEN - (windows - SINGLE) % THEN
-            count = min(len(steps.steps) // width, of_this_width)
-            if not count:
+        self._open.append(steps)
+        self._num_open += len(steps.steps)
+        if self._num_open < width_after(self._num_full):
+            return
+        steps = self.open
+        while count := self._windows_in(len(steps.steps)):
+            width = width_after(self._num_full)
+            self._full.append(steps.part(0, count * width).joined(range(0, count * width, width)))
+            self._num_full += count
+            steps = steps.part(count * width)
+        self._open, self._num_open = [steps], len(steps.steps)
+
+    def _windows_in(self, steps: int) -> int:
+        """Return how many windows so many steps fill, before the width doubles."""
+        width = width_after(self._num_full)
+        of_this_width = SINGLE - self._num_full if width == 1 else THEN - (self._num_full - SINGLE) % THEN
+        return min(steps // width, of_this_width)
+
+    @property
+    def full(self) -> Windows:
+        """The full windows."""
+        self._full = [chained(*self._full)]
+        return self._full[0]
+
+    @property
+    def open(self) -> Windows:
+        """Single steps, which do not fill a window yet."""
+        self._open = [chained(*self._open)]
+        return self._open[0]
+
+    def since(self, number: int) -> Windows:
+        """Return the full windows from this number on."""
+        first, parts = self._num_full, list[Windows]()
+        for part in reversed(self._full):
+            first -= len(part.steps)
+            parts.append(part.part(max(0, number - first)))
+            if first <= number:
                 break
-            found.append(steps.part(0, count * width).joined(range(0, count * width, width)))
-            steps, windows = steps.part(count * width), windows + count
-        self.full, self.open = chained(*found), steps
+        return chained(*reversed(parts))
 
     def all(self) -> Windows:
         """Return the full windows, and one of the steps that do not fill a window yet."""
-        return chained(self.full, self.open.joined([0])) if len(self.open.steps) else self.full
+        return chained(self.full, self.open.joined([0])) if self._num_open else self.full
+
+    def state(self) -> tuple[int, Windows]:
+        """Return the number of full windows, and these with the steps that do not fill a window yet."""
+        return self._num_full, chained(self.full, self.open)
+
+    def load(self, num_full: int, windows: Windows) -> None:
+        """Continue from what ``state`` returned."""
+        self._full, self._open = [windows.part(0, num_full)], [windows.part(num_full)]
+        self._num_full, self._num_open = num_full, len(windows.steps) - num_full
 
 
 @final
@@ -160,8 +195,9 @@ class Curve:
 
     def append(self, x: float, y: float, weight: float = 1.0) -> None:
         """Add a point at the end, which stands for so many examples."""
-        self._waiting += (x, weight, y)
-        if len(self._waiting) >= 3 * AT_ONCE:
+        waiting = self._waiting  # read once: each batch comes here
+        waiting += (x, weight, y)
+        if len(waiting) >= 3 * AT_ONCE:
             self._take()
 
     @property
@@ -190,8 +226,7 @@ class Curve:
     def state_dict(self) -> dict[str, Any]:
         """Return all windows and the points of the open one, as plain lists and numbers."""
         self._take()
-        full = len(self._series.full.steps)
-        points = chained(self._series.full, self._series.open)
+        full, points = self._series.state()
         return {
             "full": full,
             "x": points.steps.tolist(),
@@ -203,4 +238,4 @@ class Curve:
         """Continue from what ``state_dict`` returned."""
         points = Windows.single(state["x"], state["weights"], np.array(state["y"], float)[:, None])
         self._waiting.clear()
-        self._series.full, self._series.open = points.part(0, state["full"]), points.part(state["full"])
+        self._series.load(state["full"], points)
