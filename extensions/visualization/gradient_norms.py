@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from train_manager.loop.layer_watcher import LayerWatcher
 from train_manager.loop.optimizers import SOLE
 from train_manager.loop.windows import require_no_closure
-from train_manager.metrics.layer_norms import norms_of
+from train_manager.metrics.layer_series import norms_of
 from train_manager.model.trained_layers import LayersOf
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.layers_svg import layers_svg

@@ -1,7 +1,7 @@
 """The loss as curves, by epoch, by batch and by number of examples, and metrics by epoch, in one picture.
 
-The losses of the training are recorded without waiting for the device. ``reporting/curves.py`` thins the curves, and
-``reporting/loss_svg.py`` draws them.
+The losses of the training are recorded without waiting for the device. ``metrics/windows.py`` keeps the curves short,
+and ``reporting/loss_svg.py`` draws them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from train_manager.loop.batch_losses import MOST, BatchLosses, BatchRow, detach_
 from train_manager.loop.books import Book
 from train_manager.metrics.deferred import detach_scalar, numbers, read_scalars
 from train_manager.metrics.history_rows import is_loss
+from train_manager.metrics.windows import Curve
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.curves import Curve, Curves, PartCurves, PartSums, load_curve, load_curves, new_curves
+from train_manager.reporting.curves import Curves, PartCurves, PartSums, load_curve, load_curves, new_curves
 from train_manager.reporting.loss_figure import draw, part_label, render_figure
 from train_manager.reporting.loss_svg import loss_svg
 from train_manager.schedules import scheduled
@@ -57,9 +58,9 @@ class LossCurves(Extension):
     Below the three panels of the loss each metric has a panel, by epoch: the metrics that hooks add to ``eval_result``
     and to ``train_result``, as ``Metrics`` does. Each loss that a model adds with ``add_loss``, and each head of
     ``WeightedLosses``, has a curve of its own; so has each of several optimizers, in place of a loss that is only their
-    sum. In a notebook, ``curves`` as the last line of a cell shows the picture. Above some thousand points a curve
-    shows the means of neighbouring points. The SVG file is light or dark as the page that shows it, and is drawn
-    without matplotlib.
+    sum. In a notebook, ``curves`` as the last line of a cell shows the picture. After 1,000 points a curve has the
+    means of two points each, after 500 of these the means of four, and so on. The SVG file is light or dark as the page
+    that shows it, and is drawn without matplotlib.
 
     An evaluation in the middle of an epoch is a point by batch and by example, not by epoch; an evaluation that is a
     run of its own is left out.

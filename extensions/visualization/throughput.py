@@ -46,7 +46,7 @@ class Throughput(Drawing):
         clock: a function that returns the seconds since any fixed moment.
 
     Attributes:
-        curves: the metrics so far, by these names.
+        curves: the steps and values of the metrics so far, by these names.
 
     Raises:
         InputError: ``seconds`` is not a number above 0.
@@ -61,8 +61,8 @@ class Throughput(Drawing):
         self._speed = Book(lambda: Speed(self.seconds, clock), per="phase", saved=False)
 
     @property
-    def curves(self) -> dict[str, Any]:
-        return self._speed.latest.curves
+    def curves(self) -> dict[str, tuple[list[float], list[float]]]:
+        return {name: (curve.x, curve.y) for name, curve in self._speed.latest.curves.items()}
 
     def pre_train_step_epoch(self, train_manager: TrainManager | None = None) -> None:
         # Only steps count: pause() leaves out the time from here to the end of the next step.

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from train_manager.loop.layer_watcher import LayerWatcher
 from train_manager.loop.optimizers import SOLE
-from train_manager.metrics.layer_norms import changes_by_layer
+from train_manager.metrics.layer_series import changes_by_layer
 from train_manager.model.optimizers import EveryStep
 from train_manager.model.trained_layers import LayersOf
 from train_manager.rebuilding.recorded import recorded

@@ -13,19 +13,18 @@ import pytest
 import torch
 from matplotlib import image
 
-from train_manager.metrics.column_windows import Column
-from train_manager.metrics.columns import Columns
 from train_manager.metrics.histogram import histogram_of
+from train_manager.metrics.layer_series import LayerSeries
 from train_manager.reporting.confusion_svg import confusion_svg
 from train_manager.reporting.heat_map import HeatMap, heat_map, short_labels
 from train_manager.reporting.histograms_svg import histograms_svg
-from train_manager.reporting.layers_svg import layers_svg, thin_out
+from train_manager.reporting.layers_svg import layers_svg
 
 TEXT = "{http://www.w3.org/2000/svg}text"
 
 
-def columns_of(layers: int, steps: int = 50, value: float = 1.0, label: str = "net.{} Linear") -> Columns:
-    columns = Columns([label.format(number) for number in range(layers)])
+def columns_of(layers: int, steps: int = 50, value: float = 1.0, label: str = "net.{} Linear") -> LayerSeries:
+    columns = LayerSeries([label.format(number) for number in range(layers)])
     for step in range(1, steps + 1):
         columns.append(torch.full((layers,), value) * torch.arange(1, layers + 1), step, weight=64)
     columns.take()
@@ -75,24 +74,11 @@ def test_one_step_is_drawn() -> None:
 
 
 def test_norms_are_shown_by_number() -> None:
-    columns = Columns(["a", "b"], counts=[4, 16])
+    columns = LayerSeries(["a", "b"], counts=[4, 16])
     columns.append(torch.tensor([2.0, 4.0]), 1, weight=1)
     columns.take()
 
     assert "gradient norms, RMS" in layers_svg({"gradient_norms": columns}, "none")
-
-
-def test_the_last_smaller_batch_of_an_epoch_is_no_spike() -> None:
-    ones = torch.ones(1)
-    rows = [
-        Column(step, 3 if step % 5 == 0 else 64, ones * (50 if step % 5 == 0 else 1), ones) for step in range(1, 21)
-    ]
-
-    assert max(row.mean.item() for row in thin_out(rows)) < 5
-
-
-def test_a_long_training_has_few_points() -> None:
-    assert len(thin_out(columns_of(1, steps=3000).rows)) <= 400
 
 
 def test_what_all_names_begin_with_is_left_out() -> None:
@@ -144,7 +130,7 @@ def test_a_value_that_is_not_there_is_grey() -> None:
 @pytest.mark.parametrize("layers", [2, 20])
 @pytest.mark.parametrize("last", [32_800, 123_456, 2_000_000])
 def test_steps_are_never_in_scientific_notation(layers: int, last: int) -> None:
-    columns = Columns([f"{number} Linear" for number in range(layers)])
+    columns = LayerSeries([f"{number} Linear" for number in range(layers)])
     for step in (1, last):
         columns.append(torch.arange(1.0, layers + 1), step, weight=64)
     columns.take()

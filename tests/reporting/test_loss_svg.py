@@ -6,7 +6,8 @@ import re
 
 from tests.support.fork_server import ForkServer
 from tests.support.programs import code
-from train_manager.reporting.curves import Curve, Curves, new_curves
+from train_manager.metrics.windows import Curve
+from train_manager.reporting.curves import Curves, new_curves
 from train_manager.reporting.loss_svg import loss_svg
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from train_manager.core.declarations import always, priority
 from train_manager.loop.books import Book
 from train_manager.loop.drawing import Drawing
-from train_manager.metrics.columns_by_name import ColumnsByName
+from train_manager.metrics.layer_series import LayerSeriesByName
 
 
 class LayerWatcher(Drawing):
@@ -28,11 +28,11 @@ class LayerWatcher(Drawing):
 
     def __init__(self) -> None:
         # Per phase: the layers of a phase with another model are other layers.
-        self._series = Book(ColumnsByName, per="phase")
+        self._series = Book(LayerSeriesByName, per="phase")
 
     @property
-    def series(self) -> ColumnsByName:
-        self._series.latest.send(None)  # brings values that still wait on the device into the columns
+    def series(self) -> LayerSeriesByName:
+        self._series.latest.send(None)  # brings values that still wait on the device into the series
         return self._series.latest
 
     @always

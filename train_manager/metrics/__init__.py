@@ -5,10 +5,8 @@ Its files in reading order; each imports only those above it:
     deferred      scalars that stay on their device until many of them are read at once
     host_numbers  numbers that one thread keeps and another one reads
     histogram     histograms that are counted on the device, and the last one of each of several series
-    layer_norms   norms of layers, made of the norms of their parameters
-    column_windows  windows of steps, which grow
-    columns       numbers of layers over a training, in such windows
-    columns_by_name  such numbers of several kinds, on their way into a store
+    windows       series of a training in windows of steps, and curves
+    layer_series  numbers of layers over a training, and their way into a store
     classification  predictions as classes: which a model takes for which, and its surest mistakes
     outside_scores  how foreign an example looks to a classifier
     example_losses  the losses of each example over a training

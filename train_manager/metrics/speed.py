@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final, final
+from typing import Any, final
 
 import torch
 from torch import nn
 
 from train_manager.metrics.deferred import numbers
-
-MOST: Final = 2000  # points of a curve; beyond that every second point is deleted
+from train_manager.metrics.windows import Curve
 
 
 @final
@@ -36,7 +35,7 @@ class Speed:
         self._sizes: list[Any] = []  # the batch sizes since the last metrics; they may be tensors
         self._elapsed = self._waited = 0.0
         self._has_waits = False
-        self.curves: dict[str, tuple[list[float], list[float]]] = {}
+        self.curves: dict[str, Curve] = {}
 
     def pause(self) -> None:
         """Leave out the time until the next step ends, with that step."""
@@ -64,11 +63,7 @@ class Speed:
         self._sizes.clear()
         self._elapsed = self._waited = 0.0
         for name, value in metrics.items():
-            steps, values = self.curves.setdefault(name, ([], []))
-            steps.append(step)
-            values.append(value)
-            if len(steps) > MOST:
-                del steps[::2], values[::2]
+            self.curves.setdefault(name, Curve()).append(step, value)
         return metrics
 
     def state_dict(self) -> dict[str, Any]:

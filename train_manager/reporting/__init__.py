@@ -4,7 +4,7 @@ Its files in reading order; each imports only those above it:
 
     values             values as text: in a few characters, and in tables
     terminal           texts, tables and lines in a terminal, in colours and as wide as it is
-    curves             curves of a training that stay short
+    curves             curves of losses over three axes
     loss_figure        the figure of loss curves
     svg_figure         panels of curves as an SVG file
     png                pictures as PNG files

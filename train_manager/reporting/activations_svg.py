@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from train_manager.metrics.columns import Columns
+from train_manager.metrics.layer_series import LayerSeries
 from train_manager.reporting.layers_svg import layers_svg
 
 SHARE: Final = (0.0, 1.0)
@@ -13,7 +13,7 @@ ENDS: Final = {"dead_units": SHARE, "saturated": SHARE}
 NONE: Final = {"activation_spread": "no spread", "dead_units": "no dead unit", "saturated": "no saturated number"}
 
 
-def activation_svgs(series: Mapping[str, Columns]) -> dict[str, str]:
+def activation_svgs(series: Mapping[str, LayerSeries]) -> dict[str, str]:
     """Return the picture of each statistic by its name; shares are drawn from 0 to 1."""
     found = {}
     for name, columns in series.items():

@@ -1,76 +1,14 @@
-"""Curves that grow with a training and stay short, whatever its length. ``loss_figure.py`` draws them."""
+"""The curves of losses: over three axes, and those of the terms of a loss. ``loss_figure.py`` draws them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from torch import Tensor
 
 from train_manager.metrics.deferred import DeferredScalars, numbers
-
-MOST_POINTS = 2000  # points of a curve: more than a panel has pixels
-
-
-@final
-class Curve:
-    """A curve that stays short: when it is full, each pair of neighbouring points becomes their mean.
-
-    >>> curve = Curve(most=4)
-    >>> for x in range(1, 7):
-    ...     curve.append(x, 2 * x)
-    >>> curve.x, curve.y
-    ([1.5, 3.5, 5.5], [3.0, 7.0, 11.0])
-
-    Args:
-        most: the maximal number of points.
-    """
-
-    def __init__(self, most: int = MOST_POINTS) -> None:
-        self._most = most
-        self._points: list[tuple[float, float]] = []
-        self._width = 1  # appended points per point of the curve
-        self._rest: list[tuple[float, float]] = []  # appended points that do not fill a point of the curve yet
-
-    def append(self, x: float, y: float) -> None:
-        """Add a point at the end."""
-        self._rest.append((x, y))
-        if len(self._rest) == self._width:
-            self._points.append(mean_point(self._rest))
-            self._rest.clear()
-        if len(self._points) == self._most:
-            # The curve is full: from now on each of its points stands for twice as many appended points.
-            self._points = halve(self._points)
-            self._width *= 2
-
-    @property
-    def x(self) -> list[float]:
-        """The x of every point."""
-        return [x for x, _ in self._all_points()]
-
-    @property
-    def y(self) -> list[float]:
-        """The y of every point."""
-        return [y for _, y in self._all_points()]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return all points, as plain lists and numbers."""
-        return {
-            "points": [list(point) for point in self._points],
-            "width": self._width,
-            "rest": [list(point) for point in self._rest],
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from what ``state_dict`` returned."""
-        self._points = [(x, y) for x, y in state["points"]]
-        self._width = state["width"]
-        self._rest = [(x, y) for x, y in state["rest"]]
-
-    def _all_points(self) -> list[tuple[float, float]]:
-        return [*self._points, mean_point(self._rest)] if self._rest else self._points
-
+from train_manager.metrics.windows import Curve
 
 Curves = dict[str, Curve]
 """The same values over three axes: by "epoch", by "batch" and by "example"."""
@@ -95,25 +33,6 @@ def load_curve(state: Mapping[str, Any]) -> Curve:
 def load_curves(state: Mapping[str, Mapping[str, Any]]) -> Curves:
     """Return curves with the points of a state."""
     return {by: load_curve(state[by]) for by in new_curves()}
-
-
-def halve(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the means of pairs of points; an odd last point stays.
-
-    >>> halve([(1, .2), (2, .4), (3, .9)])
-    [(1.5, 0.30000000000000004), (3.0, 0.9)]
-    """
-    return [mean_point(points[i : i + 2]) for i in range(0, len(points), 2)]
-
-
-def mean_point(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the mean of the finite points; nan, which draws a gap, if no point is finite.
-
-    >>> mean_point([(1, .5), (2, math.nan), (3, 1.5)]), mean_point([(1, math.inf)])
-    ((2.0, 1.0), (1.0, nan))
-    """
-    heights = [y for _, y in points if math.isfinite(y)]
-    return sum(x for x, _ in points) / len(points), sum(heights) / len(heights) if heights else math.nan
 
 
 @final

@@ -9,8 +9,8 @@ from xml.sax.saxutils import escape
 
 import torch
 
-from train_manager.metrics.column_windows import Column, joined
-from train_manager.metrics.columns import Columns
+from train_manager.metrics.layer_series import LayerSeries
+from train_manager.metrics.windows import thin_out
 from train_manager.reporting.heat_map import HeatMap, heat_map, height_of, short_labels
 from train_manager.reporting.loss_figure import LOG_FROM, looks
 from train_manager.reporting.svg_figure import NARROW, Line, Panel, columns_of_legend, svg, svg_file
@@ -29,7 +29,7 @@ class Shown(NamedTuple):
     values: list[list[float]]  # for each layer its values at the steps
 
 
-def layers_svg(series: Mapping[str, Columns], sentence: str, ends: tuple[float, float] | None = None) -> str:
+def layers_svg(series: Mapping[str, LayerSeries], sentence: str, ends: tuple[float, float] | None = None) -> str:
     """Return the picture of columns, by their names.
 
     Args:
@@ -69,14 +69,13 @@ def _lines(shown: Sequence[Shown], ends: tuple[float, float] | None) -> str:
     return svg([(HEIGHT, [panel]) for panel in panels], legend, columns_of_legend(short, NARROW), NARROW)
 
 
-def _content_of(title: str, columns: Columns) -> Shown:
-    joined = thin_out(columns.rows)
-    means = torch.stack([column.mean for column in joined]) if joined else torch.zeros(0, len(columns.labels))
+def _content_of(title: str, columns: LayerSeries) -> Shown:
+    shown = thin_out(columns.full, MOST_POINTS)
+    means = torch.from_numpy(shown.means)
     if columns.counts:
         means = means / torch.tensor(columns.counts, dtype=torch.float).sqrt()
         title = f"{title}, RMS"
-    steps = [float(column.step) for column in joined]
-    return Shown(title.replace("_", " "), columns.labels, steps, means.T.tolist())
+    return Shown(title.replace("_", " "), columns.labels, shown.steps.astype(float).tolist(), means.T.tolist())
 
 
 def _has_any(shown: Shown) -> bool:
@@ -86,25 +85,3 @@ def _has_any(shown: Shown) -> bool:
 def _scale(values: Sequence[Sequence[float]]) -> str:
     found = [value for each in values for value in each if math.isfinite(value) and value > 0]
     return "log" if found and max(found) >= LOG_FROM * min(found) else "linear"
-
-
-def thin_out(columns: Sequence[Column], most: int = MOST_POINTS) -> list[Column]:
-    """Return at most so many columns, joined by examples, so that the small last batch of an epoch is not a spike.
-
-    >>> column = Column(1, 64.0, torch.tensor([1.0]), torch.tensor([1.0]))
-    >>> [joined.weight for joined in thin_out([column, column._replace(weight=3.0), column])]
-    [64.0, 67.0]
-    """
-    if not columns:
-        return []
-    weights = [column.weight for column in columns]
-    enough = max(max(weights) / 2, sum(weights) / most)
-    groups: list[list[Column]] = [[]]
-    for column in columns:
-        if sum(each.weight for each in groups[-1]) >= enough:
-            groups.append([])
-        groups[-1].append(column)
-    # The last group may be too small: it goes to the one before.
-    if len(groups) > 1 and sum(each.weight for each in groups[-1]) < enough:
-        groups[-2:] = [groups[-2] + groups[-1]]
-    return [joined(group)[0] for group in groups]

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from train_manager.reporting.curves import Curve, Curves, MetricCurves
+    from train_manager.metrics.windows import Curve
+    from train_manager.reporting.curves import Curves, MetricCurves
 
 FEW_POINTS = 30  # up to so many points each has a marker, without which a single point is invisible
 LOG_FROM = 20.0  # ratio of largest to smallest loss from which a linear scale would flatten the rest of the training

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from train_manager.reporting.curves import Curve, Curves, MetricCurves
+from train_manager.metrics.windows import Curve
+from train_manager.reporting.curves import Curves, MetricCurves
 from train_manager.reporting.loss_figure import (
     AXES,
     NOISY_LOOK,

@@ -44,7 +44,7 @@ from train_manager.extensions import (
 from train_manager.extensions.visualization import live
 from train_manager.metrics.histogram import Histograms
 from train_manager.metrics.host_numbers import HostNumbers
-from train_manager.metrics.layer_norms import changes_by_layer, norms_of
+from train_manager.metrics.layer_series import changes_by_layer, norms_of
 from train_manager.runs.record.read_run import read_run
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.store.delivery import Sent

@@ -455,7 +455,7 @@ def test_a_state_from_within_an_epoch_has_the_steps_so_far(tmp_path: Path) -> No
 
     curves, save = LossCurves(), Save()
     tiny_manager(curves, save, train_dir=tmp_path).train()
-    assert [x for x, _ in save.state["training"]["batch"]["points"]] == [1, 2]
+    assert save.state["training"]["batch"]["x"] == [1, 2]
 
 
 # ---- cost --------------------------------------------------------------------------------------------------------

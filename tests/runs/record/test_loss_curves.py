@@ -8,7 +8,7 @@ from torch import nn
 
 from train_manager import add_loss, every
 from train_manager.extensions import LossCurves, Metrics, MetricStore
-from train_manager.reporting.curves import Curve
+from train_manager.metrics.windows import Curve
 from train_manager.runs.record.loss_curves import loss_curves
 from train_manager.runs.store.reader import MetricReader
 from train_manager.testing import tiny_manager

@@ -7,40 +7,34 @@ import pytest
 import torch
 
 from train_manager.loop.batch_losses import BatchRow
-from train_manager.runs.showing.live_losses import LiveCurve, LiveLosses, Point, join_points, points_by_curve, smooth
+from train_manager.metrics.windows import Curve
+from train_manager.runs.showing.live_losses import LiveLosses, Point, points_by_curve, points_of, shortened, smooth
 
 
-def curve_of(losses: list[float], most: int = 160, examples: int = 8) -> LiveCurve:
-    curve = LiveCurve(most)
-    for step, loss in enumerate(losses, start=1):
-        curve.append(Point(step, loss, examples))
+def curve_of(losses: list[tuple[float, int]]) -> Curve:
+    curve = Curve()
+    for step, (loss, examples) in enumerate(losses, start=1):
+        curve.append(step, loss, examples)
     return curve
 
 
-def test_a_curve_never_has_more_points_than_it_may() -> None:
-    lengths = [len(curve_of([1.0] * count, most=10).points) for count in range(1, 200)]
-
-    assert max(lengths) == 10
-    assert min(lengths[10:]) >= 5
+def test_a_picture_never_has_more_points_than_it_may() -> None:
+    assert len(points_of(curve_of([(1.0, 8)] * 500))) <= 160
 
 
-def test_a_thinned_curve_keeps_the_mean_of_all() -> None:
-    points = curve_of([float(number) for number in range(64)], most=8).points
-
-    assert sum(point.value * point.examples for point in points) / sum(p.examples for p in points) == 31.5
+def test_the_points_of_a_short_curve_stay_as_they_are() -> None:
+    assert points_of(curve_of([(1.0, 8), (2.0, 8)])) == [Point(1, 1.0, 8), Point(2, 2.0, 8)]
 
 
 def test_the_last_smaller_batch_of_an_epoch_is_no_spike() -> None:
-    curve = LiveCurve()
-    for step, (loss, examples) in enumerate([(0.5, 64), (0.5, 64), (9.0, 3), (0.5, 64)], start=1):
-        curve.append(Point(step, loss, examples))
+    points = points_of(curve_of([(0.5, 64), (0.5, 64), (9.0, 3), (0.5, 64)]))
 
-    assert [round(point.value, 2) for point in curve.points] == [0.5, 0.88, 0.5]
+    assert [round(point.value, 2) for point in points] == [0.5, 0.5, 0.88]
 
 
 def test_a_loss_that_is_not_finite_is_left_out_of_a_mean_and_alone_a_gap() -> None:
-    assert join_points([Point(1, math.nan, 8), Point(2, 0.5, 8)]).value == 0.5
-    assert math.isnan(curve_of([0.5, math.inf]).points[0].value) is False
+    assert [point.value for point in shortened([Point(1, math.nan, 8), Point(2, 0.5, 8)], 1)] == [0.5]
+    assert math.isnan(points_of(curve_of([(math.inf, 8)]))[0].value)
     assert math.isnan(smooth([Point(1, math.inf, 8)])[0].value)
 
 
@@ -60,7 +54,7 @@ def test_the_losses_of_several_optimizers_have_a_curve_each() -> None:
     row: BatchRow = (None, 1, 8, 0.0, "train", parts)
     losses.take([row])
 
-    assert {name: curve.points[0].value for name, curve in losses.curves.items()} == {
+    assert {name: points_of(curve)[0].value for name, curve in losses.curves.items()} == {
         "generator": 0.5,
         "discriminator": 0.25,
     }
@@ -70,7 +64,7 @@ def test_sizes_that_are_tensors_are_read() -> None:
     losses = LiveLosses()
     losses.take([(torch.tensor(0.5), 1, torch.tensor(8), 0.0, "train", None)])
 
-    assert losses.curves["training"].points == [Point(1, 0.5, 8)]
+    assert points_of(losses.curves["training"]) == [Point(1, 0.5, 8)]
 
 
 @pytest.mark.parametrize("count", [3, 25])
@@ -83,7 +77,7 @@ def test_the_state_is_plain_and_continues_as_if_nothing_had_been(count: int) -> 
     again.load_state_dict(json.loads(json.dumps(taken(LiveLosses(), 0, count).state_dict())))
 
     whole = taken(LiveLosses(), 0, 500)
-    assert taken(again, count, 500).curves["training"].points == whole.curves["training"].points
+    assert taken(again, count, 500).state_dict() == whole.state_dict()
 
 
 def test_of_several_evaluations_at_a_step_the_last_one_is_drawn() -> None:

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from train_manager.metrics.windows import Curve
 from train_manager.reporting.loss_figure import COLOURS, TRAINING_COLOUR
-from train_manager.runs.showing.live_losses import LiveCurve, Point
 from train_manager.runs.showing.live_svg import HEIGHT, WIDTH, live_svg
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 SPACE = "{http://www.w3.org/2000/svg}"
 
 
-def losses(count: int, name: str = "training") -> dict[str, LiveCurve]:
-    curve = LiveCurve()
+def losses(count: int, name: str = "training") -> dict[str, Curve]:
+    curve = Curve()
     for step in range(1, count + 1):
-        curve.append(Point(step, 1 / step**0.5 + 0.01 * math.sin(12.9898 * step), 64))
+        curve.append(step, 1 / step**0.5 + 0.01 * math.sin(12.9898 * step), 64)
     return {name: curve}
 
 
@@ -156,8 +156,8 @@ def test_a_loss_that_falls_twentyfold_is_drawn_over_a_scale_of_powers() -> None:
 
 
 def test_a_loss_that_is_never_finite_is_an_empty_panel() -> None:
-    curve = LiveCurve()
-    curve.append(Point(1, math.nan, 8))
+    curve = Curve()
+    curve.append(1, math.nan, 8)
     text, html = live_svg({"training": curve}, [], [])
 
     assert text == "loss: training nan"

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, final
 from train_manager.loop.batch_losses import BatchRow
 from train_manager.metrics.deferred import numbers, read_scalars
 from train_manager.metrics.history_rows import PART, metrics_of
+from train_manager.metrics.windows import Curve, thin_out
 
 MOST: Final = 160
 """Points of a curve: a panel of a notebook has twice as many pixels, and the text is sent once a second."""
@@ -17,7 +18,7 @@ MOST: Final = 160
 class Point(NamedTuple):
     """A value of some examples, such as their mean loss, at a step."""
 
-    step: float  # of several batches, the mean of their steps
+    step: float  # of several batches, the last one
     value: float
     examples: float  # number of the examples, by which points are weighted
 
@@ -29,15 +30,15 @@ class LiveLosses:
     >>> import torch
     >>> losses = LiveLosses()
     >>> losses.take([(torch.tensor(0.5), 1, 64, 0.0, "train", None), (torch.tensor(0.25), 2, 64, 0.0, "train", None)])
-    >>> [(point.step, point.value) for point in losses.curves["training"].points]
-    [(1, 0.5), (2, 0.25)]
+    >>> [(point.step, point.value) for point in points_of(losses.curves["training"])]
+    [(1.0, 0.5), (2.0, 0.25)]
 
     Attributes:
         curves: "training", or a curve by the name of each optimizer if a batch has only their losses.
     """
 
     def __init__(self) -> None:
-        self.curves: dict[str, LiveCurve] = {}
+        self.curves: dict[str, Curve] = {}
 
     def take(self, rows: Sequence[BatchRow]) -> None:
         """Add batches, with one copy from the device for all of them."""
@@ -46,7 +47,7 @@ class LiveLosses:
         values = iter(read_scalars([loss for losses in named for loss in losses.values()]))
         for (_, step, *_), examples, losses in zip(rows, sizes, named, strict=True):
             for name in losses:
-                self.curves.setdefault(name, LiveCurve()).append(Point(step, next(values), examples))
+                self.curves.setdefault(name, Curve()).append(step, next(values), examples)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all points, as plain lists and numbers."""
@@ -54,57 +55,31 @@ class LiveLosses:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from what ``state_dict`` returned."""
-        self.curves = {name: LiveCurve() for name in state}
+        self.curves = {name: Curve() for name in state}
         for name, curve in self.curves.items():
             curve.load_state_dict(state[name])
 
 
-@final
-class LiveCurve:
-    """A curve of means over examples; when it is full, each pair of neighbouring points is joined.
+def points_of(curve: Curve, most: int = MOST) -> list[Point]:
+    """Return the points of a curve, joined to at most so many.
 
-    A batch with less than half as many examples as the batch before, such as the last one of an epoch, is joined to
-    it: the loss of three images is not a spike of the training.
-
-    Args:
-        most: the number of points at which it is full.
-        points: the first ones.
+    >>> curve = Curve()
+    >>> for step, (loss, examples) in enumerate([(0.5, 64), (0.5, 64), (1.0, 3), (0.5, 64)], start=1):
+    ...     curve.append(step, loss, examples)
+    >>> [(point.step, round(point.value, 2)) for point in points_of(curve)]
+    [(1.0, 0.5), (2.0, 0.5), (4.0, 0.52)]
     """
+    windows = thin_out(curve.windows(), most)
+    columns = (windows.steps, windows.means[:, 0], windows.weights)
+    return [*map(Point, *(each.tolist() for each in columns))]
 
-    def __init__(self, most: int = MOST, points: Iterable[Point] = ()) -> None:
-        self._most = most
-        self._width = 1  # batches per point; it doubles each time the curve is full
-        self._full: list[Point] = []  # points of `_width` batches
-        self._rest: list[Point] = []  # batches that do not fill a point yet
-        for point in points:
-            self.append(point)
 
-    @property
-    def points(self) -> list[Point]:
-        """All points; the last one is the mean of the batches that do not fill a point yet."""
-        return [*self._full, join_points(self._rest)] if self._rest else self._full
-
-    def append(self, point: Point) -> None:
-        """Add the loss of a batch."""
-        if self._width == 1 and self._full and 2 * point.examples < self._full[-1].examples:
-            self._full[-1] = join_points([self._full[-1], point])
-            return
-        self._rest.append(point)
-        if len(self._rest) == self._width:
-            self._full.append(join_points(self._rest))
-            self._rest.clear()
-        if len(self._full) == self._most:
-            self._full = [join_points(self._full[first : first + 2]) for first in range(0, self._most, 2)]
-            self._width *= 2
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return all points, as plain lists and numbers."""
-        return {"width": self._width, "full": [*map(list, self._full)], "rest": [*map(list, self._rest)]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from what ``state_dict`` returned."""
-        self._width = state["width"]
-        self._full, self._rest = ([Point(*point) for point in state[name]] for name in ("full", "rest"))
+def shortened(points: Iterable[Point], most: int) -> list[Point]:
+    """Return at most so many points, the means of neighbouring ones."""
+    curve = Curve()
+    for point in points:
+        curve.append(*point)
+    return points_of(curve, most)
 
 
 def points_by_curve(rows: Iterable[Mapping[str, Any]], is_wanted: Callable[[str], bool]) -> dict[str, list[Point]]:
@@ -122,19 +97,6 @@ def points_by_curve(rows: Iterable[Mapping[str, Any]], is_wanted: Callable[[str]
                 # Of a set that was evaluated again at a step, the last value is drawn.
                 found.setdefault(curve, {})[row["step"]] = Point(row["step"], value, 1)
     return {curve: list(points.values()) for curve, points in found.items()}
-
-
-def join_points(points: Sequence[Point]) -> Point:
-    """Return the mean over the examples, without losses that are not finite; nan, which draws a gap, if none is.
-
-    >>> join_points([Point(1, 0.5, 60), Point(2, 3.5, 20)]), join_points([Point(1, math.inf, 8)]).value
-    (Point(step=1.5, value=1.25, examples=80), nan)
-    """
-    step = sum(point.step for point in points) / len(points) if len(points) > 1 else points[0].step
-    finite = [point for point in points if math.isfinite(point.value)]
-    examples = sum(point.examples for point in finite)
-    value = sum(point.value * point.examples for point in finite) / examples if examples else math.nan
-    return Point(step, value, sum(point.examples for point in points))
 
 
 def smooth(points: Sequence[Point], windows: int = 50) -> list[Point]:

@@ -12,10 +12,11 @@ from typing import Any, Final
 from xml.sax.saxutils import quoteattr
 
 from train_manager.metrics.history_rows import is_loss, metrics_of
+from train_manager.metrics.windows import Curve
 from train_manager.reporting.loss_figure import TRAINING_LOOK, looks, scale_for
 from train_manager.reporting.svg_figure import Line, Look, Panel, shapes
 from train_manager.reporting.values import short_name, text_of
-from train_manager.runs.showing.live_losses import MOST, LiveCurve, Point, points_by_curve, smooth
+from train_manager.runs.showing.live_losses import MOST, Point, points_by_curve, points_of, shortened, smooth
 
 WIDTH, HEIGHT, PANEL_HEIGHT = 760, 300, 206
 MOST_CURVES: Final = 6
@@ -36,7 +37,7 @@ MIXED: Final = (
 
 
 def live_svg(
-    losses: Mapping[str, LiveCurve],
+    losses: Mapping[str, Curve],
     epochs: Sequence[Mapping[str, Any]],
     evaluations: Sequence[Mapping[str, Any]],
     label: str = "loss",
@@ -57,27 +58,28 @@ def live_svg(
     metric = next((name for row in [*evaluations, *epochs] for name in metrics_of(row) if not is_loss(name)), None)
     sets = points_by_curve(evaluations, is_loss)
     measured = points_by_curve([*epochs, *evaluations], lambda name: name == metric)
+    batches = {name: points_of(curve) for name, curve in losses.items()}
     names = list(dict.fromkeys([*losses, *sets, *measured]))[:MOST_CURVES]
     others = [name for name in names if name != "training"]
     look_of: dict[str, Look] = {"training": TRAINING_LOOK, **dict(zip(others, looks(), strict=False))}
-    panels = [_loss_panel({name: losses[name] for name in names if name in losses}, sets, look_of, label)]
+    panels = [_loss_panel({name: batches[name] for name in names if name in losses}, sets, look_of, label)]
     if metric is not None:
         lines = [_short_line(look_of[name], points) for name, points in measured.items() if name in look_of]
         panels.append(Panel("steps", metric, "linear", lines))
-    text = "loss: " + _latest({**{name: curve.points for name, curve in losses.items()}, **sets})
+    text = "loss: " + _latest({**batches, **sets})
     text += f"; {metric}: {_latest(measured)}" if metric is not None else ""
     legend = [(short_name(name, 20), look_of[name]) for name in names]
     return text, _picture([(PANEL_HEIGHT, panels)], legend, text)
 
 
 def _loss_panel(
-    losses: Mapping[str, LiveCurve], sets: Mapping[str, Sequence[Point]], look_of: Mapping[str, Look], label: str
+    losses: Mapping[str, Sequence[Point]], sets: Mapping[str, Sequence[Point]], look_of: Mapping[str, Look], label: str
 ) -> Panel:
     """Return a panel with the losses of batches, pale behind their running means, and the losses of the sets."""
     raw, means = [], []
-    for name, curve in losses.items():
-        raw.append(_line({**look_of[name], **RAW_LOOK}, curve.points))
-        means.append(_line(look_of[name], smooth(curve.points)))
+    for name, points in losses.items():
+        raw.append(_line({**look_of[name], **RAW_LOOK}, points))
+        means.append(_line(look_of[name], smooth(points)))
     evaluated = [_short_line(look_of[name], points) for name, points in sets.items() if name in look_of]
     deciding = [y for line in [*means, *evaluated] for y in line.y]
     lines = [*raw, *means, *evaluated]
@@ -92,7 +94,7 @@ def _line(look: Look, points: Sequence[Point]) -> Line:
 
 def _short_line(look: Look, points: Sequence[Point]) -> Line:
     """Return a smooth curve; of many points, the means of neighbouring ones."""
-    return _line(look, LiveCurve(MOST // 2, points).points)
+    return _line(look, shortened(points, MOST // 2))
 
 
 def _latest(curves: Mapping[str, Sequence[Point]]) -> str:

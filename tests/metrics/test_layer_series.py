@@ -1,4 +1,4 @@
-"""Windows of vectors: how many there are, what is in them, and that nothing is read in a step."""
+"""Numbers of layers: what is in their windows, that nothing is read in a step, and what is sent."""
 
 from __future__ import annotations
 
@@ -9,28 +9,17 @@ import torch
 from torch import Tensor
 
 from tests.support.host_reads import HostReads
-from train_manager.metrics.column_windows import width_after
-from train_manager.metrics.columns import FULL, Columns
-from train_manager.metrics.columns_by_name import ColumnsByName
+from train_manager.metrics.layer_series import FULL, LayerSeries, LayerSeriesByName, norms_by_layer, norms_of
 
 NAN = math.nan
 
 
-def filled(steps: int, *, first: int = 1, columns: Columns | None = None) -> Columns:
-    columns = columns or Columns(["a", "b"])
+def filled(steps: int, *, first: int = 1, columns: LayerSeries | None = None) -> LayerSeries:
+    columns = columns or LayerSeries(["a", "b"])
     for step in range(first, first + steps):
         if columns.append(torch.tensor([step, -step], dtype=torch.float), step, weight=16):
             columns.take()
     return columns
-
-
-def test_a_long_training_has_some_4_300_windows() -> None:
-    steps = rows = 0
-    while steps + width_after(rows) <= 100_000:
-        steps += width_after(rows)
-        rows += 1
-
-    assert rows == 4281
 
 
 def test_windows_of_two_steps_come_after_a_thousand_single_ones() -> None:
@@ -44,7 +33,7 @@ def test_windows_of_two_steps_come_after_a_thousand_single_ones() -> None:
 
 
 def test_nothing_is_read_before_64_vectors_are_there_and_then_with_one_copy() -> None:
-    columns = Columns(["a"])
+    columns = LayerSeries(["a"])
     with HostReads() as reads:
         full = [columns.append(torch.tensor([1.0]), step, weight=1) for step in range(FULL)]
         assert (reads.count, reads.stacks) == (0, 0)
@@ -83,8 +72,8 @@ def test_an_infinite_number_stays_infinite() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 63, 64, 65, 1001, 1003])
-def test_columns_resume_from_their_state_in_the_middle_of_a_window(steps: int) -> None:
-    whole, loaded = filled(1010), Columns(())
+def test_series_resume_from_their_state_in_the_middle_of_a_window(steps: int) -> None:
+    whole, loaded = filled(1010), LayerSeries(())
     loaded.load_state_dict(filled(steps).state_dict())
     filled(1010 - steps, first=steps + 1, columns=loaded)
 
@@ -92,11 +81,11 @@ def test_columns_resume_from_their_state_in_the_middle_of_a_window(steps: int) -
 
 
 def test_a_batch_size_may_be_a_tensor() -> None:
-    columns = Columns(["a"])
+    columns = LayerSeries(["a"])
     columns.append(torch.tensor([1.0]), 1, weight=torch.tensor(16))
     columns.take()
 
-    assert type(columns.rows[0].weight) is int
+    assert columns.rows[0].weight == 16
 
 
 class Written:
@@ -110,7 +99,7 @@ class Written:
 
 
 def test_each_window_is_sent_once() -> None:
-    series, writer = ColumnsByName(), Written()
+    series, writer = LayerSeriesByName(), Written()
     columns = series.of("norms", ["a"], counts=[4])
     for step in (1, 2):
         columns.append(torch.tensor([float(step)]), step, weight=1)
@@ -123,7 +112,7 @@ def test_each_window_is_sent_once() -> None:
 
 
 def test_the_largest_is_sent_where_a_window_has_several_steps() -> None:
-    series, writer = ColumnsByName(), Written()
+    series, writer = LayerSeriesByName(), Written()
     filled(1002, columns=series.of("norms", ["a", "b"]))
     series.send(writer)
 
@@ -132,9 +121,42 @@ def test_the_largest_is_sent_where_a_window_has_several_steps() -> None:
 
 
 def test_windows_that_were_drawn_before_they_were_sent_are_sent_too() -> None:
-    series, writer = ColumnsByName(), Written()
+    series, writer = LayerSeriesByName(), Written()
     series.of("norms", ["a"]).append(torch.tensor([1.0]), 1, weight=1)
     series.send(None)
     series.send(writer)
 
     assert writer.rows == [("norms", [1], 1)]
+
+
+# ---- norms ----
+
+
+def test_all_tensors_may_be_missing() -> None:
+    assert norms_of([None, None]).tolist() == [-1, -1]
+
+
+def test_kinds_of_numbers_may_be_mixed() -> None:
+    found = norms_of([torch.ones(4, dtype=kind) for kind in (torch.bfloat16, torch.float, torch.double)])
+
+    assert found.tolist() == [2, 2, 2]
+
+
+def test_rows_of_a_sparse_gradient_are_added_up() -> None:
+    embedding = torch.nn.Embedding(5, 1, sparse=True)
+    embedding(torch.tensor([1, 1])).sum().backward()
+
+    assert norms_of([embedding.weight.grad]).tolist() == [2]
+
+
+def test_a_norm_that_is_nan_is_no_missing_one() -> None:
+    found = norms_by_layer(torch.tensor([[math.nan, 1.0, -1.0, 2.0, -1.0]]), [0, 0, 1, 1, 2], 3)
+
+    assert repr(found.tolist()) == "[[nan, 2.0, nan]]"
+
+
+def test_nothing_is_read_on_the_host() -> None:
+    with HostReads() as reads:
+        norms_by_layer(norms_of([torch.ones(3), None])[None], [0, 1], 2)
+
+    assert reads.count == 0

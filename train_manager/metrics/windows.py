@@ -1,0 +1,241 @@
+"""Series of a training in windows of steps: single steps at first, then wider and wider ones.
+
+A full window never changes, so a store can have it as soon as it is full. A series of scalars is one of vectors with
+one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeAlias, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Numbers: TypeAlias = NDArray[Any]
+SINGLE: Final = 1000  # the number of windows of one step
+THEN: Final = 500  # the number of windows of 2 steps, then of 4, of 8 and so on
+AT_ONCE: Final = 4096  # points of a curve that are moved into windows together
+
+
+def width_after(windows: int) -> int:
+    """Return the number of steps of the next window, after so many windows.
+
+    >>> [width_after(windows) for windows in (0, 999, 1000, 1499, 1500, 2000)]
+    [1, 1, 2, 2, 4, 8]
+    """
+    return 1 if windows < SINGLE else int(2 ** ((windows - SINGLE) // THEN + 1))
+
+
+class Windows(NamedTuple):
+    """Windows of steps: the last step of each, its examples, and for each value the mean and the largest.
+
+    A value that is nan is left out of its window, and is nan if all are.
+    """
+
+    steps: Numbers
+    weights: Numbers
+    means: Numbers  # a row for each window
+    largest: Numbers  # likewise
+
+    @classmethod
+    def single(cls, steps: ArrayLike, weights: ArrayLike, values: Numbers) -> Windows:
+        """Return a window for each step, in which the mean and the largest are the same."""
+        return cls(np.asarray(steps), np.asarray(weights, float), values, values)
+
+    def part(self, first: int, end: int | None = None) -> Windows:
+        """Return the windows from the first to the one before the end."""
+        return Windows(*(each[first:end] for each in self))
+
+    def joined(self, starts: ArrayLike) -> Windows:
+        """Return wider windows, which begin at these windows; in each of them every example counts once.
+
+        >>> steps = Windows.single([1, 2], [16, 16], np.array([[1.0], [3.0]]))
+        >>> [each.tolist() for each in steps.joined([0])]
+        [[2], [32.0], [[2.0]], [[3.0]]]
+        """
+        if len(starts := np.asarray(starts)) == len(self.steps):
+            return self
+        ends = np.append(starts[1:], len(self.steps)) - 1
+        with np.errstate(all="ignore"):  # infinity less infinity, and windows that have only nan
+            # A nan weighs nothing. In 64 bits, because the weights are.
+            weights = np.where(np.isnan(self.means), 0.0, self.weights[:, None])
+            sums = np.add.reduceat(np.where(weights > 0, self.means * weights, 0.0), starts)
+            means = sums / np.add.reduceat(weights, starts)
+        return Windows(
+            self.steps[ends],
+            np.add.reduceat(self.weights, starts),
+            means.astype(self.means.dtype),
+            np.fmax.reduceat(self.largest, starts),
+        )
+
+
+def chained(*parts: Windows) -> Windows:
+    """Return the windows of all parts, one after the other."""
+    parts = tuple(part for part in parts if len(part.steps)) or parts[:1]
+    return Windows(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
+
+
+def thin_out(windows: Windows, most: int) -> Windows:
+    """Return at most so many windows, for a picture: neighbours are joined until each has enough examples.
+
+    The small last batch of an epoch is joined to the next one, so that it is not a spike.
+
+    >>> [each.tolist() for each in thin_out(Windows.single([1, 2, 3], [64, 3, 64], np.array([[1.0], [9], [1]])), 3)[:2]]
+    [[1, 3], [64.0, 67.0]]
+    """
+    weights: list[float] = windows.weights.tolist()
+    enough = max(weights, default=0.0) / 2
+    # Doubled, so that a picture that is drawn again after a few steps has the same points, and some more.
+    while enough > 0 and sum(weights) / enough > most:
+        enough *= 2
+    starts, within = [0] if weights else [], 0.0
+    for number, weight in enumerate(weights):
+        if within >= enough and number:
+            starts.append(number)
+            within = 0.0
+        within += weight
+    if len(starts) > 1 and within < enough:  # the last window may be too small: the one before takes it
+        del starts[-1]
+    return windows.joined(starts) if starts else windows
+
+
+@final
+class Series:
+    """Vectors of a training in windows that grow with it: some 4,300 windows for 100,000 steps.
+
+    >>> series = Series(values=1)
+    >>> series.extend(Windows.single([1, 2], [16, 16], np.array([[0.5], [0.25]])))
+    >>> series.full.means.tolist()
+    [[0.5], [0.25]]
+
+    Args:
+        values: the length of a vector.
+    """
+
+    def __init__(self, values: int) -> None:
+        none = Windows.single([], [], np.zeros((0, values), np.float32))
+        # Parts that are chained as they are read: to chain them at each step would copy the whole series.
+        self._full, self._open = [none], [none]
+        self._num_full = self._num_open = 0
+
+    def extend(self, steps: Windows) -> None:
+        """Add single steps, and join those that fill windows."""
+        self._open.append(steps)
+        self._num_open += len(steps.steps)
+        if self._num_open < width_after(self._num_full):
+            return
+        steps = self.open
+        while count := self._windows_in(len(steps.steps)):
+            width = width_after(self._num_full)
+            self._full.append(steps.part(0, count * width).joined(range(0, count * width, width)))
+            self._num_full += count
+            steps = steps.part(count * width)
+        self._open, self._num_open = [steps], len(steps.steps)
+
+    def _windows_in(self, steps: int) -> int:
+        """Return how many windows so many steps fill, before the width doubles."""
+        width = width_after(self._num_full)
+        of_this_width = SINGLE - self._num_full if width == 1 else THEN - (self._num_full - SINGLE) % THEN
+        return min(steps // width, of_this_width)
+
+    @property
+    def full(self) -> Windows:
+        """The full windows."""
+        self._full = [chained(*self._full)]
+        return self._full[0]
+
+    @property
+    def open(self) -> Windows:
+        """Single steps, which do not fill a window yet."""
+        self._open = [chained(*self._open)]
+        return self._open[0]
+
+    def since(self, number: int) -> Windows:
+        """Return the full windows from this number on."""
+        first, parts = self._num_full, list[Windows]()
+        for part in reversed(self._full):
+            first -= len(part.steps)
+            parts.append(part.part(max(0, number - first)))
+            if first <= number:
+                break
+        return chained(*reversed(parts))
+
+    def all(self) -> Windows:
+        """Return the full windows, and one of the steps that do not fill a window yet."""
+        return chained(self.full, self.open.joined([0])) if self._num_open else self.full
+
+    def state(self) -> tuple[int, Windows]:
+        """Return the number of full windows, and these with the steps that do not fill a window yet."""
+        return self._num_full, chained(self.full, self.open)
+
+    def load(self, num_full: int, windows: Windows) -> None:
+        """Continue from what ``state`` returned."""
+        self._full, self._open = [windows.part(0, num_full)], [windows.part(num_full)]
+        self._num_full, self._num_open = num_full, len(windows.steps) - num_full
+
+
+@final
+class Curve:
+    """A curve of a training: its points, of which only the first 1,000 are single ones.
+
+    >>> curve = Curve()
+    >>> for x in (1, 2):
+    ...     curve.append(x, 2 * x)
+    >>> curve.x, curve.y
+    ([1.0, 2.0], [2.0, 4.0])
+
+    A point of a window is at the last x of the window. Values that are not finite are left out of its mean; if no value
+    is finite, the mean is nan, which draws a gap.
+    """
+
+    def __init__(self) -> None:
+        self._series = Series(values=1)
+        self._waiting: list[float] = []  # x, weight and y of points that are not in the series yet, one after the other
+
+    def append(self, x: float, y: float, weight: float = 1.0) -> None:
+        """Add a point at the end, which stands for so many examples."""
+        waiting = self._waiting  # read once: each batch comes here
+        waiting += (x, weight, y)
+        if len(waiting) >= 3 * AT_ONCE:
+            self._take()
+
+    @property
+    def x(self) -> list[float]:
+        """The x of every point."""
+        x: list[float] = self.windows().steps.tolist()
+        return x
+
+    @property
+    def y(self) -> list[float]:
+        """The y of every point."""
+        y: list[float] = self.windows().means[:, 0].tolist()
+        return y
+
+    def windows(self) -> Windows:
+        """Return all windows; the last one may not be full."""
+        self._take()
+        return self._series.all()
+
+    def _take(self) -> None:
+        if self._waiting:
+            x, weights, y = np.array(self._waiting, float).reshape(-1, 3).T
+            self._waiting.clear()
+            self._series.extend(Windows.single(x, weights, np.where(np.isfinite(y), y, np.nan)[:, None]))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all windows and the points of the open one, as plain lists and numbers."""
+        self._take()
+        full, points = self._series.state()
+        return {
+            "full": full,
+            "x": points.steps.tolist(),
+            "y": points.means[:, 0].tolist(),
+            "weights": points.weights.tolist(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what ``state_dict`` returned."""
+        points = Windows.single(state["x"], state["weights"], np.array(state["y"], float)[:, None])
+        self._waiting.clear()
+        self._series.load(state["full"], points)
