@@ -22,9 +22,9 @@ from train_manager.tools.export_onnx import OnnxModel, export_onnx
 from train_manager.tools.factorize import factorize, load_factorized
 from train_manager.tools.quantize import quantize
 from train_manager.tools.summary import summary
-from train_manager.trials.diagnosing import diagnose
+from train_manager.trials.diagnose import diagnose
 from train_manager.trials.lr_finder import lr_finder
-from train_manager.trials.rehearsing import rehearse
+from train_manager.trials.rehearse import rehearse
 from train_manager.trials.verify_resume import verify_resume
 
 __all__ = [
