@@ -10,10 +10,6 @@ Its files in reading order; each imports only those above it:
     overfit_reasons    settings because of which one batch is not learned
     diagnose           faults of a training, found before it trains
     rehearse           all of a long training in a short one
-    comparing          the values in which two states differ
-    driven             a training that is watched, and killed after a given step
-    processes          each driven training in a process of its own
-    killed_runs        the runs of one training: to the end, killed, resumed
-    resume_report      whether these runs end in the same state, and the causes of differences
+    resumed_runs       the runs of one training: to the end, killed, resumed
     verify_resume      a training that is killed and resumed, compared with one that is not
 """
