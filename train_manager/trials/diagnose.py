@@ -14,9 +14,8 @@ from torch.optim import Optimizer
 
 from train_manager.checks.batch_leak import find_leaks
 from train_manager.checks.batch_leaves import Path
-from train_manager.checks.initial_loss import check_initial_loss
+from train_manager.checks.first_loss import LabelsOutOfRange, check_initial_loss
 from train_manager.checks.inputs import Rows, check_answers, check_labels, check_rows, check_scale, paths_of_inputs
-from train_manager.checks.loss_calls import LabelsOutOfRange
 from train_manager.checks.loss_leak import check_loss_leak
 from train_manager.checks.overfit import SECONDS, check_overfit
 from train_manager.checks.parameters import any_nonzero, check_beside, check_parameters, hidden_in, sums_and_counts

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar, final
 import torch
 from torch import Tensor
 
+from train_manager.checks.first_loss import LossCall, LossCalls
 from train_manager.checks.inputs import inputs_of_first_layer
-from train_manager.checks.loss_calls import LossCall, LossCalls
 from train_manager.core.extension import Extension
 from train_manager.data.batch import unpack, without_source
 from train_manager.data.random_state import random_state

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 from torch.nn.modules.dropout import _DropoutNd
 
-from train_manager.checks.loss_calls import LossCall, classes_of, labels_in
+from train_manager.checks.first_loss import LossCall, classes_of, labels_in
 from train_manager.checks.overfit import LEARNED
 from train_manager.data.batch import tensors_in
 from train_manager.model.optimizers import parameters_in

@@ -194,8 +194,8 @@ def script_as_function(script: Path, arguments: Sequence[str]) -> Callable[[], N
     def run() -> None:
         sys.argv = [str(script), *arguments]
         sys.path[0] = str(script.resolve().parent)  # where Python puts the folder of a script
-        # As in a new interpreter; Python draws a new state for `random` in each fork, but all forks have numpy's state of
-        # this process: a training without a seed would seem deterministic.
+        # As in a new interpreter. Python draws a new state for `random` in each fork, but all forks have numpy's state
+        # of this process: a training without a seed would seem deterministic.
         np.random.seed()
         try:
             runpy.run_path(str(script), run_name="__main__")
