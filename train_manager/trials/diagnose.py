@@ -18,19 +18,19 @@ from train_manager.checks.first_loss import LabelsOutOfRange, check_initial_loss
 from train_manager.checks.inputs import Rows, check_answers, check_labels, check_rows, check_scale, paths_of_inputs
 from train_manager.checks.loss_leak import check_loss_leak
 from train_manager.checks.overfit import SECONDS, check_overfit
-from train_manager.checks.parameters import any_nonzero, check_beside, check_parameters, hidden_in, sums_and_counts
+from train_manager.checks.parameters import check_parameters
 from train_manager.data.batch import unpack
 from train_manager.data.readable import is_read_once
 from train_manager.data.reader import one_pass
 from train_manager.loop.arguments import modules_in_loss
 from train_manager.loop.losses import Losses
 from train_manager.loop.overridable import Overridable
-from train_manager.loop.parameter_check import WINDOWS
 from train_manager.loop.probe import beside_the_batch
 from train_manager.loop.ranks import require_whole_model
 from train_manager.loop.windows import preserve_gradients
 from train_manager.manager import TrainManager
 from train_manager.model.optimizers import learning_rates, parameters_in
+from train_manager.model.parameters import WINDOWS, any_nonzero, check_beside, hidden_in, sums_and_counts
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.findings import Coverage, Finding, Findings
 from train_manager.trials.first_steps import LIMIT, CouldNotLook, FirstSteps
