@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from train_manager.extensions.debugging.batch_leak_check import BatchLeakCheck as BatchLeakCheck
     from train_manager.extensions.debugging.non_finite_finder import NonFiniteFinder as NonFiniteFinder
     from train_manager.extensions.debugging.profile import Profile as Profile
-    from train_manager.extensions.debugging.stop_on_non_finite import StopOnNonFinite as StopOnNonFinite
     from train_manager.extensions.distribution.distributed import Distributed as Distributed
     from train_manager.extensions.evaluation.attribution import Attribution as Attribution
     from train_manager.extensions.evaluation.early_stopping import EarlyStopping as EarlyStopping
@@ -118,7 +117,6 @@ else:
         "BatchLeakCheck": "debugging.batch_leak_check",
         "NonFiniteFinder": "debugging.non_finite_finder",
         "Profile": "debugging.profile",
-        "StopOnNonFinite": "debugging.stop_on_non_finite",
         "Distributed": "distribution.distributed",
         "Checkpoints": "reproducibility.checkpoints",
         "CodeRecord": "reproducibility.code_record",

@@ -57,8 +57,8 @@ from train_manager.extensions import (
     LRSchedule,
     Metrics,
     MixedPrecision,
+    NonFiniteFinder,
     ProgressBar,
-    StopOnNonFinite,
     WarmUp,
 )
 from train_manager.testing import tiny_manager
@@ -144,7 +144,7 @@ def usual() -> list[Extension]:
         EarlyStopping(patience=100, restore_best=True),
         Metrics(right=lambda prediction, targets: prediction.argmax(dim=1) == targets, file=io.StringIO()),
         Log(file=io.StringIO()),
-        StopOnNonFinite(check_every=4),
+        NonFiniteFinder(4, explain=False),
         Avg("loss"),
     ]
 

@@ -68,9 +68,9 @@ if TYPE_CHECKING:
     from train_manager.manager import TrainManager
     from train_manager.reporting.results import TrainResult
     from train_manager.tools.summary import summary
-    from train_manager.trials.diagnosing import diagnose
+    from train_manager.trials.diagnose import diagnose
     from train_manager.trials.lr_finder import lr_finder
-    from train_manager.trials.rehearsing import rehearse
+    from train_manager.trials.rehearse import rehearse
 else:
     _LAZY = {
         "data.in_memory": "InMemory",
@@ -85,9 +85,9 @@ else:
         "loop.skip": "SkipBatch",
         "manager": "TrainManager",
         "reporting.results": "TrainResult",
-        "trials.diagnosing": "diagnose",
+        "trials.diagnose": "diagnose",
         "trials.lr_finder": "lr_finder",
-        "trials.rehearsing": "rehearse",
+        "trials.rehearse": "rehearse",
         "tools.summary": "summary",
     }
 

@@ -14,14 +14,14 @@ from torch.optim import Optimizer
 
 from train_manager.checkpoints.checkpoint import write_checkpoint
 from train_manager.checks.replay import Why, broken_weights, how_broken, modules_of, why_broken
-from train_manager.core.declarations import priority, provides
+from train_manager.core.declarations import not_a_hook, priority, provides
 from train_manager.core.extension import Extension
 from train_manager.data.random_state import random_state
 from train_manager.files.atomic import free_path, quote_path
 from train_manager.loop.optimizers import SOLE
 from train_manager.model.optimizers import parameters_with_gradients
 from train_manager.rebuilding.recorded import recorded
-from train_manager.telling.errors import CheckpointError, InputError, NonFiniteLoss
+from train_manager.telling.errors import CheckpointError, NonFiniteLoss
 from train_manager.telling.findings import Finding
 from train_manager.telling.showing import short
 from train_manager.validation import require_count
@@ -33,6 +33,9 @@ CHECK: Final = "non-finite"  # the name of this check in tm.findings
 FOLDER: Final = "non_finite"  # the folder of the kept batches, in train_dir
 RANDOM: Final = "random_state_of_batch"  # the fixture with the random state that the present batch began with
 LAST: Final = 1_000_000  # later than all other hooks, so that no other hook draws a random number after the copy
+
+SELDOM: Final = 100  # steps between two looks that do not explain
+EXPLAINING: Final = ("pre_train_step_batch", "pre_train_backward", "pre_train_optimizer_step")
 
 # The answers if the batch is finite when it runs again: in a step of one batch, and at the end of a window of several.
 UNKNOWN: Final = Why(
@@ -74,19 +77,28 @@ class NonFiniteFinder(Extension):
     batches the last one runs again. The step ends with ``NonFiniteLoss``.
 
     **Each look waits for the device**: with ``check_every=1`` once for the loss of a step, and once for its gradients.
-    On a GPU that takes time where the program would run ahead. ``StopOnNonFinite`` does not wait, but names only the
-    step; the two together are refused.
+    On a GPU that takes time where the program would run ahead. With ``explain=False`` it names only the step: the
+    losses, which the loop itself checks at the end of each epoch, are checked every 100 steps together, which waits
+    once.
 
-    *Runs at:* the start of ``run``; the start of ``train_step_batch``, where it copies the random state after all other
-    hooks (priority 1,000,000); the start of ``train_backward``, before the loss is scaled (priority -1000); the start
-    of ``train_optimizer_step``, when gradients are unscaled, and before they are clipped (priority 5).
+    >>> tm = tiny_manager(NonFiniteFinder(2, explain=False), loss=lambda output, targets: output.sum() / 0)
+    >>> try:
+    ...     tm.train()
+    ... except NonFiniteLoss as error:
+    ...     print(error.step, tm.step_num)
+    1 2
+
+    *Runs at:* the start of ``train_step_batch``, where it copies the random state after all other hooks (priority
+    1,000,000); the start of ``train_backward``, before the loss is scaled (priority -1000); the start of
+    ``train_optimizer_step``, when gradients are unscaled, and before they are clipped (priority 5). With
+    ``explain=False`` only at the end of ``train_step_batch``, after other hooks (priority 1000).
 
     *Asks for:* ``batch``, ``step_num``, ``epoch_num`` and ``update_begins``; ``backward_loss``, ``optimizer`` and
     ``optimizer_name``.
 
     *Leaves behind:* in each batch the fixture ``random_state_of_batch``; a finding of the check "non-finite"; with a
     ``train_dir`` the batch and the random state before it, in ``non_finite/batch_of_step_<n>``, which
-    ``read_checkpoint`` reads.
+    ``read_checkpoint`` reads. With ``explain=False`` nothing.
 
     Where several processes train together, each looks at its own rows; a loss that is not finite in one of them ends
     the training of all.
@@ -94,29 +106,25 @@ class NonFiniteFinder(Extension):
     Args:
         check_every: how many batches there are between two looks at the loss, and steps of an optimizer between two at
             its gradients. With more than 1, the first broken step may be long gone when it is seen, and the weights are
-            broken then.
+            broken then. None for 1; with ``explain=False`` for 100.
+        explain: find the module and the batch; else only the step, which costs next to nothing.
         python_random: copy the random states of Python and numpy too, which takes longer: where the model, the loss or
             ``train_batch`` draws from them.
 
     Raises:
-        InputError: ``check_every`` is not a whole number of at least 1; or, in a run, there is a ``StopOnNonFinite``,
-            or several processes train with strategy "fsdp".
+        InputError: ``check_every`` is not a whole number of at least 1; or, in a run, several processes train with
+            strategy "fsdp", and ``explain`` is True.
     """
 
-    needs_whole_model = True  # it calls the model by itself, which strategy "fsdp" of Distributed refuses
-
-    def __init__(self, check_every: int = 1, *, python_random: bool = False) -> None:
-        self.check_every: int = require_count(check_every, "check_every", at_least=1)
-        self.python_random = python_random
-
-    def pre_run(self, train_manager: TrainManager) -> None:
-        # Both look at the same losses: StopOnNonFinite would end the run where the finder has to explain the loss.
-        for name, other in train_manager.extensions.items():
-            # By the names of its classes: an isinstance would import an extension that is seldom used.
-            if "StopOnNonFinite" in [kind.__name__ for kind in type(other).__mro__]:
-                what = f"NonFiniteFinder and {type(other).__name__} ({name!r}) both end a run at a loss of nan"
-                cure = f"leave {name!r} out: NonFiniteFinder looks at each loss that it would look at"
-                raise InputError(what, name=name, asked_by="NonFiniteFinder", cure=cure)
+    def __init__(self, check_every: int | None = None, *, explain: bool = True, python_random: bool = False) -> None:
+        given = (1 if explain else SELDOM) if check_every is None else check_every
+        self.check_every: int = require_count(given, "check_every", at_least=1)
+        self.explain, self.python_random = explain, python_random
+        self.needs_whole_model = explain  # to call it once more, which strategy "fsdp" of Distributed refuses
+        # A hook of an inner stage opens it in every step, also if the hook does nothing: only an object that explains
+        # has these.
+        for name in ("post_train_step_batch",) if explain else EXPLAINING:
+            setattr(self, name, _left_out)
 
     @priority(LAST)
     @provides(RANDOM)
@@ -146,6 +154,11 @@ class NonFiniteFinder(Extension):
         if not all_finite(gradients):
             what = f"the gradients{_of(optimizer_name)} were not finite ({how_broken(gradients)})"
             self._end(train_manager, optimizer_name, what, backward=True)
+
+    @priority(1000)  # last: a NonFiniteLoss here must not keep the hooks of other extensions from this step
+    def post_train_step_batch(self, train_manager: TrainManager, step_num: int) -> None:
+        if not step_num % self.check_every:
+            train_manager._progress.present_epoch.losses.check()
 
     def _end(self, train_manager: TrainManager, optimizer_name: str, happened: str, *, backward: bool) -> NoReturn:
         """Find out why, keep the finding and the batch, and raise the error."""
@@ -187,6 +200,11 @@ class NonFiniteFinder(Extension):
         if step == 1:
             cure = "they came so into the training: look at how they are initialised or loaded"
         return Why(f"weights were not finite before it, seen first in this step: {short(names)}", names[0], cure)
+
+
+@not_a_hook
+def _left_out() -> None:
+    """Stand for a hook that an object does not have."""
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:

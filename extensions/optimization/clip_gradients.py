@@ -41,7 +41,7 @@ class ClipGradients(Extension):
     one of them; give it again for the next.
 
     Nothing waits for the device. So a norm that is not finite is not an error here, and makes every gradient nan or
-    zero; the loop and ``StopOnNonFinite`` check the loss.
+    zero; the loop and ``NonFiniteFinder`` check the loss.
 
     *Runs at:* the start of ``run``; the start of ``train_optimizer_step``, after hooks that unscale gradients, add to
     them or skip the stage (priority 10).

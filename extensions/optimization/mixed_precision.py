@@ -239,7 +239,7 @@ def _in_32_bits(value: Any) -> Any:
 def _overflow(optimizer_name: str) -> Finding:
     what = f"{IN_A_ROW} steps in a row were skipped, as the gradients overflow in float16 at any scale"
     where = "" if optimizer_name == "optimizer" else optimizer_name
-    cure = "give MixedPrecision(torch.bfloat16), or look for inf and nan: StopOnNonFinite(), NonFiniteFinder()"
+    cure = "give MixedPrecision(torch.bfloat16), or look for inf and nan: NonFiniteFinder()"
     return Finding("mixed precision", "warning", what, where, cure)
 
 

@@ -39,7 +39,7 @@ from train_manager import (
 )
 from train_manager.core.schedule import Schedule
 from train_manager.errors import CheckError, FixtureExists, HookError
-from train_manager.extensions import Accumulate, Constrain, Metrics, ProgressBar, StopOnNonFinite
+from train_manager.extensions import Accumulate, Constrain, Metrics, NonFiniteFinder, ProgressBar
 from train_manager.loop.losses import Losses, WeightedLosses, add_loss
 from train_manager.model.constraints import max_norm, non_negative, row_norms
 from train_manager.reporting.pace import Pace
@@ -762,7 +762,7 @@ def test_g45_a_loss_that_is_not_finite_ends_the_training_after_the_hooks_of_its_
         def post_train_loss_forward(self, loss: Tensor, step_num: int) -> Tensor:
             return loss * value if step_num == 1 else loss
 
-    tm = tiny_manager(StopOnNonFinite(check_every=1), Breaks())
+    tm = tiny_manager(NonFiniteFinder(explain=False, check_every=1), Breaks())
     tm.add_extension(post_train_step_batch=lambda step_num: seen.append(step_num))
     with pytest.raises(NonFiniteLoss, match="in step 2"):
         tm.train()

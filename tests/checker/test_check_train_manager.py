@@ -186,7 +186,7 @@ WORKING: dict[str, Callable[[], Extension]] = {
     "ProgressBar": shipped.ProgressBar,
     "ConfusionMatrix": shipped.ConfusionMatrix,
     "GradientNorms": shipped.GradientNorms,
-    "StopOnNonFinite": shipped.StopOnNonFinite,
+    "NonFiniteFinder": lambda: shipped.NonFiniteFinder(explain=False),
     "Throughput": shipped.Throughput,
     "TimeLimit": lambda: shipped.TimeLimit(60),
     "UpdateRatios": shipped.UpdateRatios,

@@ -87,7 +87,7 @@ def test_less_is_asked_of_a_loss_that_something_keeps_up() -> None:
     losses = [3.0, 2.5, *itertools.repeat(2.4, 198)]
 
     assert [one.level for one in asked(losses)] == ["warning"]
-    assert list_findings(asked(losses, kept_up_by=["targets between 0 and 1"])) == [
+    assert list_findings(asked(losses, kept_up_by=lambda: ["targets between 0 and 1"])) == [
         ("note", "it fell, and what is named may keep it up")
     ]
 

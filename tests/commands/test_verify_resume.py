@@ -1,17 +1,10 @@
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import IO, Any
 
 import pytest
 
-from tests.support.fork_server import ForkServer
-from tests.support.programs import code as run_code
 from train_manager import cli
-from train_manager.trials import processes
 
 TRAINING = """
 import sys
@@ -48,27 +41,20 @@ class GrowingRate(Extension):
 
 tiny_manager(GrowingRate()).train()
 """
+UNSEEDED = """
+import sys
+import numpy
+from train_manager.testing import tiny_manager
+
+tm = tiny_manager()
+tm.optimizer.param_groups[0]["lr"] = numpy.random.random()
+tm.train()
+sys.exit()
+"""
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
-
-
-@pytest.fixture(params=["forked", pytest.param("started", marks=[pytest.mark.slow, pytest.mark.whole])])
-def _interpreters(request: pytest.FixtureRequest, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runs of a script: each a child of the fork server, which has imported torch; or an interpreter of its own."""
-
-    def run(command: Sequence[str], env: Mapping[str, str], stdout: IO[bytes], **options: Any) -> Any:
-        _, _, *program = command  # python -c
-        child = fork_server.run(run_code, *program, cwd=Path.cwd(), **env)
-        stdout.write(f"{child.output}{child.errors}".encode())
-        return subprocess.CompletedProcess(command, child.wait())
-
-    if request.param == "forked":
-        monkeypatch.setattr(processes, "subprocess", SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL))
-
-
-runs_scripts = pytest.mark.usefixtures("_interpreters")
 
 
 @pytest.fixture
@@ -80,7 +66,6 @@ def scripts(tmp_path: Path) -> Path:
     return folder
 
 
-@runs_scripts
 def test_a_script_that_nobody_prepared_is_verified(
     scripts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,7 +94,6 @@ def test_a_script_that_nobody_prepared_is_verified(
     assert (runs / "resumed.log").read_text() == "epochs 1\n"
 
 
-@runs_scripts
 def test_a_script_that_resumes_by_itself_gets_no_note(scripts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = scripts / "train.py"
     script.write_text(RESUMING)
@@ -119,7 +103,6 @@ def test_a_script_that_resumes_by_itself_gets_no_note(scripts: Path, capsys: pyt
     assert lines(capsys)[-1].startswith("identical: ")
 
 
-@runs_scripts
 def test_a_script_that_forgets_something_is_told_what(scripts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = scripts / "train.py"
     script.write_text(FORGETFUL)
@@ -132,7 +115,18 @@ def test_a_script_that_forgets_something_is_told_what(scripts: Path, capsys: pyt
     assert ("cause", f"{cause} steps: 2 in the killed run, 0 in the resumed run") in told
 
 
-@runs_scripts
+def test_a_script_without_a_seed_differs_from_run_to_run_as_in_interpreters_of_its_own(
+    scripts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = scripts / "train.py"
+    script.write_text(UNSEEDED)
+
+    assert cli.main(["verify-resume", str(script), "--at", "2", "--folder", str(scripts / "runs")]) == 1
+
+    told = "cause: the training is not deterministic: two straight runs differ too. Does it lack a seed? "
+    assert any(line.startswith(told) for line in lines(capsys))
+
+
 def test_a_script_that_fails_ends_with_its_traceback(scripts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script, runs = scripts / "train.py", scripts / "runs"
     script.write_text("print('begun')\nraise ValueError('no data today')\n")
@@ -146,7 +140,6 @@ def test_a_script_that_fails_ends_with_its_traceback(scripts: Path, capsys: pyte
     assert told.endswith(f"    ValueError: no data today\n  all of it is in {runs}/straight.log\n")
 
 
-@runs_scripts
 def test_a_script_without_a_training_is_told(scripts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (scripts / "train.py").touch()
 

@@ -17,7 +17,7 @@ from tests.support.training import make_batches, sgd
 from train_manager import TrainManager
 from train_manager.core.outcome import SkipStage
 from train_manager.extensions import Accumulate, FreezeModules, MixedPrecision
-from train_manager.loop.parameter_check import places
+from train_manager.model.parameters import places
 from train_manager.telling.findings import Finding
 from train_manager.testing import Recorder, tiny_manager
 

@@ -13,8 +13,7 @@ Its files in reading order; each imports only those above it:
     replay            where nan and infinities come from: the batch of a run, repeated
     parameters        parameters that a training leaves out, and layers in the wrong mode
     overfit           whether one batch can be learned: check_overfit
-    loss_calls        the calls of torch's own losses in a step
-    initial_loss      whether the first loss is that of a model that knows nothing: check_initial_loss
+    first_loss        whether the first loss is that of a model that knows nothing: check_initial_loss
     inputs            faults of the data: their numbers, their labels, rows that are in two sets
 """
 

@@ -22,8 +22,8 @@ def check_overfit(
     step: Callable[[], float],
     *,
     rates: Sequence[float] = (),
-    slowed_by: Sequence[str] = (),
-    kept_up_by: Sequence[str] = (),
+    slowed_by: Callable[[], Sequence[str]] = tuple,
+    kept_up_by: Callable[[], Sequence[str]] = tuple,
     may_compete: bool = False,
     seconds: float = SECONDS,
 ) -> Findings:
@@ -42,8 +42,10 @@ def check_overfit(
     Args:
         step: trains on the batch once, and returns its loss.
         rates: the learning rates of the optimizers, for the text.
-        slowed_by: settings that slow the learning on purpose, for the text: "weight_decay 0.1".
-        kept_up_by: reasons why the loss may not come near zero, as "the added loss 'size'"; then it need not fall far.
+        slowed_by: returns settings that slow the learning on purpose, for the text: "weight_decay 0.1". It is called
+            only if the batch was not learned, as ``kept_up_by`` is.
+        kept_up_by: returns reasons why the loss may not come near zero, as "the added loss 'size'"; then it need not
+            fall far.
         may_compete: whether the loss is a sum of losses that may work against each other; then it need not fall.
         seconds: the time after which the check ends; it ends after 200 steps at the latest.
     """
@@ -68,9 +70,10 @@ def check_overfit(
         why = f"{_steps(losses)} were done in {seconds:.0f} seconds, in which the loss fell to {min(losses):.3g}"
         return Findings.not_looked(CHECK, f"{why} from {losses[0]:.3g}")
     rate = f"the learning rate of {max(rates):.3g}" if rates else "the learning rate"
-    level, how, cure = _judged(losses, rate, is_kept_up=bool(kept_up_by), may_compete=may_compete)
+    reasons = kept_up_by()
+    level, how, cure = _judged(losses, rate, is_kept_up=bool(reasons), may_compete=may_compete)
     what = f"one batch was {how} learned: its loss went from {losses[0]:.3g} to {losses[-1]:.3g} in {_steps(losses)}"
-    named = [*kept_up_by, *slowed_by]
+    named = [*reasons, *slowed_by()]
     return _found(level, what + (f", with {' and '.join(named)}" if named else ""), cure, losses)
 
 

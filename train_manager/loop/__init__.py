@@ -12,7 +12,7 @@ order of their imports; each imports only those above it:
     saved_state   a saved state compared with the components of a training, and restored to them
     extension_attributes  attributes of extensions that a checkpoint holds
     counts        how much was trained in all
-    parameter_check  which parameters a training leaves out, and the extension that looks for them
+    parameter_check  the extension that looks for parameters that a training leaves out
     last_batch    a last batch that is too small for a norm
     ranks         the processes that train together
     step          one batch that is trained on

@@ -5,6 +5,7 @@ Its files in reading order; each imports only those above it:
     modules       submodules, chosen by name or pattern
     layers        the parameters of an optimizer, by the modules that own them
     optimizers    learning rates, parameters with gradients, and the hook of a step
+    parameters    parameters that a training leaves out, and layers in the wrong mode
     weighted_loss  the losses of one of several processes, and the means of their gradients
     per_object    values that an extension keeps for each model or optimizer
     trained_layers  the layers that an optimizer trains, found once

@@ -17,9 +17,9 @@ from train_manager.runs.repeating.reproduce import reproduce
 from train_manager.runs.showing.page import write_report
 from train_manager.tools.export import OnnxModel, export_onnx, factorize, load_factorized, quantize
 from train_manager.tools.summary import summary
-from train_manager.trials.diagnosing import diagnose
+from train_manager.trials.diagnose import diagnose
 from train_manager.trials.lr_finder import lr_finder
-from train_manager.trials.rehearsing import rehearse
+from train_manager.trials.rehearse import rehearse
 from train_manager.trials.verify_resume import verify_resume
 
 __all__ = [

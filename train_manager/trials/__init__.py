@@ -3,18 +3,13 @@
 Its files in reading order; each imports only those above it:
 
     preserve           leave a training as it was found
-    lr_finder          the learning rate range test
-    trial_steps        steps of a training that are put back, and their fixtures
-    diagnosing         faults of a training, found before it trains
     few_batches        the first two batches and the last
-    held_graphs        tensors that somebody keeps with their graphs
-    scratch            a folder for a run that is only tried, and the bytes that it writes
-    raised             an error as a finding
-    rehearsing         all of a long training in a short one
-    comparing          the values in which two states differ
-    driven             a training that is watched, and killed after a given step
-    processes          each driven training in a process of its own
-    killed_runs        the runs of one training: to the end, killed, resumed
-    resume_report      whether these runs end in the same state, and the causes of differences
+    trial              a training that is tried on a few batches, and put back
+    lr_finder          the learning rate range test
+    first_steps        the first steps of a training, which the checks of diagnose share
+    overfit_reasons    settings because of which one batch is not learned
+    diagnose           faults of a training, found before it trains
+    rehearse           all of a long training in a short one
+    resumed_runs       the runs of one training: to the end, killed, resumed
     verify_resume      a training that is killed and resumed, compared with one that is not
 """

@@ -11,16 +11,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from torch import Tensor
-
 from train_manager.data.batch import FromSource
 from train_manager.data.readable import no_batch
 from train_manager.data.reader import one_pass
 from train_manager.manager import TrainManager
 from train_manager.model.optimizers import learning_rates, set_learning_rates
 from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_LOOK, for_notebook
-from train_manager.telling.errors import InputError
-from train_manager.trials.preserve import preserve_training, refuse_lazy, require_data, require_manager
+from train_manager.trials.trial import TRAIN_DATA, Trial, data_of, require_manager
 from train_manager.validation import require_count, require_number
 
 if TYPE_CHECKING:
@@ -77,8 +74,7 @@ def lr_finder(
     require_number(lowest, "lowest", above=0)
     require_number(highest, "highest", above=lowest)
     require_count(steps, "steps", at_least=2)
-    data = require_data(require_manager(train_manager, "lr_finder").train_data, "train_data", "train on")
-    refuse_lazy(train_manager)
+    data = data_of(require_manager(train_manager, "lr_finder"), "train on")[TRAIN_DATA]
     tried = train_manager.optimizers[train_manager._setup.optimizer_name(optimizer, "lr_finder")]
     # A geometric series: each rate is the same factor above the one before it.
     rates = [lowest * (highest / lowest) ** (step / (steps - 1)) for step in range(steps)]
@@ -86,18 +82,10 @@ def lr_finder(
     # Groups of parameters keep the ratios of their rates.
     ratios = [rate / max(own) if max(own) else 1.0 for rate in own]
     losses, smooth = list[float](), Smoothed()
-    with (
-        preserve_training(train_manager, keep, "lr_finder"),
-        one_after_another(data) as batches,
-        train_manager.run(),
-        train_manager.mode(training=True),  # train_on_batch() sets no mode: train() does
-    ):
+    with Trial(train_manager, "lr_finder", keep=keep) as trial, one_after_another(data) as batches, trial.run() as step:
         for rate, batch in zip(rates, batches, strict=False):
             set_learning_rates(tried, [rate * ratio for ratio in ratios])
-            loss = train_manager.train_on_batch(batch)
-            # The loss is forgotten here: one that is not finite must end the test, and not raise in the run.
-            train_manager._progress.own = None
-            losses.append(_require_loss(loss))
+            losses.append(step(batch))
             if smooth.diverges(losses[-1]):
                 break
     return FoundRates(rates[: len(losses)], losses, smooth.values)
@@ -187,13 +175,6 @@ def valley(losses: Sequence[float]) -> int | None:
         descents.append([*before, end])
     longest = max(descents, key=len, default=[])
     return longest[len(longest) // 2] if len(longest) > 2 else None
-
-
-def _require_loss(loss: Tensor | None) -> float:
-    if loss is None:
-        cure = "set fixtures['loss'] in train_batch, or call self.update(loss) there"
-        raise InputError("lr_finder needs the loss of each batch, but there is none", name="loss", cure=cure)
-    return loss.item()
 
 
 def one_after_another(data: Iterable[Any]) -> closing[Generator[Any, None, None]]:

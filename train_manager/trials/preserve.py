@@ -18,7 +18,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.schedule import SCHEDULES
 from train_manager.data.loader_position import left_as_found
 from train_manager.data.random_state import preserve_random_state
-from train_manager.data.readable import is_read_once, objects_in
+from train_manager.data.readable import objects_in
 from train_manager.loop.epoch import Epoch
 from train_manager.loop.feed import Feed
 from train_manager.loop.program import Program
@@ -59,7 +59,9 @@ def preserve_training(
     if "run" in train_manager.fixtures.path:
         what = f"{asked_by} cannot be called while a run is open"
         raise StageError(what, stages=train_manager.fixtures.path, cure="call it before the run, or after it")
-    refuse_lazy(train_manager)
+    if any(map(nn.parameter.is_lazy, train_manager._setup.parameters())):
+        what = "the model has lazy parameters, which have no values yet that could be put back"
+        raise InputError(what, name="model", cure="call the model once before: model(inputs)")
     # The look-up raises ExtensionNotFound for an unknown name, before anything is changed.
     kept = {name for name in keep if train_manager[name] is not None}
     to_copy = {name: train_manager[name] for name in copied}
@@ -92,43 +94,6 @@ def preserve_training(
         stack.callback(registry.resume, paused)  # registered before the pause, in the middle of which Ctrl-C may come
         registry.pause(paused)
         yield refused
-
-
-def refuse_lazy(train_manager: TrainManager) -> None:
-    """Refuse a model whose parameters have no values yet.
-
-    Raises:
-        InputError: a parameter is lazy.
-    """
-    if any(map(nn.parameter.is_lazy, train_manager._setup.parameters())):
-        what = "the model has lazy parameters, which have no values yet that could be put back"
-        raise InputError(what, name="model", cure="call the model once before: model(inputs)")
-
-
-def require_manager(given: TrainManager, asked_by: str) -> TrainManager:
-    """Return the argument if it is a TrainManager.
-
-    Raises:
-        InputError: it is something else.
-    """
-    if not isinstance(given, TrainManager):
-        what = f"{asked_by} takes a TrainManager, but was given a {type(given).__name__}"
-        raise InputError(what, name="train_manager", cure=f"tm = TrainManager(model=model, ...), then {asked_by}(tm)")
-    return given
-
-
-def require_data(data: Iterable[Any] | None, name: str, purpose: str) -> Iterable[Any]:
-    """Return data that can be read again; refuse others before any are read.
-
-    Raises:
-        InputError: there are none, or they would be gone after it.
-    """
-    if data is None:
-        raise InputError(f"there is no {name} to {purpose}", name=name, cure=f"pass {name}=batches")
-    if is_read_once(data):
-        what = f"{name} is a {type(data).__name__}, which can be read once, so its batches cannot be put back"
-        raise InputError(what, name=name, cure="give a list, a DataLoader, or an object with __iter__")
-    return data
 
 
 def _state_of_its_own(train_manager: TrainManager) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_an_evaluation_set_is_found_whose_last_batch_has_another_shape() -> None
     what = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x3 and 2x2) (at stage run > train > eval > "
     what += "eval_step_epoch > eval_step_batch > eval_model_forward, with the last batch of eval_data['valid'])"
     assert list_findings(found) == [("rehearsal", "error", what)]
-    assert "test_rehearsing.py" in found[0].where
+    assert "test_rehearse.py" in found[0].where
     assert found[0].where.endswith(" in forward")
     assert "mat1 and mat2" in str(found[0].numbers["traceback"])
 

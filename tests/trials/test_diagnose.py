@@ -34,8 +34,7 @@ from train_manager.errors import ExtensionNotFound, StageError
 from train_manager.extensions import EMA, Accumulate, Metrics, default_extensions
 from train_manager.telling.findings import Findings
 from train_manager.testing import tiny_manager
-from train_manager.trials import diagnosing
-from train_manager.trials.diagnosing import CHECKS
+from train_manager.trials.diagnose import CHECKS
 
 X, Y = tiny_manager().train_data[0]  # type: ignore[index]
 
@@ -555,7 +554,7 @@ def test_a_squared_error_of_other_shapes_is_not_judged() -> None:
 
 
 def test_a_check_that_fails_is_told_and_the_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosing, "check_initial_loss", lambda calls: calls[1])
+    monkeypatch.setattr(sys.modules["train_manager.trials.diagnose"], "check_initial_loss", lambda calls: calls[1])
     found = diagnose(tiny_manager(eval_data=None), ["initial loss", "input"], quiet=True)
 
     assert not_looked_at(found) == ["initial loss: it failed with IndexError: list index out of range"]
@@ -737,15 +736,18 @@ class TrainsItself:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"train_data": iter([(X, Y)])}, "train_data is a list_iterator, which can be read once, so it was not read"),
+        (
+            {"train_data": iter([(X, Y)])},
+            "train_data is a list_iterator, which can be read once, so its batches cannot be put back",
+        ),
         (
             {"train_data": (pair for pair in [(X, Y)])},
-            "train_data is a generator, which can be read once, so it was not read",
+            "train_data is a generator, which can be read once, so its batches cannot be put back",
         ),
-        ({"train_data": None}, "there is no train_data"),
+        ({"train_data": None}, "there is no train_data to train on"),
         (
             {"model": nn.LazyLinear(2)},
-            "the model has lazy parameters, which have no values yet: call it once before, model(inputs)",
+            "the model has lazy parameters, which have no values yet that could be put back",
         ),
         ({"optimizer": None}, "it failed with InputError: there is no optimizer to train with"),
     ],
@@ -846,13 +848,13 @@ def test_batches_without_tensors_are_never_called_clean() -> None:
 
 
 def test_what_the_time_does_not_suffice_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["train_manager.trials.trial_steps"], "perf_counter", count(step=50).__next__)
+    monkeypatch.setattr(sys.modules["train_manager.trials.first_steps"], "perf_counter", count(step=50).__next__)
 
     assert not_looked_at(asked("overfit")) == ["overfit: left out: the 60 seconds were over"]
 
 
 def test_a_check_that_would_take_longer_than_the_rest_of_the_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["train_manager.trials.trial_steps"], "perf_counter", count(step=3).__next__)
+    monkeypatch.setattr(sys.modules["train_manager.trials.first_steps"], "perf_counter", count(step=3).__next__)
 
     assert not_looked_at(asked("batch leak")) == ["batch leak: left out: it would take about 135 seconds"]
 

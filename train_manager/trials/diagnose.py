@@ -10,33 +10,32 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 
 from train_manager.checks.batch_leak import find_leaks
 from train_manager.checks.batch_leaves import Path
-from train_manager.checks.initial_loss import check_initial_loss
+from train_manager.checks.first_loss import LabelsOutOfRange, check_initial_loss
 from train_manager.checks.inputs import Rows, check_answers, check_labels, check_rows, check_scale, paths_of_inputs
-from train_manager.checks.loss_calls import LabelsOutOfRange, LossCall, classes_of, labels_in
 from train_manager.checks.loss_leak import check_loss_leak
-from train_manager.checks.overfit import LEARNED, SECONDS, check_overfit
-from train_manager.checks.parameters import any_nonzero, check_beside, check_parameters, hidden_in, sums_and_counts
-from train_manager.data.batch import tensors_in, unpack
+from train_manager.checks.overfit import SECONDS, check_overfit
+from train_manager.checks.parameters import check_parameters
+from train_manager.data.batch import unpack
 from train_manager.data.readable import is_read_once
 from train_manager.data.reader import one_pass
 from train_manager.loop.arguments import modules_in_loss
 from train_manager.loop.losses import Losses
 from train_manager.loop.overridable import Overridable
-from train_manager.loop.parameter_check import WINDOWS
 from train_manager.loop.probe import beside_the_batch
 from train_manager.loop.ranks import require_whole_model
 from train_manager.loop.windows import preserve_gradients
 from train_manager.manager import TrainManager
 from train_manager.model.optimizers import learning_rates, parameters_in
+from train_manager.model.parameters import WINDOWS, any_nonzero, check_beside, hidden_in, sums_and_counts
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.findings import Coverage, Finding, Findings
-from train_manager.trials.trial_steps import LIMIT, CouldNotLook, TrialSteps, in_a_line
+from train_manager.trials.first_steps import LIMIT, CouldNotLook, FirstSteps
+from train_manager.trials.overfit_reasons import KEPT_UP_BY, SLOWED_BY, reasons
+from train_manager.trials.trial import data_of, in_a_line, require_manager
 
 OF_THE_LOSS: Final = ("loss_forward", "train_loss_forward")  # methods by which a user computes the loss
 LEAK_STEPS: Final = 45  # the time of a leak check, in training steps, roughly
@@ -85,15 +84,11 @@ def diagnose(
         StageError: a run is open.
         ExtensionNotFound: there is no extension of a name in ``keep``.
     """
-    if not isinstance(train_manager, TrainManager):
-        what = f"diagnose takes a TrainManager, but was given a {type(train_manager).__name__}"
-        cure = "tm = TrainManager(model=model, ...), then diagnose(tm); check_batch_leak(model, batch) takes a model"
-        raise InputError(what, name="train_manager", cure=cure)
+    require_manager(train_manager, "diagnose", "; check_batch_leak(model, batch) takes a model")
     require_whole_model(train_manager.ranks, "diagnose")
-    names = _require_checks(CHECKS if checks is None else checks)
+    names, kept = _require_checks(CHECKS if checks is None else checks), [keep] if isinstance(keep, str) else [*keep]
     try:
-        _require_usable(train_manager)
-        trial = TrialSteps(train_manager, (keep,) if isinstance(keep, str) else tuple(keep))
+        first = _first_steps(train_manager, kept)
     except CouldNotLook as error:
         # A training that cannot be tried at all is a result, and not an error: each check says why.
         return sum((Findings.not_looked(name, str(error)) for name in names), Findings())
@@ -102,16 +97,16 @@ def diagnose(
         if not quiet:
             print(f"diagnose: {name} ({number} of {len(names)})", file=sys.stderr, flush=True)
         for look in CHECKS[name]:
-            found += _asked(name, look, trial)
+            found += _asked(name, look, first)
     # What a check has found may come from batches that are not those of the training.
-    return found if found.is_clean else found + Findings(_changing(train_manager, trial.paused))
+    return found if found.is_clean else found + Findings(_changing(train_manager, kept))
 
 
-def _changing(train_manager: TrainManager, paused: Collection[str]) -> list[Finding]:
-    """Return a note on extensions that paused, and that modify what is trained on."""
+def _changing(train_manager: TrainManager, keep: Collection[str]) -> list[Finding]:
+    """Return a note on extensions that modify what is trained on, and that were not kept."""
     modified = {"batch", "inputs", "targets"}
     names = [hook.owner for hook in train_manager._registry.hooks if modified.intersection(hook.written)]
-    resting = [name for name in dict.fromkeys(names) if name in paused]
+    resting = [name for name in dict.fromkeys(names) if name in {*train_manager.extensions}.difference(keep)]
     if not resting:
         return []
     what = "paused while the checks looked, and modifies what is trained on"
@@ -129,26 +124,23 @@ def _require_checks(checks: Any) -> list[str]:
     return [name for name in CHECKS if name in names]
 
 
-def _require_usable(train_manager: TrainManager) -> None:
-    data, model = train_manager.train_data, train_manager.model
+def _first_steps(train_manager: TrainManager, keep: list[str]) -> FirstSteps:
+    model = train_manager.model
     if not isinstance(model, nn.Module):
         raise CouldNotLook(f"{type(model).__name__} trains itself: what it changes could not be put back")
-    if any(map(nn.parameter.is_lazy, train_manager._setup.parameters())):
-        raise CouldNotLook(
-            "the model has lazy parameters, which have no values yet: call it once before, model(inputs)"
-        )
-    if data is None:
-        raise CouldNotLook("there is no train_data")
-    if is_read_once(data):
-        raise CouldNotLook(f"train_data is a {type(data).__name__}, which can be read once, so it was not read")
+    try:
+        data_of(train_manager, "train on")
+        return FirstSteps(train_manager, keep)
+    except InputError as error:  # there are no data that can be read again, or the parameters have no values yet
+        raise CouldNotLook(error.what) from error
 
 
-def _asked(name: str, look: Callable[[TrialSteps], Findings], trial: TrialSteps) -> Findings:
+def _asked(name: str, look: Callable[[FirstSteps], Findings], first: FirstSteps) -> Findings:
     """Return the findings of a check; an error in it becomes the reason why it could not look."""
     try:
-        if trial.left() <= 0:
+        if first.left() <= 0:
             raise CouldNotLook(f"left out: the {LIMIT:.0f} seconds were over")
-        return look(trial)
+        return look(first)
     except CouldNotLook as error:
         return Findings.not_looked(name, str(error))
     except Exception as error:  # raised by the training, by the loss, or by a fault in the check itself
@@ -158,18 +150,18 @@ def _asked(name: str, look: Callable[[TrialSteps], Findings], trial: TrialSteps)
 # ---- the checks ------------------------------------------------------------------------------------------------------
 
 
-def _batch_leak(trial: TrialSteps) -> Findings:
-    tm = trial.tm
+def _batch_leak(first: FirstSteps) -> Findings:
+    tm = first.tm
 
     def look() -> Findings:
         # The model is called as the training calls it, so the check sees an own model_forward too.
-        return find_leaks(tm.model, tm.fixtures["batch"], lambda _, other: trial.probe(other))
+        return find_leaks(tm.model, tm.fixtures["batch"], lambda _, other: first.probe(other))
 
-    return trial.within(look, costs=LEAK_STEPS)
+    return first.within(look, costs=LEAK_STEPS)
 
 
-def _loss_leak(trial: TrialSteps) -> Findings:
-    tm = trial.tm
+def _loss_leak(first: FirstSteps) -> Findings:
+    tm = first.tm
 
     def loss(prediction: Any, targets: Any) -> Tensor:
         # The loss of the training is computed again, with other values of its fixtures.
@@ -185,11 +177,11 @@ def _loss_leak(trial: TrialSteps) -> Findings:
             raise CouldNotLook("the loss is made in train_batch, or in the model")
         return check_loss_leak(loss, tm.fixtures["prediction"], tm.fixtures.get("targets", ()))
 
-    return trial.within(look, costs=LEAK_STEPS)
+    return first.within(look, costs=LEAK_STEPS)
 
 
-def _parameters(trial: TrialSteps) -> Findings:
-    tm, found = trial.tm, list[Findings]()
+def _parameters(first: FirstSteps) -> Findings:
+    tm, found = first.tm, list[Findings]()
     # The gradients of all optimizers: with several, each of them frees its own before the last one has stepped.
     gradients: dict[Tensor, Tensor] = {}
 
@@ -207,14 +199,14 @@ def _parameters(trial: TrialSteps) -> Findings:
             found.append(check_parameters(tm.model, tm.optimizers, tm.loss))
 
     # The layers that begin with zeros have their first steps before the look.
-    with trial.training() as step, preserve_gradients(hidden_in(tm.model)):
+    with first.training() as step, preserve_gradients(hidden_in(tm.model)):
         beside = [(module, *sums_and_counts(module)) for module in _modules_beside(tm)]
-        for batch in islice(cycle(trial.batches), ANSWERED_AFTER - 1):
+        for batch in islice(cycle(first.batches), ANSWERED_AFTER - 1):
             step(batch)
-        with trial.looking(pre_train_optimizer_step=keep, post_train_step_batch=look):
-            for batch in islice(cycle(trial.batches), WINDOWS):
+        with first.looking(pre_train_optimizer_step=keep, post_train_step_batch=look):
+            for batch in islice(cycle(first.batches), WINDOWS):
                 step(batch)
-                if found[-1].is_clean or trial.left() <= 0:
+                if found[-1].is_clean or first.left() <= 0:
                     break
         return found[-1] + Findings(one for before in beside for one in check_beside(*before))
 
@@ -230,104 +222,49 @@ def _modules_beside(tm: TrainManager) -> list[nn.Module]:
     return [one for one in modules if own.isdisjoint([*one.modules(), *one.parameters()])]
 
 
-def _overfit(trial: TrialSteps) -> Findings:
-    tm, losses = trial.tm, trial.fixtures.get("losses")
-    # Settings of the training may be the reason why one batch is learned slowly (`slowed_by`), or not to a loss near
-    # zero (`kept_up_by`). The finding names each one that holds.
-    added = sorted(losses.of_forward) if losses is not None and losses.added is not None else []
-    groups = [group for one in tm.optimizers.values() for group in one.param_groups]
-    decay = max((float(group.get("weight_decay") or 0) for group in groups), default=0.0)
-    dropout = max((one.p for one in tm.model.modules() if isinstance(one, _DropoutNd)), default=0.0)
-    smoothing = max((call.options.get("label_smoothing", 0.0) for call in trial.calls), default=0.0)
-    trained = sum(one.numel() for optimizer in tm.optimizers.values() for one in parameters_in(optimizer))
-    answers = trial.fixtures.get("targets", trial.fixtures.get("prediction"))
-    slowed_by = {f"weight_decay {decay:g}": decay, f"dropout {dropout:g}": dropout}
-    kept_up_by = {
-        f"no more than {trained:,} parameters": trained < sum(one.numel() for one in tensors_in(answers)),
-        **{f"the added loss {name!r}": True for name in added},
-        "several optimizers": len(tm.optimizers) > 1,
-        "random numbers that each step draws": trial.draws and not dropout,
-        "targets between 0 and 1": any(map(_is_soft, trial.calls)),
-        "a loss that compares the examples": any(map(_is_contrastive, trial.calls)),
-        "a loss whose least value is not known": not _calls_of_loss(trial),
-        "a frozen part": not all(one.requires_grad for one in tm.model.parameters()),
-        f"label_smoothing {smoothing:g}": smoothing,
-        "equal predictions that have different labels": any(map(_is_contradicted, _calls_of_loss(trial))),
-    }
-    with trial.training() as step:
+def _overfit(first: FirstSteps) -> Findings:
+    tm = first.tm
+    with first.training() as step:
         return check_overfit(
-            lambda: step(trial.batches[0]),
+            lambda: step(first.batches[0]),
             rates=[float(rate) for one in tm.optimizers.values() for rate in learning_rates(one)],
-            slowed_by=[text for text, holds in slowed_by.items() if holds],
-            kept_up_by=[text for text, holds in kept_up_by.items() if holds],
+            slowed_by=lambda: reasons(SLOWED_BY, first),
+            kept_up_by=lambda: reasons(KEPT_UP_BY, first),
             may_compete=len(tm.optimizers) > 1,
-            seconds=min(SECONDS, trial.left()),
+            seconds=min(SECONDS, first.left()),
         )
 
 
-def _is_soft(call: LossCall) -> bool:
-    target = call.target
-    return call.name != "mse_loss" and target.is_floating_point() and not bool((target == target.round()).all())
-
-
-def _is_contradicted(call: LossCall) -> bool:
-    """Return whether equal predictions have different labels, as those of a model that sees one token at a time.
-
-    The least loss is then the mean of ``-log(share of the label among those of equal predictions)``.
-    """
-    labels, rows = labels_in(call), call.output.movedim(1, -1).flatten(0, -2) if call.output.dim() > 1 else call.output
-    if not len(labels) or len(rows) != len(labels):  # probabilities of classes, or some labels are ignored
-        return False
-    # Different rows differ in the first classes already; all of them would be sorted by a whole vocabulary.
-    different, numbers, alike = rows[:, :8].unique(dim=0, return_inverse=True, return_counts=True)
-    _, pairs, same = torch.stack([numbers, labels]).unique(dim=1, return_inverse=True, return_counts=True)
-    least = float((alike[numbers] / same[pairs]).log().mean())
-    # If all predictions are equal, a part of the model is cut off, or begins with zeros.
-    return len(different) > 1 and least > LEARNED * float(F.cross_entropy(rows, labels))
-
-
-def _is_contrastive(call: LossCall) -> bool:
-    """Return whether each label is the number of another example, as in a loss that finds the second of each pair."""
-    labels = labels_in(call)
-    return len(labels) > 1 and len(labels.unique()) == len(labels) == classes_of(call.output)
-
-
-def _calls_of_loss(trial: TrialSteps) -> list[LossCall]:
-    # A loss that is written out, without a function of torch, is recognized by its value.
-    usual = LossCall.usual(*(trial.fixtures.get(name) for name in ("prediction", "targets", "loss")))
-    return trial.calls or [one for one in [usual] if one is not None]
-
-
-def _initial_loss(trial: TrialSteps) -> Findings:
+def _initial_loss(first: FirstSteps) -> Findings:
     # The losses may have been called before the step failed, and then can still be judged.
-    if trial.failed is not None and not trial.calls:
-        raise trial.failed
-    return check_initial_loss(_calls_of_loss(trial))
+    if first.failed is not None and not first.calls:
+        raise first.failed
+    return check_initial_loss(first.loss_calls())
 
 
-def _labels_and_scale(trial: TrialSteps) -> Findings:
-    targets = [unpack(batch).get("targets") for batch in trial.batches]
+def _labels_and_scale(first: FirstSteps) -> Findings:
+    targets = [unpack(batch).get("targets") for batch in first.batches]
     labels = [one for one in targets if isinstance(one, Tensor) and one.dim() == 1 and one.dtype == torch.long]
-    found = [*check_labels(labels), *(one for layer, given in trial.layers for one in check_scale(layer, given))]
-    if isinstance(trial.failed, LabelsOutOfRange):
-        found.append(Finding("input", "error", trial.failed.what, "targets", trial.failed.cure))
+    found = [*check_labels(labels), *(one for layer, given in first.layers for one in check_scale(layer, given))]
+    if isinstance(first.failed, LabelsOutOfRange):
+        found.append(Finding("input", "error", first.failed.what, "targets", first.failed.cure))
     return Findings(found)
 
 
-def _rows(trial: TrialSteps) -> Findings:
-    train_data, paths = trial.tm.train_data, _paths(trial)
+def _rows(first: FirstSteps) -> Findings:
+    train_data, paths = first.tm.train_data, _paths(first)
 
     def read(data: Any) -> tuple[Rows, str]:
         with one_pass(data) as batches:
-            rows = Rows(trial.some(batches), paths)
+            rows = Rows(first.some(batches), paths)
             # The default of next() is the iterator itself, so it is returned only at the end of the data.
             is_all = next(batches, batches) is batches
         return rows, f"{'all' if is_all else 'the first'} {rows.count:,} rows"
 
-    with trial.preserved():
+    with first.trial():
         rows, covered = read(train_data)
         found = Findings(rows.found(), [Coverage("input", covered)])
-        for name, data in trial.tm.eval_data.items():
+        for name, data in first.tm.eval_data.items():
             if is_read_once(data):
                 found += Findings.not_looked("input", f"evaluation set {name!r} can be read once, so it was not read")
             else:
@@ -345,23 +282,23 @@ def _is_itself(data: Any, train_data: Any) -> bool:
     return data is train_data
 
 
-def _answers(trial: TrialSteps) -> Findings:
-    paths, covered = _paths(trial), f"outputs after {ANSWERED_AFTER} steps"
+def _answers(first: FirstSteps) -> Findings:
+    paths, covered = _paths(first), f"outputs after {ANSWERED_AFTER} steps"
 
     def look() -> Findings:
-        return check_answers(trial.probe, trial.tm.fixtures["batch"], paths, covered)
+        return check_answers(first.probe, first.tm.fixtures["batch"], paths, covered)
 
-    return trial.within(look, steps=ANSWERED_AFTER)
+    return first.within(look, steps=ANSWERED_AFTER)
 
 
-def _paths(trial: TrialSteps) -> list[Path]:
-    paths = paths_of_inputs(*(trial.fixtures.get(name) for name in ("batch", "inputs", "targets")))
+def _paths(first: FirstSteps) -> list[Path]:
+    paths = paths_of_inputs(*(first.fixtures.get(name) for name in ("batch", "inputs", "targets")))
     if not paths:
         raise CouldNotLook("the batches hold no tensors")
     return paths
 
 
-CHECKS: Final[Mapping[str, tuple[Callable[[TrialSteps], Findings], ...]]] = {
+CHECKS: Final[Mapping[str, tuple[Callable[[FirstSteps], Findings], ...]]] = {
     "batch leak": (_batch_leak,),
     "loss leak": (_loss_leak,),
     "parameters": (_parameters,),

@@ -1,29 +1,25 @@
-"""Steps of a training that are put back: their fixtures, and the looks of checks in the middle of them."""
+"""The first steps of a training, which the checks of ``diagnose`` share: their batches, fixtures and time."""
 
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
-from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, TypeVar, final
 
 import torch
 from torch import Tensor
 
-from train_manager.checks.batch_leaves import copied
+from train_manager.checks.first_loss import LossCall, LossCalls
 from train_manager.checks.inputs import inputs_of_first_layer
-from train_manager.checks.loss_calls import LossCall, LossCalls
 from train_manager.core.extension import Extension
 from train_manager.data.batch import unpack, without_source
 from train_manager.data.random_state import random_state
 from train_manager.data.reader import one_pass
 from train_manager.manager import TrainManager
-from train_manager.telling.errors import TrainManagerError
-from train_manager.trials.preserve import preserve_training
+from train_manager.trials.trial import Trial, in_a_line
 
 Value = TypeVar("Value")
 
@@ -37,36 +33,34 @@ class CouldNotLook(Exception):
 
 
 @final
-class TrialSteps:
-    """Trains on the first batches of a training, and puts everything back.
+class FirstSteps:
+    """The first steps of a training, which are tried again for each check.
 
     Args:
         train_manager: the manager that will train.
         keep: the names of extensions that do not pause.
+
+    Attributes:
+        batches: the first batches.
+        failed: the error of the first step, after which no other one is done; None if there is none.
+        seconds: the time of the second step.
+        draws: whether the first step has drawn random numbers.
+        fixtures: of the first step: batch, inputs, targets, prediction, loss and losses, as far as it has them.
+        calls: the calls of torch's losses in the first step.
+        layers: the first layer with weights and its input, if the first step has called one.
 
     Raises:
         CouldNotLook: there is no batch, or the data fail.
     """
 
     def __init__(self, train_manager: TrainManager, keep: Sequence[str]) -> None:
-        # The names of the extensions that pause.
-        self.paused = {*train_manager.extensions}.difference(keep)
         self.tm, self._keep, self._ends = train_manager, keep, perf_counter() + LIMIT
-        data: Any = train_manager.train_data
-        with self.preserved():
-            try:
-                with one_pass(data) as batches:
-                    self.batches = list(self.some(batches, BATCHES))
-            except Exception as error:
-                raise CouldNotLook(f"train_data failed with {in_a_line(error)}") from error
-        if not self.batches:
-            raise CouldNotLook("train_data has no batch")
-        self.failed: Exception | None = None  # the error of the first step; then no other step is done
-        self.seconds, self.draws = 0.0, False  # the time of the second step; whether the first drew random numbers
-        # Of the first step: batch, inputs, targets, prediction, loss and losses, as far as it has them.
+        self.batches = self._read_batches()
+        self.failed: Exception | None = None
+        self.seconds, self.draws = 0.0, False
         self.fixtures: dict[str, Any] = {"batch": self.batches[0], **unpack(self.batches[0])}
-        self.calls: list[LossCall] = []  # the calls of torch's losses in the first step
-        self.layers: list[tuple[str, Tensor]] = []  # the first layer with weights and its input; one at most
+        self.calls: list[LossCall] = []
+        self.layers: list[tuple[str, Tensor]] = []
         try:
             self._do_first_steps()
         except Exception as error:  # the training itself would raise it too
@@ -76,9 +70,9 @@ class TrialSteps:
         """Return the seconds that are left for all checks."""
         return self._ends - perf_counter()
 
-    def preserved(self) -> AbstractContextManager[object]:
+    def trial(self) -> Trial:
         """Return a ``with`` block after which the training is as it was."""
-        return preserve_training(self.tm, self._keep, "diagnose")
+        return Trial(self.tm, "diagnose", keep=self._keep)
 
     def some(self, batches: Iterator[Any], most: int = READ) -> Iterator[Any]:
         """Yield batches, at least one, for an eighth of the time that is left."""
@@ -93,20 +87,13 @@ class TrialSteps:
         """Give a function that trains on a batch and returns its loss; the ``with`` block puts the training back."""
         if self.failed is not None:
             raise self.failed
-        tm = self.tm
-        with ExitStack() as stack:
-            stack.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore")  # the training itself will give the same warnings
-            # The run makes its train_dir, which must not stay: it is removed after everything else is put back.
-            folders = [] if tm.train_dir is None else [tm.train_dir, *tm.train_dir.parents]
-            stack.callback(_remove_empty, [folder for folder in folders if not folder.exists()])
-            stack.enter_context(self.preserved())
+        with (
+            self.trial() as trial,
             # The hooks and modes of the checks would make a compiled model compile anew, for minutes.
-            if "torch._dynamo" in sys.modules:
-                stack.enter_context(torch.compiler.set_stance("force_eager"))
-            stack.enter_context(tm.run())
-            stack.enter_context(tm.mode(training=True))  # train_on_batch() sets no mode: train() does
-            yield self._step
+            torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext(),
+            trial.run() as step,
+        ):
+            yield step
 
     def looking(self, **hooks: Callable[..., Any]) -> AbstractContextManager[object]:
         """Return a ``with`` block in which the steps call these hooks too."""
@@ -148,14 +135,22 @@ class TrialSteps:
             cure = "train_batch calls the model in another way: override model_forward too"
             raise CouldNotLook(f"model_forward failed with {in_a_line(error)}, while {cure}") from error
 
-    def _step(self, batch: Any) -> float:
-        tm = self.tm
-        # A copy, because train_batch may change a batch in place.
-        loss = tm.train_on_batch(copied(batch))
-        tm._progress.own = None  # a loss that is not finite must not raise: it is judged
-        if loss is None:
-            raise CouldNotLook("train_batch has no loss: set fixtures['loss'] in it, or call self.update(loss)")
-        return loss.item()
+    def loss_calls(self) -> list[LossCall]:
+        """Return the calls of the loss; one that is written out, without torch's function, is known by its value."""
+        usual = LossCall.usual(*(self.fixtures.get(name) for name in ("prediction", "targets", "loss")))
+        return self.calls or [one for one in [usual] if one is not None]
+
+    def _read_batches(self) -> list[Any]:
+        data: Any = self.tm.train_data
+        with self.trial():
+            try:
+                with one_pass(data) as batches:
+                    found = list(self.some(batches, BATCHES))
+            except Exception as error:
+                raise CouldNotLook(f"train_data failed with {in_a_line(error)}") from error
+        if not found:
+            raise CouldNotLook("train_data has no batch")
+        return found
 
     def _do_first_steps(self) -> None:
         with self.training() as step:
@@ -171,19 +166,6 @@ class TrialSteps:
     def _look(self) -> None:
         names, fixtures = ("batch", "inputs", "targets", "prediction", "loss", "losses"), self.tm.fixtures
         self.fixtures = {name: fixtures[name] for name in names if name in fixtures}
-
-
-def in_a_line(error: Exception) -> str:
-    """Return the type and the text of an error, without its cure."""
-    what = error.what if isinstance(error, TrainManagerError) else str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {what}"
-
-
-def _remove_empty(folders: Sequence[Path]) -> None:
-    """Remove the folders that opening a run has made, the innermost first."""
-    for folder in folders:
-        with suppress(OSError):  # the folder was not made, or has a file of an extension that did not pause
-            folder.rmdir()
 
 
 def _random_states() -> list[Tensor]:
