@@ -89,13 +89,8 @@ those of an uninterrupted training:
 
 The script for Ignite was not tuned by an expert.
 
-Damaged files that load without an error:
-
-| damage                         | tries | `torch.load(weights_only=True)` | safetensors 0.8.0 | a checkpoint here |
-|:-------------------------------|------:|--------------------------------:|------------------:|------------------:|
-| one bit flipped                | 1,000 |                             989 |               996 |                 0 |
-| cut off                        |   300 |                               0 |                 0 |                 0 |
-| a page of 4 KiB zeroed         |   300 |                             225 |               295 |                 0 |
+A flipped bit in the file of a model loads without an error in 989 of 1,000 tries with
+`torch.load(weights_only=True)`, in 996 with safetensors 0.8.0, and in none with a checkpoint here.
 """
 
 
