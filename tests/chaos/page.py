@@ -51,10 +51,6 @@ It took {minutes:.0f} minutes, beside other work on the same machine.
   a checkpoint half-written.
 - **Killed trainings.** Two trainings with augmentation, dropout, a schedule, EMA and accumulated gradients are killed
   and resumed until they end. Then the state, without times, has the SHA-256 of an uninterrupted training.
-- **Power failures.** A recording of all writes and syncs is replayed on disks that drop any of the writes that were not
-  synced.
-- **Changed files.** Bytes are changed, left out or doubled, with new hashes in the manifest. Each file is read, or
-  refused with a `CheckpointError`.
 
 ## Other tools
 
