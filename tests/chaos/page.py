@@ -47,8 +47,8 @@ It took {minutes:.0f} minutes, beside other work on the same machine.
 {rows}
 
 - **Killed while it saves.** A training saves after each step, and `kill -9` arrives at a random moment. Then the newest
-  checkpoint must be the last completed save or a later one, with all its values of one step. {in_a_save} of the kills left
-  a checkpoint half-written.
+  checkpoint must be the last completed save or a later one, with all its values of one step. {in_a_save} of the kills
+  left a checkpoint half-written.
 - **Killed trainings.** Two trainings with augmentation, dropout, a schedule, EMA and accumulated gradients are killed
   and resumed until they end. Then the state, without times, has the SHA-256 of an uninterrupted training.
 
