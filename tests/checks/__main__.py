@@ -66,9 +66,12 @@ def cells(cases: Iterable[Case], *, leaks: bool) -> list[str]:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    rows = [[name, *cells(cases, leaks=True)] for name, cases in LEAKING_FAMILIES.items()]
-    rows.append(["clean models that roll their input", *cells(map(rolled, CLEAN), leaks=True)])
-    rows.append(["**clean models that pass**", *cells(CLEAN, leaks=False)])
+    leaking = [case for cases in LEAKING_FAMILIES.values() for case in cases]
+    rows = [
+        ["models with a leak", *cells(leaking, leaks=True)],
+        ["clean models that roll their input", *cells(map(rolled, CLEAN), leaks=True)],
+        ["clean models that pass", *cells(CLEAN, leaks=False)],
+    ]
     made = table(["models, in train and eval mode", *CHECKS], rows)
     text = PAGE.read_text()
     text = re.sub(
