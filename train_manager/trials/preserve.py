@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
-from train_manager.checks.snapshot import GENERATORS, Snapshot, refill
+from train_manager.checks.contents import GENERATORS, Contents, refill
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import SCHEDULES
 from train_manager.data.loader_position import left_as_found
@@ -78,7 +78,7 @@ def preserve_training(
             stack.callback(refill, vars(one), dict(vars(one)))
         for one in data:
             stack.enter_context(left_as_found(one))
-        before = Snapshot(
+        before = Contents(
             _roots(train_manager, to_copy.values(), parts),
             left_out=[*_put_back_otherwise(train_manager), *registry.extensions.values(), *data, *parts],
         )
@@ -117,7 +117,7 @@ def _roots(train_manager: TrainManager, copied: Iterable[Extension], parts: Iter
     """Yield the objects that a training changes in place."""
     setup = train_manager._setup
     for module in setup.modules():
-        # A scripted module has its parameters in no attribute, where the snapshot would find them.
+        # A scripted module has its parameters in no attribute, where ``Contents`` would find them.
         yield from (module, *module.parameters(), *module.buffers())
     yield from (setup.model, setup.loss, *train_manager.optimizers.values())
     yield from (setup.lr_schedule, setup.eval_data, *vars(train_manager).values())

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self, final
 
 from train_manager.checks.batch_leaves import copied as copy_of
-from train_manager.checks.snapshot import Snapshot
+from train_manager.checks.contents import Contents
 from train_manager.data.readable import is_read_once
 from train_manager.extensions.evaluation.metrics import Metrics
 from train_manager.extensions.logging.log import Log
@@ -153,7 +153,7 @@ class Trial:
         """
         tm, setup = self._tm, self._tm._setup
         # Hooks may change the batches in place, which are the user's own where the data are a list.
-        self._ends.callback(Snapshot([one.batches for one in sets.values()]).put_back)
+        self._ends.callback(Contents([one.batches for one in sets.values()]).put_back)
         evaluates = all(name_of_set(name) in sets for name in tm.eval_data)
         tm._eval_at = tm.eval_at._replace(end=True) if evaluates else NEVER
         setup.epochs, setup.steps_per_epoch = tm.epoch_num + epochs, None
