@@ -38,7 +38,7 @@ GENERATORS: Final = (torch.Generator, random.Random, np.random.Generator, np.ran
 class Contents:
     """The contents of objects, and of all objects in them, which can be put back in place.
 
-    This looks into tensors, arrays, random generators, lists, dicts, sets and deques, and objects of the user's
+    ``Contents`` looks into tensors, arrays, random generators, lists, dicts, sets and deques, and objects of the user's
     own classes; modules, optimizers and schedulers are such objects. Variables that functions enclose are not found.
 
     >>> seen, model = [1], nn.Linear(1, 1)
