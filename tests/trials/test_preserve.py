@@ -33,7 +33,7 @@ from train_manager.errors import StageError
 from train_manager.extensions import EMA, Accumulate, Checkpoints, Metrics, MetricStore, MixedPrecision, TensorBoard
 from train_manager.metrics.averages import WeightedMean
 from train_manager.testing import tiny_manager
-from train_manager.trials.preserve import preserve_training
+from train_manager.trials.trial import Trial
 
 
 class Remembering(nn.Module):
@@ -199,9 +199,9 @@ def test_the_files_of_a_training_after_a_rehearsal_are_those_without_it(tmp_path
 
 @contextmanager
 def tried(tm: TrainManager) -> Iterator[dict[str, str]]:
-    with preserve_training(tm, (), "the test", copied=list(tm.extensions)) as paused:
+    with Trial(tm, "the test", copied=list(tm.extensions)) as trial:
         tm.train()
-        yield dict(paused)
+        yield dict(trial.left_out)
 
 
 @pytest.mark.parametrize("kind", ["loader", "memory", "seeded", "several"])
@@ -377,7 +377,7 @@ def test_gradients_are_not_there_inside_and_are_the_same_tensors_after_it() -> N
     frozen, weight = tm.model[0].weight.requires_grad_(False), tm.model[2].weight
     weight.grad, frozen.grad = torch.ones_like(weight), torch.ones_like(frozen)
     of_weight, of_frozen = weight.grad, frozen.grad
-    with preserve_training(tm, (), "the test"):
+    with Trial(tm, "the test"):
         assert (weight.grad, frozen.grad) == (None, None)
 
     assert weight.grad is of_weight
@@ -519,7 +519,7 @@ def test_extensions_continue_if_ctrl_c_comes_while_they_are_told_to_pause(monkey
     tm = tiny_manager(Metrics())
     pause = tm._registry.pause
     monkeypatch.setattr(tm._registry, "pause", interrupted)
-    with pytest.raises(KeyboardInterrupt), preserve_training(tm, (), "a test"):
+    with pytest.raises(KeyboardInterrupt), Trial(tm, "a test"):
         pass
 
     assert tm.paused_extensions == frozenset()
