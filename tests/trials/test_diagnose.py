@@ -728,6 +728,9 @@ def test_a_set_to_measure_the_training_with_is_a_note() -> None:
 # ---- what cannot be looked at ----------------------------------------------------------------------------------------
 
 
+READ_AGAIN = "give a list, a DataLoader, or an object with __iter__"
+
+
 class TrainsItself:
     def train_step(self, batch: Any) -> Tensor:
         raise AssertionError
@@ -738,16 +741,17 @@ class TrainsItself:
     [
         (
             {"train_data": iter([(X, Y)])},
-            "train_data is a list_iterator, which can be read once, so its batches cannot be put back",
+            f"train_data is a list_iterator, which can be read once, so its batches cannot be put back: {READ_AGAIN}",
         ),
         (
             {"train_data": (pair for pair in [(X, Y)])},
-            "train_data is a generator, which can be read once, so its batches cannot be put back",
+            f"train_data is a generator, which can be read once, so its batches cannot be put back: {READ_AGAIN}",
         ),
-        ({"train_data": None}, "there is no train_data to train on"),
+        ({"train_data": None}, "there is no train_data to train on: pass train_data=batches"),
         (
             {"model": nn.LazyLinear(2)},
-            "the model has lazy parameters, which have no values yet that could be put back",
+            "the model has lazy parameters, which have no values yet that could be put back: "
+            "call the model once before: model(inputs)",
         ),
         ({"optimizer": None}, "it failed with InputError: there is no optimizer to train with"),
     ],

@@ -28,12 +28,12 @@ from train_manager import (
     every,
     rehearse,
 )
-from train_manager.checks.snapshot import Snapshot
+from train_manager.checks.contents import Contents
 from train_manager.errors import StageError
 from train_manager.extensions import EMA, Accumulate, Checkpoints, Metrics, MetricStore, MixedPrecision, TensorBoard
 from train_manager.metrics.averages import WeightedMean
 from train_manager.testing import tiny_manager
-from train_manager.trials.preserve import preserve_training
+from train_manager.trials.trial import Trial
 
 
 class Remembering(nn.Module):
@@ -199,9 +199,9 @@ def test_the_files_of_a_training_after_a_rehearsal_are_those_without_it(tmp_path
 
 @contextmanager
 def tried(tm: TrainManager) -> Iterator[dict[str, str]]:
-    with preserve_training(tm, (), "the test", copied=list(tm.extensions)) as paused:
+    with Trial(tm, "the test", copied=list(tm.extensions)) as trial:
         tm.train()
-        yield dict(paused)
+        yield dict(trial.left_out)
 
 
 @pytest.mark.parametrize("kind", ["loader", "memory", "seeded", "several"])
@@ -377,7 +377,7 @@ def test_gradients_are_not_there_inside_and_are_the_same_tensors_after_it() -> N
     frozen, weight = tm.model[0].weight.requires_grad_(False), tm.model[2].weight
     weight.grad, frozen.grad = torch.ones_like(weight), torch.ones_like(frozen)
     of_weight, of_frozen = weight.grad, frozen.grad
-    with preserve_training(tm, (), "the test"):
+    with Trial(tm, "the test"):
         assert (weight.grad, frozen.grad) == (None, None)
 
     assert weight.grad is of_weight
@@ -476,7 +476,7 @@ def test_contents_are_put_back_in_place_in_everything_that_can_change() -> None:
     model: Any = nn.Linear(1, 1)
     model.holder, model.pair = holder, (tensor, deque([1], maxlen=2))
     drawn = random.Random(1).random(), np.random.default_rng(2).random()
-    before = Snapshot([model])
+    before = Contents([model])
     rows += [3]
     holder.own.random(), holder.drawn.random()
     holder.array += 1
@@ -502,11 +502,11 @@ def test_contents_are_put_back_also_if_ctrl_c_comes_meanwhile() -> None:
                 raise KeyboardInterrupt
 
     comes, before, after = [False, True], Interrupted([1]), [2]
-    snapshot = Snapshot([before, after])
+    kept = Contents([before, after])
     before.append(3)
     after.append(3)
     with pytest.raises(KeyboardInterrupt):
-        snapshot.put_back()
+        kept.put_back()
 
     assert (before, after) == ([1], [2])
 
@@ -519,7 +519,7 @@ def test_extensions_continue_if_ctrl_c_comes_while_they_are_told_to_pause(monkey
     tm = tiny_manager(Metrics())
     pause = tm._registry.pause
     monkeypatch.setattr(tm._registry, "pause", interrupted)
-    with pytest.raises(KeyboardInterrupt), preserve_training(tm, (), "a test"):
+    with pytest.raises(KeyboardInterrupt), Trial(tm, "a test"):
         pass
 
     assert tm.paused_extensions == frozenset()
@@ -528,7 +528,7 @@ def test_extensions_continue_if_ctrl_c_comes_while_they_are_told_to_pause(monkey
 def test_a_buffer_that_was_written_into_with_a_graph_has_none_again() -> None:
     model, buffer = nn.Linear(2, 2), torch.zeros(2)
     model.register_buffer("mean", buffer)
-    before = Snapshot([model])
+    before = Contents([model])
     buffer += model(torch.ones(2))
     before.put_back()
 
@@ -537,7 +537,7 @@ def test_a_buffer_that_was_written_into_with_a_graph_has_none_again() -> None:
 
 def test_an_object_that_a_thread_uses_too_is_not_looked_into() -> None:
     shared: Any = Holder(lock=threading.Lock(), sent=[1])
-    before = Snapshot([[shared]])
+    before = Contents([[shared]])
     shared.sent.append(2)
     before.put_back()
 

@@ -17,8 +17,8 @@ from torch.nn.utils.rnn import PackedSequence, unpack_sequence
 from torch.overrides import TorchFunctionMode
 
 from train_manager.checks.batch_leaves import Path, leaves_of, put_together
+from train_manager.checks.contents import Contents
 from train_manager.checks.leak_batch import ExampleBatch, Values
-from train_manager.checks.snapshot import Snapshot
 from train_manager.data.random_state import random_state, set_random_state
 
 PLACES: Final = 4096
@@ -245,8 +245,8 @@ class Runner:
 
     def __init__(self, model: nn.Module, call: CallModel, batch: ExampleBatch, allow: Sequence[nn.Module] = ()) -> None:
         self.model, self.batch, self._call = model, batch, call
-        # A scripted module has its parameters in no attribute, where the snapshot would find them.
-        self._before = Snapshot([model, *model.modules(), *model.parameters(), *model.buffers()])
+        # A scripted module has its parameters in no attribute, where ``Contents`` would find them.
+        self._before = Contents([model, *model.modules(), *model.parameters(), *model.buffers()])
         self._random = random_state()
         self.undrawn = _as_bytes(self._random)
         norms = norms_over_the_batch(model).values()

@@ -2,7 +2,6 @@
 
 Its files in reading order; each imports only those above it:
 
-    preserve           leave a training as it was found
     few_batches        the first two batches and the last
     trial              a training that is tried on a few batches, and put back
     lr_finder          the learning rate range test

@@ -132,7 +132,7 @@ def _first_steps(train_manager: TrainManager, keep: list[str]) -> FirstSteps:
         data_of(train_manager, "train on")
         return FirstSteps(train_manager, keep)
     except InputError as error:  # there are no data that can be read again, or the parameters have no values yet
-        raise CouldNotLook(error.what) from error
+        raise CouldNotLook(f"{error.what}: {error.cure}") from error
 
 
 def _asked(name: str, look: Callable[[FirstSteps], Findings], first: FirstSteps) -> Findings:

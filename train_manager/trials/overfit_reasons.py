@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import torch
 from torch.nn import functional as F
@@ -15,94 +15,56 @@ from train_manager.data.batch import tensors_in
 from train_manager.model.optimizers import parameters_in
 from train_manager.trials.first_steps import FirstSteps
 
-Question = Callable[[FirstSteps], str]
-"""Returns the reason in words; empty if it does not hold for the training."""
+Question = Callable[[FirstSteps], Any]
+"""Returns whether a reason holds for a training; or its number, which the text of the reason names."""
 
 
-def reasons(questions: Iterable[Question], first: FirstSteps) -> list[str]:
-    """Return the reasons that hold for a training."""
-    return [reason for ask in questions if (reason := ask(first))]
+def reasons(table: Mapping[str, Question], first: FirstSteps) -> list[str]:
+    """Return the texts of the reasons that hold for a training."""
+    return [text.format(answer) for text, ask in table.items() if (answer := ask(first))]
 
 
-# ---- why it is learned slowly ----------------------------------------------------------------------------------------
-
-
-def weight_decay(first: FirstSteps) -> str:
+def _weight_decay(first: FirstSteps) -> float:
     groups = [group for one in first.tm.optimizers.values() for group in one.param_groups]
-    decay = max((float(group.get("weight_decay") or 0) for group in groups), default=0.0)
-    return f"weight_decay {decay:g}" if decay else ""
+    return max((float(group.get("weight_decay") or 0) for group in groups), default=0.0)
 
 
-def dropout(first: FirstSteps) -> str:
-    share = max((one.p for one in first.tm.model.modules() if isinstance(one, _DropoutNd)), default=0.0)
-    return f"dropout {share:g}" if share else ""
+def _dropout(first: FirstSteps) -> float:
+    return max((one.p for one in first.tm.model.modules() if isinstance(one, _DropoutNd)), default=0.0)
 
 
-# ---- why its loss may stay up ----------------------------------------------------------------------------------------
-
-
-def few_parameters(first: FirstSteps) -> str:
+def _too_few_parameters(first: FirstSteps) -> int:
     trained = sum(one.numel() for optimizer in first.tm.optimizers.values() for one in parameters_in(optimizer))
     targets = first.fixtures.get("targets", first.fixtures.get("prediction"))
-    is_less = trained < sum(one.numel() for one in tensors_in(targets))
-    return f"no more than {trained:,} parameters" if is_less else ""
+    return trained if trained < sum(one.numel() for one in tensors_in(targets)) else 0
 
 
-def added_losses(first: FirstSteps) -> str:
+def _added_losses(first: FirstSteps) -> str:
     losses = first.fixtures.get("losses")
     added = sorted(losses.of_forward) if losses is not None and losses.added is not None else []
-    return " and ".join(f"the added loss {name!r}" for name in added)
+    return " and ".join(map(repr, added))
 
 
-def several_optimizers(first: FirstSteps) -> str:
-    return "several optimizers" if len(first.tm.optimizers) > 1 else ""
+def _label_smoothing(first: FirstSteps) -> float:
+    return max((call.options.get("label_smoothing", 0.0) for call in first.calls), default=0.0)
 
 
-def random_numbers(first: FirstSteps) -> str:
-    return "random numbers that each step draws" if first.draws and not dropout(first) else ""
+SLOWED_BY: Final[Mapping[str, Question]] = {"weight_decay {:g}": _weight_decay, "dropout {:g}": _dropout}
+"""Why one batch is learned slowly."""
 
-
-def soft_targets(first: FirstSteps) -> str:
-    return "targets between 0 and 1" if any(map(_is_soft, first.calls)) else ""
-
-
-def contrastive_loss(first: FirstSteps) -> str:
-    return "a loss that compares the examples" if any(map(_is_contrastive, first.calls)) else ""
-
-
-def unknown_loss(first: FirstSteps) -> str:
-    return "" if first.loss_calls() else "a loss whose least value is not known"
-
-
-def frozen_part(first: FirstSteps) -> str:
-    return "" if all(one.requires_grad for one in first.tm.model.parameters()) else "a frozen part"
-
-
-def label_smoothing(first: FirstSteps) -> str:
-    smoothing = max((call.options.get("label_smoothing", 0.0) for call in first.calls), default=0.0)
-    return f"label_smoothing {smoothing:g}" if smoothing else ""
-
-
-def ambiguous_inputs(first: FirstSteps) -> str:
-    return "equal predictions that have different labels" if any(map(_is_contradicted, first.loss_calls())) else ""
-
-
-SLOWED_BY: Final[tuple[Question, ...]] = (weight_decay, dropout)
-KEPT_UP_BY: Final[tuple[Question, ...]] = (
-    few_parameters,
-    added_losses,
-    several_optimizers,
-    random_numbers,
-    soft_targets,
-    contrastive_loss,
-    unknown_loss,
-    frozen_part,
-    label_smoothing,
-    ambiguous_inputs,
-)
-
-
-# ---- calls of a loss -------------------------------------------------------------------------------------------------
+KEPT_UP_BY: Final[Mapping[str, Question]] = {
+    "no more than {:,} parameters": _too_few_parameters,
+    "the added loss {}": _added_losses,
+    "several optimizers": lambda first: len(first.tm.optimizers) > 1,
+    "random numbers that each step draws": lambda first: first.draws and not _dropout(first),
+    "targets between 0 and 1": lambda first: any(map(_is_soft, first.calls)),
+    "a loss that compares the examples": lambda first: any(map(_is_contrastive, first.calls)),
+    "a loss whose least value is not known": lambda first: not first.loss_calls(),
+    "a frozen part": lambda first: not all(one.requires_grad for one in first.tm.model.parameters()),
+    "label_smoothing {:g}": _label_smoothing,
+    "equal predictions that have different labels": lambda first: any(map(_is_contradicted, first.loss_calls())),
+}
+"""Why the loss of one batch may not come near zero."""
 
 
 def _is_soft(call: LossCall) -> bool:

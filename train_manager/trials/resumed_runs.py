@@ -41,6 +41,7 @@ from train_manager.extensions.reproducibility.checkpoints import Checkpoints
 from train_manager.loop.extension_attributes import MARKS, RESUME, attribute_states, saves_attributes
 from train_manager.manager import TrainManager
 from train_manager.model.modules import has_state
+from train_manager.reporting.values import plural
 from train_manager.telling.errors import CheckpointError, InputError
 
 NAME: Final = "verify_resume"  # the name of the extension that looks and kills
@@ -49,6 +50,9 @@ NOT_COMPARED: Final = ("run", "epoch", "parameters")
 # The part of a compared state with what extensions hold, and their own `state_dict` leaves out.
 LEFT_OUT: Final = "left_out_by_state_dict"
 FACTS: Final = "facts.json"  # how far the managers of a run have come
+# The notes of a manager, by its number: the random states as its first run begins, the values that a checkpoint should
+# restore after a step, and the state at the end.
+BEGIN, LOOK, END = "begin-{}", "look-{}-{}", "final-{}"
 LOADED: Final = "loaded.json"  # the steps of the checkpoints that a run has loaded
 DEEPEST: Final = 3  # levels of attributes that are written down
 LAST_LINES: Final = 12  # of the log, which the error about a failed run shows
@@ -138,7 +142,7 @@ class ResumedRuns:
 
     def end(self, name: str, manager: int) -> dict[str, Any]:
         """Return the state of a manager, by its number from 1, at the end of a run."""
-        return read_checkpoint(self.folder / name / name_of_end(manager))
+        return read_checkpoint(self.folder / name / END.format(manager))
 
     def note(self, name: str, note: str) -> dict[str, Any] | None:
         """Return a note of a run; None if the run has not come so far."""
@@ -178,11 +182,6 @@ class ResumedRuns:
         if step is not None and not any(of_manager >= step for of_manager in loaded.values()):
             what = f"{self.name} did not resume after step {step}: no checkpoint of it was loaded"
             raise InputError(what, cure="a TrainManager must train in this process, with a stage load_checkpoint")
-
-
-def plural(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 # ---- a process of its own --------------------------------------------------------------------------------------------
@@ -299,7 +298,7 @@ class Observer:
             state["extensions"] = {name: one for name, one in state["extensions"].items() if name != NAME}
             state["findings"] = [one for one in state["findings"] if one["check"] != RESUME]
             state[LEFT_OUT] = _left_out(manager)
-            write_checkpoint(notes, name_of_end(number), state, {})
+            write_checkpoint(notes, END.format(number), state, {})
         # From the ends of the epochs `verify_resume` chooses a step in the middle of one.
         facts = {
             "steps": [one.step_num for one in self.managers],
@@ -323,7 +322,7 @@ class KillAndNote(Extension):
 
     @priority(-1_000_000)  # before Checkpoints restores other random states
     def pre_load_checkpoint(self) -> None:
-        self._write(name_of_begin(self._number), {"random": random_state()})
+        self._write(BEGIN.format(self._number), {"random": random_state()})
 
     def post_load_checkpoint(self, checkpoint_loaded: Path | bool, train_manager: TrainManager) -> None:
         note = self._attempt.notes / LOADED
@@ -336,7 +335,7 @@ class KillAndNote(Extension):
     def pre_train_step_batch(self, train_manager: TrainManager, fixtures: Fixtures) -> None:
         attempt, done = self._attempt, train_manager.step_num
         if done in attempt.look_at:
-            self._write(name_of_look(self._number, done), _restorable(train_manager, fixtures))
+            self._write(LOOK.format(self._number, done), _restorable(train_manager, fixtures))
         if attempt.kill_at is not None and done == attempt.kill_at + attempt.lose:
             kill()
 
@@ -348,21 +347,6 @@ class KillAndNote(Extension):
         # A manager whose run opens again, or that does a step again, has its first values noted.
         if not (self._attempt.notes / name).exists():
             write_checkpoint(self._attempt.notes, name, {part: _storable(value) for part, value in values.items()}, {})
-
-
-def name_of_begin(manager: int) -> str:
-    """Return the name of the note of the random states at the beginning of a manager's first run."""
-    return f"begin-{manager}"
-
-
-def name_of_look(manager: int, step: int) -> str:
-    """Return the name of the note of values that a checkpoint should restore, after a step."""
-    return f"look-{manager}-{step}"
-
-
-def name_of_end(manager: int) -> str:
-    """Return the name of the note of a manager's state at the end of the run."""
-    return f"final-{manager}"
 
 
 def _restorable(manager: TrainManager, fixtures: Fixtures) -> dict[str, Any]:

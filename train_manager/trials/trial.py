@@ -4,28 +4,44 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import io
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any, Final, Self, final
 
+from torch import Tensor, nn
+
 from train_manager.checks.batch_leaves import copied as copy_of
-from train_manager.checks.snapshot import Snapshot
-from train_manager.data.readable import is_read_once
+from train_manager.checks.contents import GENERATORS, Contents, refill
+from train_manager.core.extension import Extension
+from train_manager.core.schedule import SCHEDULES
+from train_manager.data.loader_position import left_as_found
+from train_manager.data.random_state import preserve_random_state
+from train_manager.data.readable import is_read_once, objects_in
 from train_manager.extensions.evaluation.metrics import Metrics
 from train_manager.extensions.logging.log import Log
 from train_manager.extensions.logging.progress_bar import ProgressBar
+from train_manager.loop.epoch import Epoch
 from train_manager.loop.eval_at import NEVER
+from train_manager.loop.feed import Feed
+from train_manager.loop.program import Program
+from train_manager.loop.progress import Progress
+from train_manager.loop.windows import Windows, preserve_gradients
 from train_manager.manager import TrainManager
-from train_manager.telling.errors import InputError, TrainManagerError
+from train_manager.telling.errors import InputError, StageError, TrainManagerError
 from train_manager.trials.few_batches import FewBatches
-from train_manager.trials.preserve import preserve_training
 
 TRAIN_DATA: Final = "train_data"
+OWN: Final = "train_manager."
+"""The prefix of the names of this library's modules."""
 FOLDER: Final = ".rehearsal"
 """The name in ``train_dir`` of the folder for the files of a trial: always the same, so that the next trial removes the
 files of one that was killed."""
@@ -84,9 +100,12 @@ def in_a_line(error: Exception) -> str:
 
 @final
 class Trial:
-    """A ``with`` block in which a training is tried; as it ends, the training is as it was, to the bit.
+    """A ``with`` block in which a training is tried; as it ends, also by an error, the training is as it was.
 
-    In the block nothing warns, and extensions pause. The folders that a run makes are removed if they are empty.
+    Weights, buffers, gradients, modes, attributes of modules, optimizers, schedules, random states, counters, the
+    history and the position in the data are put back, to the bit, and folders that a run has made are removed if they
+    are empty. In the block the training is not in the middle of an epoch or a training call, even if it was before;
+    nothing warns, and extensions pause.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager()
@@ -99,7 +118,8 @@ class Trial:
         train_manager: the manager of the training.
         asked_by: the name of the caller in errors.
         keep: the names of extensions that do not pause, and are not put back.
-        copied: the names of extensions that do not pause, but work on copies of their attributes, and print nothing.
+        copied: the names of extensions that do not pause, but work on copies of their attributes, and print nothing. An
+            extension that cannot be copied pauses, and so does one that sends metrics away.
 
     Attributes:
         left_out: the reasons why extensions in ``copied`` pause nevertheless, by their names.
@@ -107,7 +127,7 @@ class Trial:
     Raises:
         StageError: as the block begins, a run is open.
         InputError: the model has lazy parameters.
-        ExtensionNotFound: there is no extension of a name.
+        ExtensionNotFound: there is no extension of a name in ``keep`` or ``copied``.
     """
 
     def __init__(
@@ -119,16 +139,20 @@ class Trial:
 
     def __enter__(self) -> Self:
         tm = self._tm
+        _refuse(tm, self._asked_by)
+        # The look-up raises ExtensionNotFound for an unknown name, before anything is changed.
+        kept, copied = ({name: tm[name] for name in names} for names in (self._keep, self._copied))
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")  # the training itself will give the same warnings
             # A run makes its train_dir, which must not stay: it is removed after everything else is put back.
             stack.callback(_remove_empty, _missing_folders(tm.train_dir))
-            preserved = preserve_training(tm, self._keep, self._asked_by, copied=self._copied)
-            self.left_out = stack.enter_context(preserved)
-            for one in (tm[name] for name in self._copied if name not in self.left_out):
-                if isinstance(one, (Log, Metrics, ProgressBar)):
-                    one.file = io.StringIO()  # a user would take their lines for those of the training
+            shared = _put_back(tm, copied.values(), stack)
+            # From here on the manager has a progress of its own, which is dropped at the end of the block.
+            vars(tm).update(_state_of_its_own(tm))
+            self.left_out = stack.enter_context(_on_copies(copied, shared))
+            working = [*kept, *(name for name in copied if name not in self.left_out)]
+            _pause_others(tm, working, stack)
             self._ends = stack.pop_all()
         return self
 
@@ -153,7 +177,7 @@ class Trial:
         """
         tm, setup = self._tm, self._tm._setup
         # Hooks may change the batches in place, which are the user's own where the data are a list.
-        self._ends.callback(Snapshot([one.batches for one in sets.values()]).put_back)
+        self._ends.callback(Contents([one.batches for one in sets.values()]).put_back)
         evaluates = all(name_of_set(name) in sets for name in tm.eval_data)
         tm._eval_at = tm.eval_at._replace(end=True) if evaluates else NEVER
         setup.epochs, setup.steps_per_epoch = tm.epoch_num + epochs, None
@@ -188,6 +212,48 @@ class Trial:
         return loss.item()
 
 
+# ---- what is put back ------------------------------------------------------------------------------------------------
+
+
+def _refuse(train_manager: TrainManager, asked_by: str) -> None:
+    """Refuse a training that cannot be put back now."""
+    if "run" in train_manager.fixtures.path:
+        what = f"{asked_by} cannot be called while a run is open"
+        raise StageError(what, stages=train_manager.fixtures.path, cure="call it before the run, or after it")
+    if any(map(nn.parameter.is_lazy, train_manager._setup.parameters())):
+        what = "the model has lazy parameters, which have no values yet that could be put back"
+        raise InputError(what, name="model", cure="call the model once before: model(inputs)")
+
+
+def _put_back(train_manager: TrainManager, copied: Iterable[Extension], stack: ExitStack) -> list[object]:
+    """Put everything back as a stack is undone, and return the objects whose contents are put back in place."""
+    sets = [train_manager.train_data, *train_manager.eval_data.values()]
+    # The same data may be in several places; each object is put back once.
+    data = list({id(one): one for one in sets if one is not None}.values())
+    parts = [part for one in data for part in objects_in(one) if hasattr(part, "__dict__")]
+    # Undone from last to first: contents and gradients, then the data and the attributes of the manager, and the random
+    # states at the very end, because the steps before may draw.
+    stack.enter_context(preserve_random_state())
+    for one in (train_manager, *parts):
+        stack.callback(refill, vars(one), dict(vars(one)))
+    for one in data:
+        stack.enter_context(left_as_found(one))
+    apart = [*_put_back_otherwise(train_manager), *train_manager._registry.extensions.values(), *data, *parts]
+    before = Contents(_roots(train_manager, copied, parts), left_out=apart)
+    # The values of gradients are put back apart, because a step frees or replaces them.
+    stack.enter_context(preserve_gradients(one for one in before.objects if isinstance(one, Tensor) and one.is_leaf))
+    stack.callback(before.put_back)
+    return before.objects
+
+
+def _pause_others(train_manager: TrainManager, working: Sequence[str], stack: ExitStack) -> None:
+    """Pause the extensions that do not work; they resume as a stack is undone."""
+    registry = train_manager._registry
+    paused = [name for name in registry.extensions if name not in working and name not in registry.paused]
+    stack.callback(registry.resume, paused)  # registered before the pause, in the middle of which Ctrl-C may come
+    registry.pause(paused)
+
+
 def _missing_folders(folder: Path | None) -> list[Path]:
     """Return a folder and those around it that are not there, the innermost first."""
     folders = [] if folder is None else [folder, *folder.parents]
@@ -198,3 +264,84 @@ def _remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
         with suppress(OSError):  # the folder was not made, or an extension or another program has written into it
             folder.rmdir()
+
+
+def _state_of_its_own(train_manager: TrainManager) -> dict[str, Any]:
+    """Return attributes for a manager that has come as far, but is not in the middle of an epoch or training call."""
+    progress: Progress = copy.copy(train_manager._progress)
+    progress.feed, progress.epoch, progress.own = Feed(), Epoch(progress.epoch_num + 1, progress.lifetime.key), None
+    progress.partial = progress.interrupted = progress.saved_at = None
+    progress.reopens = set()
+    new: dict[str, Any] = {"_progress": progress, "_program": Program(), "_windows": Windows()}
+    new["_setup"] = replace(train_manager._setup)  # a copy, because it notes which parameters were looked at
+    return new | {name: copy.deepcopy(getattr(train_manager, name)) for name in ("_counts", "history")}
+
+
+def _put_back_otherwise(train_manager: TrainManager) -> list[object]:
+    """Return the objects that are put back in another way: the manager, and objects that belong to it alone."""
+    own = [train_manager.fixtures, train_manager.history, train_manager._recorded_arguments]
+    return [train_manager, *own, *(level.progress.lifetime for level in train_manager._levels())]
+
+
+def _roots(train_manager: TrainManager, copied: Iterable[Extension], parts: Iterable[object]) -> Iterator[object]:
+    """Yield the objects that a training changes in place."""
+    setup = train_manager._setup
+    for module in setup.modules():
+        # A scripted module has its parameters in no attribute, where ``Contents`` would find them.
+        yield from (module, *module.parameters(), *module.buffers())
+    yield from (setup.model, setup.loss, *train_manager.optimizers.values())
+    yield from (setup.lr_schedule, setup.eval_data, *vars(train_manager).values())
+    yield from (one for part in parts for one in vars(part).values() if isinstance(one, GENERATORS))
+    yield from _around(setup.loss)
+    for extension in copied:
+        yield from getattr(extension, SCHEDULES, {}).values()  # the hooks hold these schedules as well
+        of_class = vars(type(extension)).values()
+        yield from () if type(extension).__module__.startswith(OWN) else filter(_is_container, of_class)
+        for one in (*vars(extension).values(), *of_class):
+            yield from _around(getattr(one, "__func__", one))  # __func__: the function inside a static method
+
+
+def _around(function: object) -> Iterator[object]:
+    """Yield the lists, dicts and sets that a user's function encloses, or that are globals of its file."""
+    if isinstance(function, FunctionType) and not str(function.__module__).startswith(OWN):
+        yield from filter(_is_container, gc.get_referents(*(function.__closure__ or ())))
+        yield from filter(_is_container, map(function.__globals__.get, function.__code__.co_names))
+
+
+def _is_container(one: object) -> bool:
+    return isinstance(one, (list, dict, set, deque))
+
+
+@contextmanager
+def _on_copies(extensions: Mapping[str, Extension], shared: Iterable[object]) -> Iterator[Mapping[str, str]]:
+    """Let extensions work on a deep copy of their attributes; as the ``with`` block ends, they have the originals.
+
+    The extensions stay the same objects, so that their hooks need not be read anew. Yields the reason why an extension
+    works on its originals, by its name.
+    """
+    # deepcopy takes an object in the memo for one that was copied already, so shared objects stay shared.
+    memo = {id(one): one for one in shared}
+    refused = {name: why for name, one in extensions.items() if (why := _why_not_copied(one, memo))}
+    originals = {name: one for name, one in extensions.items() if name not in refused}
+    for one in originals.values():
+        del memo[id(one)]
+    with ExitStack() as stack:
+        for one, made in zip(originals.values(), copy.deepcopy([*originals.values()], memo), strict=True):
+            # object.__setattr__ also works on a frozen dataclass. `one` and its copy share one __dict__, so another
+            # copied extension that refers to the copy sees the changes of `one`.
+            stack.callback(object.__setattr__, one, "__dict__", vars(one))
+            object.__setattr__(one, "__dict__", vars(made))
+            if isinstance(one, (Log, Metrics, ProgressBar)):
+                one.file = io.StringIO()  # a user would take their lines for those of the training
+        yield refused
+
+
+def _why_not_copied(extension: Extension, memo: Mapping[int, object]) -> str:
+    """Return why an extension is not copied; empty if it can be."""
+    if extension.sends_away:
+        return "it sends metrics away"
+    try:
+        copy.deepcopy(extension, {key: one for key, one in memo.items() if one is not extension})
+    except Exception as error:  # a user's object may raise anything while it is copied
+        return f"it cannot be copied ({type(error).__name__}: {error})"
+    return ""

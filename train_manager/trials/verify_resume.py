@@ -15,14 +15,9 @@ from torch import Tensor
 
 from train_manager.files.json_values import display_keys
 from train_manager.manager import TrainManager
+from train_manager.reporting.values import plural
 from train_manager.telling.errors import InputError
-from train_manager.trials.resumed_runs import (
-    ResumedRuns,
-    name_of_begin,
-    name_of_look,
-    plural,
-    script_as_function,
-)
+from train_manager.trials.resumed_runs import BEGIN, LOOK, ResumedRuns, script_as_function
 from train_manager.validation import require_count
 
 STRAIGHT, AGAIN, RESUMED = "straight", "straight-again", "resumed"
@@ -227,7 +222,7 @@ def _differences_of_runs(runs: ResumedRuns, one: str, other: str, begins: Sequen
 
 def _unseeded(runs: ResumedRuns, number: int, one: str, others: Sequence[str]) -> list[str]:
     """Return the names of the random states that already differ at the beginning of a manager's first run."""
-    notes = [runs.note(run, name_of_begin(number)) for run in (one, *others)]
+    notes = [runs.note(run, BEGIN.format(number)) for run in (one, *others)]
     # A manager may begin only after the kill, in the run that resumes.
     begun = [note["random"] for note in notes if note is not None]
     if len(begun) < 2:  # the manager was made, and trained nothing: nothing tells which states have a seed
@@ -257,7 +252,7 @@ def _no_cause(found: Sequence[str]) -> str:
 def _lost(runs: ResumedRuns, step: int, before: str, after: str) -> Iterator[str]:
     """Yield the values that differ between the kill of the training and its resume."""
     for number in range(1, len(runs.facts(STRAIGHT)["steps"]) + 1):
-        killed, resumed, again = (runs.note(run, name_of_look(number, step)) for run in (before, after, AGAIN))
+        killed, resumed, again = (runs.note(run, LOOK.format(number, step)) for run in (before, after, AGAIN))
         if killed is None or resumed is None or again is None:
             continue
         names = ("killed run", "resumed run")

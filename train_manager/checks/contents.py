@@ -35,15 +35,15 @@ GENERATORS: Final = (torch.Generator, random.Random, np.random.Generator, np.ran
 
 
 @final
-class Snapshot:
+class Contents:
     """The contents of objects, and of all objects in them, which can be put back in place.
 
-    A snapshot looks into tensors, arrays, random generators, lists, dicts, sets and deques, and objects of the user's
+    ``Contents`` looks into tensors, arrays, random generators, lists, dicts, sets and deques, and objects of the user's
     own classes; modules, optimizers and schedulers are such objects. Variables that functions enclose are not found.
 
     >>> seen, model = [1], nn.Linear(1, 1)
     >>> model.calls, weight = {"eval": seen}, model.weight.item()
-    >>> before = Snapshot([model])
+    >>> before = Contents([model])
     >>> seen.append(2)
     >>> model.eval().weight.data.fill_(9)
     tensor([[9.]])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from train_manager.checks.snapshot import Snapshot
+from train_manager.checks.contents import Contents
 
 
 class Holder(nn.Module):
@@ -54,7 +54,7 @@ def test_what_a_module_holds_is_put_back_in_place(name: str) -> None:
     make, change = CHANGES[name]
     module = Holder(make())
     held, before = module.held, shown(module.held)
-    kept = Snapshot([module])
+    kept = Contents([module])
 
     for _ in range(2):
         change(module.held)
@@ -69,16 +69,16 @@ def test_a_frozen_dict_is_left_as_it_is() -> None:
         def clear(self) -> None:
             raise TypeError("frozen")
 
-    Snapshot([Holder(Frozen(width=3))]).put_back()
+    Contents([Holder(Frozen(width=3))]).put_back()
 
 
 def test_an_expanded_tensor_is_left_as_it_is() -> None:
-    Snapshot([Holder(torch.ones(1).expand(3))]).put_back()
+    Contents([Holder(torch.ones(1).expand(3))]).put_back()
 
 
 def test_a_new_attribute_is_gone_and_a_replaced_one_is_back() -> None:
     module = Holder(None)
-    kept = Snapshot([module])
+    kept = Contents([module])
     module.held, module.other = torch.ones(2), 1  # type: ignore[assignment]
     kept.put_back()
 
@@ -91,7 +91,7 @@ def test_parameters_buffers_and_modes_are_back() -> None:
     module = nn.Sequential(linear, norm)
     before = {name: value.clone() for name, value in module.state_dict().items()}
     weight = linear.weight
-    kept = Snapshot([module])
+    kept = Contents([module])
     module(torch.randn(4, 2))
     weight.data.mul_(2)
     norm.running_mean = torch.ones(2)
@@ -106,7 +106,7 @@ def test_parameters_buffers_and_modes_are_back() -> None:
 def test_a_module_that_holds_itself_ends() -> None:
     held: dict[str, Any] = {}
     held["self"] = held
-    Snapshot([Holder(held)]).put_back()
+    Contents([Holder(held)]).put_back()
 
     assert held["self"] is held
 
@@ -115,7 +115,7 @@ def test_hooks_that_a_run_registers_are_gone_and_those_that_it_removes_are_back(
     module = nn.Sequential(nn.Identity())
     called = []
     removed = module[0].register_forward_hook(lambda *_: called.append("own"))
-    kept = Snapshot([module])
+    kept = Contents([module])
 
     removed.remove()
     module[0].register_forward_pre_hook(lambda *_: called.append("new"))
@@ -129,7 +129,7 @@ def test_hooks_that_a_run_registers_are_gone_and_those_that_it_removes_are_back(
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_the_buffers_of_a_scripted_module_are_back() -> None:
     scripted = torch.jit.script(nn.BatchNorm1d(2))
-    kept = Snapshot([scripted, *scripted.buffers()])
+    kept = Contents([scripted, *scripted.buffers()])
     scripted(torch.randn(4, 2))
     assert not torch.equal(scripted.running_mean, torch.zeros(2))
     kept.put_back()
