@@ -120,9 +120,11 @@ def test_a_block_is_one_for_the_site_too(page: str) -> None:
 
 SEARCHED = {  # and the page that must be among the results; None where any page may be
     "argparse": None,
+    "callback": "how-to/coming-from.md",
     "callbacks": "how-to/coming-from.md",
     "csv": "how-to/coming-from.md",
-    "gradient accumulation": "how-to/batches-and-updates.md",
+    "freeze for two epochs": "how-to/recipes.md",
+    "gradient accumulation": "how-to/recipes.md",
     "learning rate": "how-to/change-between-epochs.md",
     "confusion matrix": "how-to/look-into-a-training.md",
     "f1": "how-to/metrics.md",
