@@ -218,14 +218,15 @@ class LossCurves(Extension):
         self._is_drawn = self._is_drawn and not rows
         losses = iter(read_scalars([loss for loss, *_ in rows if loss is not None]))
         sizes = numbers([size for _, _, size, *_ in rows])
+        terms = []
         for examples, (kept, step, _, _, _, parts) in zip(sizes, rows, strict=True):
             self._examples += examples
-            self.parts.append(parts or {}, step, examples)
+            terms.append((step, self._examples, examples, parts or {}))
             if kept is not None:  # None: several optimizers, or a train_batch without a loss
                 loss = next(losses)
                 self.training["batch"].append(step, loss)
                 self.training["example"].append(self._examples, loss)
-        self.parts.take(self._parts_of_epoch.of(self._manager))
+        self.parts.take(terms, self._parts_of_epoch.of(self._manager))
 
     def _draw_after_step(self, train_dir: Path) -> Iterator[None]:  # the hook around_train_step_batch: see __init__
         yield

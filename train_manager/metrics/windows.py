@@ -85,19 +85,19 @@ def thin_out(windows: Windows, most: int) -> Windows:
     [[1, 3], [64.0, 67.0]]
     """
     weights: list[float] = windows.weights.tolist()
-    enough = max(weights, default=0.0) / 2
+    enough, total = max(weights, default=0.0) / 2, sum(weights)
     # Doubled, so that a picture that is drawn again after a few steps has the same points, and some more.
-    while enough > 0 and sum(weights) / enough > most:
+    while total > most * enough:
         enough *= 2
-    starts, within = [0] if weights else [], 0.0
+    starts, within = [0], 0.0
     for number, weight in enumerate(weights):
         if within >= enough and number:
             starts.append(number)
             within = 0.0
         within += weight
-    if len(starts) > 1 and within < enough:  # the last window may be too small: the one before takes it
-        del starts[-1]
-    return windows.joined(starts) if starts else windows
+    # The last window may be too small: the one before takes it.
+    starts = starts[:-1] if within < enough and len(starts) > 1 else starts
+    return windows.joined(starts) if weights else windows
 
 
 @final

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from train_manager.metrics.deferred import DeferredScalars, numbers
+from train_manager.metrics.deferred import read_scalars
 from train_manager.metrics.windows import Curve
 
 Curves = dict[str, Curve]
@@ -37,14 +37,12 @@ def load_curves(state: Mapping[str, Mapping[str, Any]]) -> Curves:
 
 @final
 class PartCurves:
-    """The curves of the named terms of a loss; their values are deferred scalars.
+    """The curves of the named terms of a loss.
 
     >>> import torch
-    >>> parts = PartCurves()
-    >>> parts.append({"sparsity": torch.tensor(.5)}, step=1, examples=16)
-    >>> parts.append({"sparsity": torch.tensor(.25)}, step=2, examples=16)
-    >>> of_epoch = PartSums()
-    >>> parts.take(of_epoch)
+    >>> parts, of_epoch = PartCurves(), PartSums()
+    >>> rows = [(1, 16, 16, {"sparsity": torch.tensor(.5)}), (2, 32, 16, {"sparsity": torch.tensor(.25)})]
+    >>> parts.take(rows, of_epoch)
     >>> parts.end_epoch(1, of_epoch)
     >>> parts.curves["sparsity"]["batch"].y, parts.curves["sparsity"]["epoch"].y
     ([0.5, 0.25], [0.375])
@@ -57,31 +55,22 @@ class PartCurves:
 
     def __init__(self) -> None:
         self.curves: dict[str, Curves] = {}
-        # Values that are still on the device. For each: its step, the examples seen so far, and those of the batch.
-        self._deferred: dict[str, tuple[DeferredScalars, list[tuple[int, Any, Any]]]] = {}
-        self._examples: Any = 0  # a tensor if the batch sizes are tensors
 
-    def append(self, losses: Mapping[str, Tensor], step: int, examples: Any) -> None:
-        """Add the terms of one step, whose batch has ``examples``."""
-        self._examples = self._examples + examples
-        for name, value in losses.items():
-            scalars, steps = self._deferred.setdefault(name, (DeferredScalars(), []))
-            scalars.keep(value)
-            steps.append((step, self._examples, examples))
-
-    def take(self, of_epoch: PartSums) -> None:
-        """Move the deferred values into the curves, with one copy from the device for each term.
+    def take(self, rows: Sequence[tuple[int, float, float, Mapping[str, Tensor]]], of_epoch: PartSums) -> None:
+        """Add the terms of batches, with one copy from the device for each term.
 
         Args:
-            of_epoch: the sums of the epoch that the values belong to.
+            rows: of each batch its step, the examples seen so far, its examples and its terms.
+            of_epoch: the sums of the epoch that the batches belong to.
         """
-        for name, (scalars, steps) in self._deferred.items():
+        for name in dict.fromkeys(name for *_, terms in rows for name in terms):
             curves = self.curves.setdefault(name, new_curves())
-            for value, (step, seen, examples) in zip(scalars.take(), steps, strict=True):
+            having = [row for row in rows if name in row[-1]]
+            values = read_scalars([terms[name] for *_, terms in having])
+            for value, (step, seen, examples, _) in zip(values, having, strict=True):
                 curves["batch"].append(step, value)
-                curves["example"].append(float(seen), value)
-                of_epoch.add(name, value, float(examples))
-            steps.clear()
+                curves["example"].append(seen, value)
+                of_epoch.add(name, value, examples)
 
     def end_epoch(self, epoch: int, of_epoch: PartSums) -> None:
         """Add the point of a complete epoch."""
@@ -91,14 +80,11 @@ class PartCurves:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the curves, as plain dicts, lists and numbers."""
-        curves = {name: {by: curve.state_dict() for by, curve in of.items()} for name, of in self.curves.items()}
-        return {"curves": curves, "examples": numbers([self._examples])[0]}
+        return {name: {by: curve.state_dict() for by, curve in of.items()} for name, of in self.curves.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what ``state_dict`` returned."""
-        self._deferred = {}
-        self.curves = {name: load_curves(curves) for name, curves in state["curves"].items()}
-        self._examples = state["examples"]
+        self.curves = {name: load_curves(curves) for name, curves in state.items()}
 
 
 @final
