@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if config.getoption(ALL_PLACES):
         choose_all()
-    hypothesis.settings.register_profile("share", max_examples=share_of(100))  # 100 is what it has by default
+    hypothesis.settings.register_profile("share", max_examples=share_of(share_of(100)))  # 100 by default
     hypothesis.settings.load_profile("share")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -75,13 +75,13 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests of the loop a second time, with all stages of a batch open: one in eight, or all."""
+    """Run tests of the loop a second time, with all stages of a batch open: one in forty, or all."""
     path = metafunc.definition.path.relative_to(Path(__file__).parent).as_posix()
     # The children of the fork server have the loop as it is.
     trains_here = (
         path.startswith(OF_THE_LOOP) and path not in ON_CLOSED_STAGES and "fork_server" not in metafunc.fixturenames
     )
-    if trains_here and is_in_turn(metafunc.definition.nodeid, 8):
+    if trains_here and is_in_turn(metafunc.definition.nodeid, 40):
         metafunc.fixturenames.append("inner_stages")
         metafunc.parametrize("inner_stages", ["closed", "open"], indirect=True)
 

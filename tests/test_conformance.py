@@ -25,7 +25,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 import train_manager.extensions as shipped
 from tests.support.host_reads import HostReads
 from tests.support.resuming import END, assert_resumes, comparable, differences, states_of
-from tests.support.rotation import in_turn
+from tests.support.rotation import in_turn, part_of
 from train_manager import (
     Extension,
     InMemory,
@@ -144,6 +144,14 @@ AFTER_A_STORE = (shipped.MLflow, shipped.Report, shipped.TensorBoard, shipped.Wa
 SLOW = {"LossCurves drawn": Case(lambda: shipped.LossCurves(), watches=True)}
 
 every = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def some(one_in: int, first: int = 0) -> pytest.MarkDecorator:
+    """Return the cases of a claim that takes some extensions, from the first, in turn with other claims."""
+    names = part_of([*CASES], one_in, first)
+    return pytest.mark.parametrize("case", [CASES[name] for name in names], ids=names)
+
+
 every_and_the_slow = pytest.mark.parametrize("case", [*CASES.values(), *SLOW.values()], ids=[*CASES, *SLOW])
 WATCHING = {name: case for name, case in CASES.items() if case.watches}
 every_that_watches = pytest.mark.parametrize("case", WATCHING.values(), ids=WATCHING)
@@ -263,7 +271,7 @@ def test_it_trains(case: Case, tmp_path: Path) -> None:
     assert settings(tm) == found
 
 
-@every
+@some(4)
 def test_two_trainings_equal_a_longer_one(case: Case, tmp_path: Path) -> None:
     once, twice = manager(tmp_path, case.make()), manager(tmp_path, case.make())
     once.train_epochs(2)
@@ -272,7 +280,7 @@ def test_two_trainings_equal_a_longer_one(case: Case, tmp_path: Path) -> None:
     assert same(numbers(once), numbers(twice))
 
 
-@every
+@some(2)
 def test_it_works_with_every_way_to_train_and_to_evaluate(case: Case, tmp_path: Path) -> None:
     tm = manager(tmp_path, case.make())
     batch = some_batches()[0]
@@ -290,7 +298,7 @@ def test_it_works_with_every_way_to_train_and_to_evaluate(case: Case, tmp_path: 
     assert dict(tm.fixtures) == {}
 
 
-@every
+@some(4, 1)
 def test_an_evaluation_that_is_a_run_of_its_own_is_not_part_of_the_training(case: Case, tmp_path: Path) -> None:
     tm = manager(tmp_path, extension := case.make())
     tm.train_epochs(1)
@@ -330,7 +338,10 @@ POINTS = [
 ]
 every_with_a_point = pytest.mark.parametrize(
     ("case", "point", "rank"),
-    [pytest.param(CASES[name], point, rank, id=f"{name}-{point}") for name, (point, rank) in in_turn(CASES, POINTS)],
+    [
+        pytest.param(CASES[name], point, rank, id=f"{name}-{point}")
+        for name, (point, rank) in in_turn(part_of([*CASES], 2, 1), POINTS)
+    ],
 )
 
 
@@ -364,7 +375,7 @@ def test_it_survives_an_error_in_the_middle(case: Case, tmp_path: Path, point: s
 # ---- adding and removing ---------------------------------------------------------------------------------------------
 
 
-@every
+@some(4, 2)
 def test_removed_before_the_first_run_it_has_no_effect(case: Case, tmp_path: Path) -> None:
     tm = manager(tmp_path, case.make())
     plain = manager(tmp_path, train_data=tm.train_data, steps_per_epoch=tm.steps_per_epoch)
@@ -374,7 +385,7 @@ def test_removed_before_the_first_run_it_has_no_effect(case: Case, tmp_path: Pat
     assert same(numbers(tm), numbers(plain))
 
 
-@every_and_the_slow
+@some(4, 3)
 def test_it_can_be_removed_and_added_at_any_time(case: Case, tmp_path: Path) -> None:
     """That is, while no hook runs: between the steps of an epoch, in an open run, between two runs."""
     tm = manager(tmp_path, case.make())
@@ -467,7 +478,7 @@ def _random_state() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_random_state")
-@every
+@some(4)
 def test_it_continues_from_its_saved_state(case: Case, tmp_path: Path) -> None:
     """The weights, the optimizer and the counters are copied by hand, because they do not belong to the extension."""
     first = manager(tmp_path, extension := case.make())
@@ -506,7 +517,7 @@ def kinds(value: Any) -> Any:
     return [kinds(one) for one in value] if isinstance(value, list | tuple) else type(value)
 
 
-@every
+@some(4, 1)
 def test_its_state_has_numbers_where_batch_sizes_are_tensors_too(case: Case, tmp_path: Path) -> None:
     states = []
     for kind in (TrainManager, TensorSizes):
@@ -516,7 +527,7 @@ def test_its_state_has_numbers_where_batch_sizes_are_tensors_too(case: Case, tmp
     assert states[0] == states[1]
 
 
-@every
+@some(4, 2)
 def test_its_state_is_a_copy_that_more_training_does_not_change(case: Case, tmp_path: Path) -> None:
     tm = manager(tmp_path, extension := case.make())
     tm.train_epochs(1)
@@ -526,7 +537,7 @@ def test_its_state_is_a_copy_that_more_training_does_not_change(case: Case, tmp_
     assert same(state, torch.load(tmp_path / "state.pt", weights_only=True))
 
 
-@every
+@some(4, 3)
 def test_the_state_from_before_the_first_run_can_be_loaded(case: Case, tmp_path: Path) -> None:
     extension = case.make()
     extension.load_state_dict(case.make().state_dict())
@@ -536,7 +547,7 @@ def test_the_state_from_before_the_first_run_can_be_loaded(case: Case, tmp_path:
     assert same(numbers(tm), numbers(plain))
 
 
-@every
+@some(4)
 def test_a_schedule_on_one_of_its_hooks_is_part_of_its_state(case: Case, tmp_path: Path) -> None:
     def made() -> Extension:
         return scheduled(case.make(), hook, schedules.every(1))
@@ -572,7 +583,7 @@ def test_killed_within_an_epoch_it_continues_as_if_nothing_had_happened(case: Ca
     assert_resumes(make, TrainManager.train, [step])
 
 
-@every
+@some(4, 2)
 def test_a_look_at_its_state_after_every_step_changes_nothing(case: Case, tmp_path: Path) -> None:
     plain = manager(tmp_path, case.make(), epochs=2)
     plain.train()

@@ -165,8 +165,9 @@ def as_parameter(page: Path) -> Any:
     """A page as a test; each command of its console blocks is a process of its own, most of which import torch."""
     has_commands = "```console\n" in page.read_text()
     marks = [pytest.mark.slow, pytest.mark.timeout(300)] if has_commands else []
-    # README has some of the commands of one page; the other starts real processes by torchrun.
-    marks += [pytest.mark.whole] if page.stem in ("run-it-again", "many-ranks") else []
+    # README has some of the commands of one page, another one starts real processes by torchrun; and the programs of
+    # the learner train for ten seconds, of which tests/learner shows what they do.
+    marks += [pytest.mark.whole] if page.stem in ("run-it-again", "many-ranks", "learner-from-files") else []
     return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
 
 

@@ -34,5 +34,7 @@ def test_the_hook_that_follows_the_cure_runs(case: Case) -> None:
 
 
 def test_the_table_has_a_row_for_each() -> None:
-    assert rows()[0] == ("post_train_step_batch(self, preds)", "did you mean 'prediction'?", "before the first step")
-    assert len(rows()) == len(CASES) + len(STAGES)
+    found = rows()
+
+    assert found[0] == ("post_train_step_batch(self, preds)", "did you mean 'prediction'?", "before the first step")
+    assert len(found) == len(CASES) + len(STAGES)

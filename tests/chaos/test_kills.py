@@ -38,6 +38,7 @@ def test_a_save_that_is_killed_at_a_random_moment_loses_nothing(fork_server: For
     assert found.in_a_save > 0
 
 
+@pytest.mark.whole
 def test_nor_on_another_mount_than_the_folder_for_temporary_files(fork_server: ForkServer, tmp_path: Path) -> None:
     if not is_another_mount(tmp_path):
         pytest.skip("there is one mount only")
@@ -46,13 +47,16 @@ def test_nor_on_another_mount_than_the_folder_for_temporary_files(fork_server: F
 
 
 def test_nor_if_it_is_written_in_the_background(fork_server: ForkServer, tmp_path: Path) -> None:
-    assert kills_of_saves(fork_server, tmp_path, kills=5, in_background=True).faults == []
+    assert kills_of_saves(fork_server, tmp_path, kills=share_of(5), in_background=True).faults == []
 
 
-def test_a_training_that_was_killed_six_times_comes_to_the_same_end(fork_server: ForkServer, tmp_path: Path) -> None:
-    found, whole, resumed = kills_of_a_training(fork_server, tmp_path, kills=6)
+def test_a_training_that_was_killed_several_times_comes_to_the_same_end(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    kills = share_of(6)
+    found, whole, resumed = kills_of_a_training(fork_server, tmp_path, kills=kills)
 
-    assert (found.faults, found.kills) == ([], 6)
+    assert (found.faults, found.kills) == ([], kills)
     assert resumed == whole
 
 
@@ -67,7 +71,7 @@ def test_a_save_of_two_ranks_of_which_one_is_killed_loses_nothing(
 
 
 def test_sigterm_in_a_save_ends_with_a_checkpoint_of_the_last_step(fork_server: ForkServer, tmp_path: Path) -> None:
-    for number in range(4):
+    for number in range(share_of(4)):
         child = fork_server.start(saves, str(tmp_path), 300_000)
         for _ in range(number + 1):
             child.wait_for("step")  # its save has begun

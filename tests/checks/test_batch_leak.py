@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.checks.clean_models import CLEAN, NOTED
 from tests.checks.leaking_models import LEAKING
 from tests.checks.rolled import rolled
 from tests.checks.unjudged_models import DROPPED, UNCHANGEABLE, UNJUDGED, UNSTEADY_LEAKING
+from tests.support.rotation import part_of, places_of
 from train_manager.checks.batch_leak import check_batch_leak
 from train_manager.telling.errors import InputError
 from train_manager.telling.findings import Findings
@@ -30,13 +31,9 @@ def looked_at(case: Case, mode: str) -> Findings:
     return check_batch_leak(model, case.batch(), **case.options)
 
 
-def in_modes(cases: tuple[Case, ...]) -> list[Any]:
-    return [pytest.param(case, mode, id=f"{case.name}, {mode}") for case in cases for mode in case.modes]
-
-
-def in_turn(cases: tuple[Case, ...]) -> list[Any]:
-    """One mode of each: the wrapped models are as many as the clean ones."""
-    pairs = [(case, case.modes[number % len(case.modes)]) for number, case in enumerate(cases)]
+def in_modes(cases: Sequence[Case]) -> list[Any]:
+    """Each case in one of its modes, in turn, or in all."""
+    pairs = [(case, mode) for number, case in enumerate(cases) for mode in places_of(number, case.modes)]
     return [pytest.param(case, mode, id=f"{case.name}, {mode}") for case, mode in pairs]
 
 
@@ -65,7 +62,7 @@ def test_a_clean_model_is_clean(case: Case, mode: str) -> None:
     assert not found
 
 
-@pytest.mark.parametrize(("case", "mode"), in_turn(CLEAN))
+@pytest.mark.parametrize(("case", "mode"), in_modes(part_of(CLEAN, 3)))
 def test_a_clean_model_that_rolls_its_input_leaks_itself(case: Case, mode: str) -> None:
     found = looked_at(rolled(case), mode)
 

@@ -41,6 +41,7 @@ def test_the_data_are_those_of_the_paper(data: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_the_logistic_regression_soon_reads_three_times_as_well_as_chance(example: Any, data: Any) -> None:
     tm = example.manager("logistic", *data, 5, example.Accuracy())
     tm.train()

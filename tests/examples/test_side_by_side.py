@@ -47,6 +47,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> T
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_the_bare_loop_learns_to_read_and_stops_early(bare: Trained) -> None:
     lines = bare[0].splitlines()
     losses = [float(line.split()[4].rstrip(",")) for line in lines]
@@ -56,6 +57,7 @@ def test_the_bare_loop_learns_to_read_and_stops_early(bare: Trained) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole  # tests/test_manager_bit_for_bit.py has the claim of a smaller training
 @pytest.mark.parametrize("loop", [name for name in NEEDS if name != "bare_loop"])
 def test_each_way_ends_with_the_weights_and_prints_the_lines_of_the_bare_loop(
     loop: str, bare: Trained, tmp_path: Path, fork_server: ForkServer

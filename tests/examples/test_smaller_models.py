@@ -23,6 +23,7 @@ def test_int8_weights_take_less_than_a_third_of_the_bytes_and_half_a_point_at_mo
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_half_of_the_parameters_are_as_accurate_after_one_more_epoch_to_half_a_point() -> None:
     found = example.low_rank(example.linear, seed=0)
 

@@ -36,6 +36,7 @@ def test_the_loop_trains_the_weights_and_the_larger_loss_gets_the_smaller_one() 
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_learned_weights_lift_the_task_of_the_smaller_loss() -> None:
     assert accuracy(learned, seed=0) > accuracy(example.manager, seed=0) + 0.02
 

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import os
 import signal
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +15,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.support.fork_server import ForkServer
 from train_manager import InputError
-from train_manager.learner import deploy_model, load_model
+from train_manager.learner import deploy_model, deployment, load_model
 from train_manager.learner.deployment import EXPORTS, Exported, require_exports
 from train_manager.learner.evaluation import Evaluation, EvaluationResult
 from train_manager.learner.model import FileModel
@@ -195,23 +195,17 @@ def test_nothing_is_left_of_a_deployment_that_fails(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-PROGRAM = """
-import os, signal
-from tests.learner.test_deployment import deploy, evaluated, network
-from train_manager.learner import deployment
-
-model = network()
-deployment.report = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
-deploy(model, evaluated(model), {"folder": "digits", "exports": ["low_rank"]})
-"""
-ROOT = Path(__file__).parents[2]
+def is_killed_as_it_reports() -> None:
+    model = network()
+    vars(deployment)["report"] = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    deploy(model, evaluated(model), {"folder": "digits", "exports": ["low_rank"]})
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL")
-def test_a_kill_leaves_no_folder_of_this_name_and_the_next_deployment_removes_what_is_hidden(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert done.returncode == -signal.SIGKILL
+def test_a_kill_leaves_no_folder_of_this_name_and_the_next_deployment_removes_what_is_hidden(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    assert fork_server.run(is_killed_as_it_reports, cwd=tmp_path).code == -signal.SIGKILL
     assert not (tmp_path / "digits").exists()
     assert len([*tmp_path.glob(".tmp-digits-*/*.pt")]) == 2
 

@@ -48,7 +48,7 @@ def mutated(text: str, chance: random.Random) -> str:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(share_of(10)))
 def test_a_mutated_file_is_a_learner_or_an_input_error(seed: int) -> None:
     chance, count = random.Random(seed), share_of(share_of(MUTATIONS))
     refused = 0

@@ -16,7 +16,7 @@ from tests.resume.of_data import Augmented
 from tests.resume.resuming import differences, end_of, saved_every_step, stopped_and_resumed, whole
 from tests.resume.trainings import TRAININGS, Training
 from tests.support.fork_server import ForkServer
-from tests.support.rotation import places_of
+from tests.support.rotation import part_of, places_of
 from tests.support.training import At
 from train_manager import SeededDataLoader, TrainManager, every
 
@@ -66,7 +66,7 @@ def test_so_it_does_whenever_and_however_it_saves(name: str, options: dict[str, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (2, 1)])
+@pytest.mark.parametrize(("before", "after"), [(0, 2), *(pytest.param(2, n, marks=pytest.mark.whole) for n in (0, 1))])
 def test_the_number_of_workers_may_be_another_one_after_a_resume(before: int, after: int, tmp_path: Path) -> None:
     def with_workers(count: int) -> Training:
         loader = SeededDataLoader(Augmented(), batch_size=8, shuffle=True, num_workers=count)
@@ -79,7 +79,7 @@ def test_the_number_of_workers_may_be_another_one_after_a_resume(before: int, af
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
-@pytest.mark.parametrize("name", ["all_recipes_at_once", "nested_phases", "two_optimizers"])
+@pytest.mark.parametrize("name", part_of(["all_recipes_at_once", "nested_phases", "two_optimizers"], 3))
 def test_so_it_does_if_the_process_is_killed(name: str, fork_server: ForkServer, tmp_path: Path) -> None:
     child = fork_server.start(killed, name, str(tmp_path), whole_of(name)["counts"]["step_num"] * 2 // 3)
     assert child.wait() == -signal.SIGKILL, child.errors
@@ -93,7 +93,7 @@ def test_so_it_does_if_the_process_is_killed(name: str, fork_server: ForkServer,
 @pytest.mark.parametrize("ends", ["stopped", "killed"])
 @pytest.mark.parametrize("name", ["what_extensions_hold", "what_a_run_makes_after_an_evaluation"])
 def test_what_extensions_hold_resumes_from_each_step(name: str, ends: str, fork_server: ForkServer) -> None:
-    for at in range(2, whole_of(name)["counts"]["step_num"]):
+    for at in part_of(range(2, whole_of(name)["counts"]["step_num"]), 3):
         with TemporaryDirectory(dir=MEMORY) as folder:
             if ends == "stopped":
                 resumed = stopped_and_resumed(TRAININGS[name], Path(folder), at, "post_train_step_batch")

@@ -32,6 +32,16 @@ def is_in_turn(name: str, one_in: int) -> bool:
     return _chosen["all"] or crc32(name.encode()) % one_in == 0
 
 
+def part_of(cases: Sequence[Case], one_in: int, first: int = 0) -> list[Case]:
+    """Return one in some cases, beginning at one of them; or all."""
+    return [*cases] if _chosen["all"] else [*cases[first::one_in]]
+
+
+def stride(most: int) -> int:
+    """Return the distance of the points that are tested, where each training is one at the next point; 1 for all."""
+    return 1 if _chosen["all"] else most
+
+
 def share_of(count: int) -> int:
     """Return how many of some random cases are tested: a third, or all."""
     return count if _chosen["all"] else -(-count // 3)

@@ -25,7 +25,8 @@ TUTORIALS = [page for page in (ROOT / "docs" / "tutorials").glob("*.md") if page
 PAGES = [ROOT / "README.md", *sorted(TUTORIALS)]
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
-pytestmark = pytest.mark.slow
+# mypy reads torch for half a minute; `make check` has it read the known types and the examples, whose cache it keeps.
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 
 def program(page: Path) -> str:
@@ -79,7 +80,7 @@ Checker = Callable[[Path], list[tuple[str, str]]]
 Errors = dict[str, list[str]]
 
 
-@pytest.fixture(scope="module", params=[mypy, pytest.param(pyright, marks=pytest.mark.whole)], ids=["mypy", "pyright"])
+@pytest.fixture(scope="module", params=[mypy, pyright], ids=["mypy", "pyright"])
 def errors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Errors:
     """The errors that a checker finds, by file."""
     folder, checker = tmp_path_factory.mktemp("user"), cast("Checker", request.param)

@@ -3,8 +3,6 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-import subprocess
-import sys
 import warnings
 from itertools import count
 from pathlib import Path
@@ -20,6 +18,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tests.extensions.optimization.gan import gan_manager
 from tests.support.checkpointing import path_of
 from tests.support.ctrl_c import CtrlC
+from tests.support.fork_server import ForkServer
+from tests.support.rotation import stride
 from train_manager import Extension, InputError, SkipStage, TrainManager
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.core.hooks import read_hooks
@@ -734,7 +734,7 @@ def test_another_word_for_the_beginning_is_refused() -> None:
 
 
 def test_ctrl_c_while_the_average_is_inside_brings_the_trained_weights_back() -> None:
-    for at_point in count(1):
+    for at_point in count(1, stride(4)):
         tm = tiny_manager(EMA(decay=0.5))
         tm.train()
         trained = copy.deepcopy(tm.model.state_dict())
@@ -798,18 +798,17 @@ def test_an_evaluation_alone_does_not_tell_of_the_average() -> None:
     assert tm.findings == []
 
 
-def program_ends(text: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process of its own, with a manager ``tm`` that has an EMA."""
-    begin = (
-        "import warnings\nfrom train_manager.testing import tiny_manager\nfrom train_manager.extensions import EMA\n"
-    )
-    command = [sys.executable, "-c", f"{begin}tm = tiny_manager(EMA(0.9))\n{text}"]
-    return subprocess.run(command, capture_output=True, text=True, check=True)
+def train_single_steps(count: int) -> None:
+    tm = tiny_manager(EMA(0.9))
+    for _ in range(count):
+        tm.train_steps(1)
 
 
-def test_of_many_calls_the_last_one_decides_whether_the_average_is_told() -> None:
-    assert FIRST not in program_ends("for _ in range(8): tm.train_steps(1)").stderr
-    assert program_ends("for _ in range(7): tm.train_steps(1)").stderr.count(FIRST) == 1
+def test_of_many_calls_the_last_one_decides_as_the_program_ends_whether_the_average_is_told(
+    fork_server: ForkServer,
+) -> None:
+    assert FIRST not in fork_server.run(train_single_steps, 8).errors
+    assert fork_server.run(train_single_steps, 7).errors.count(FIRST) == 1
 
 
 def test_a_training_that_a_limit_of_time_has_stopped_does_not_tell_of_the_average() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.support.ctrl_c import CtrlC
+from tests.support.rotation import stride
 from train_manager import Extension, InputError, TrainManager
 from train_manager.extensions import FreezeModules
 from train_manager.testing import tiny_manager
@@ -252,7 +253,7 @@ def test_ctrl_c_anywhere_in_the_clean_up_leaves_a_model_that_the_end_of_the_run_
         if fails:
             raise ValueError("on purpose")
 
-    for at_point in count(1):
+    for at_point in count(1, stride(4)):
         tm = frozen_manager(Extension.of(post_train_step_batch=fail))
         tm.model.get_parameter("trunk.0.bias").requires_grad_(False)
         with contextlib.suppress(ValueError), CtrlC(at_point, inside="_unfreeze") as ctrl_c:
@@ -284,7 +285,7 @@ def test_between_two_trainings_of_one_run_the_modules_stay_frozen() -> None:
 
 
 def test_ctrl_c_while_it_freezes_leaves_nothing_frozen() -> None:
-    for at_point in count(1):
+    for at_point in count(1, stride(4)):
         tm = frozen_manager()
         with CtrlC(at_point, inside="_freeze") as ctrl_c:
             tm.train()

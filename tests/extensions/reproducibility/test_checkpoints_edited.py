@@ -506,6 +506,7 @@ def test_another_precision_of_the_weights_is_that_of_the_program_and_told(tmp_pa
     ]
 
 
+@pytest.mark.whole  # torch.compile is imported for seconds
 @pytest.mark.parametrize("is_compiled", [False, True], ids=["compiled into plain", "plain into compiled"])
 def test_compiled_and_plain_models_load_into_each_other(tmp_path: Path, is_compiled: bool) -> None:
     def model(compiled: bool) -> Any:
@@ -522,6 +523,7 @@ def test_compiled_and_plain_models_load_into_each_other(tmp_path: Path, is_compi
     assert all(torch.equal(one, average[name.replace("_orig_mod.", "")]) for name, one in ema.average.items())
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("is_compiled", [False, True], ids=["compiled into plain", "plain into compiled"])
 def test_extensions_that_name_modules_resume_in_a_compiled_or_plain_model_as_if_it_were_the_other(
     tmp_path: Path, is_compiled: bool

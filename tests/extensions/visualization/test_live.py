@@ -66,12 +66,14 @@ def pictures(cell: Any) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.whole  # tests/test_notebooks.py runs a notebook with one
 def test_a_cell_has_one_output_for_each_extension_however_long_it_trains(cells: list[Any]) -> None:
     assert [len(cell.outputs) for cell in cells[1:3]] == [2, 2]
     assert [len(pictures(cell)) for cell in cells[1:]] == [1, 1, 1, 1]
 
 
 @pytest.mark.slow
+@pytest.mark.whole  # tests/test_notebooks.py runs a notebook with one
 def test_a_later_cell_shows_the_whole_training_so_far(cells: list[Any]) -> None:
     last_ticks = [max(map(int, re.findall(r">(\d+)</text>", pictures(cell)[0]))) for cell in cells[1:3]]
 
@@ -79,6 +81,7 @@ def test_a_later_cell_shows_the_whole_training_so_far(cells: list[Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole  # tests/test_notebooks.py runs a notebook with one
 def test_the_pictures_of_all_cells_have_one_size(cells: list[Any]) -> None:
     assert len({re.findall(r'(?:width|height)="\d+"', pictures(cell)[0])[:2][0] for cell in cells[1:]}) == 1
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tests.runs.code.edits import ATTRIBUTES, DRIVER, Step, commits, steps
 from tests.runs.code.repositories import RUN, git, repository, tree
-from tests.support.rotation import in_turn
+from tests.support.rotation import in_turn, share_of
 from train_manager.runs.code.restore import restore_code
 from train_manager.runs.code.take import take_code_record
 
 PARTS = range(10)
-EXAMPLES = 10  # of each part: 200 in all, a half of them with attributes
+EXAMPLES = share_of(10)  # of each part: 200 at all places, a half of them with attributes
 KINDS = {"without attributes": [b""], "with attributes": ATTRIBUTES[1:]}
 settled = settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 

@@ -29,7 +29,6 @@ def held(folder: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.slow
 def test_many_records_leave_no_process_no_thread_no_file_and_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,7 +38,7 @@ def test_many_records_leave_no_process_no_thread_no_file_and_no_folder(
     take_code_record(world.repository, tmp_path / "train_dir", "first")  # imports what it needs
     before = held(tmp_path / "temporary")
 
-    count = share_of(100)
+    count = share_of(30)
     for number in range(count):
         take_code_record(world.repository, tmp_path / "train_dir", f"run{number}")
 

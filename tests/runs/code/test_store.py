@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.runs.code.repositories import RUN, contents_of, git, repository, tree, write
+from tests.support.fork_server import ForkServer
 from train_manager.runs.code.restore import restore_code
 from train_manager.runs.code.take import take_code_record
 
-TAKE = """
-import sys
-from pathlib import Path
-from train_manager.runs.code.take import take_code_record
-number = 0
-while True:
-    number += 1
-    record = take_code_record(Path(sys.argv[1]), Path(sys.argv[2]), f"{int(sys.argv[3]):08x}{number:08x}")
-    assert record["reason"] is None, record["reason"]
-    print(number, flush=True)
-"""
+
+def record_again_and_again(root: Path, train_dir: Path, number: int) -> None:
+    os.setpgid(0, 0)  # so that a kill ends its git too
+    for count in itertools.count(1):
+        record = take_code_record(root, train_dir, f"{number:08x}{count:08x}")
+        assert record["reason"] is None, record["reason"]
+        print(f"record {count}", flush=True)
 
 
 def test_a_run_of_the_same_code_needs_no_further_pack(tmp_path: Path) -> None:
@@ -93,24 +89,21 @@ def test_a_process_that_is_killed_leaves_no_record(
     assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "again").root) == tree(root)
 
 
-@pytest.mark.slow
-def test_of_eight_processes_that_record_at_once_some_are_killed_and_every_record_is_whole(tmp_path: Path) -> None:
+def test_of_eight_processes_that_record_at_once_some_are_killed_and_every_record_is_whole(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
     root = repository(tmp_path / "lab", {"train.py": b"1", "lib/net.py": b"n"})
     write(root, {f"new{number}.py": b"%d" % number for number in range(20)})
-    command = [sys.executable, "-c", TAKE, str(root), str(tmp_path / "runs")]
-    processes = [
-        subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, start_new_session=True) for number in range(8)
-    ]
+    children = [fork_server.start(record_again_and_again, root, tmp_path / "runs", number) for number in range(8)]
     chance = random.Random(0)
-    for process in processes:  # each has taken a record before it is killed in the middle of another
-        assert process.stdout is not None
-        process.stdout.readline()
-    for process in processes:
+    for child in children:  # each has taken a record before it is killed in the middle of another
+        child.wait_for("record 1")
+    for child in children:
         until = time.monotonic() + chance.random() / 10
         while time.monotonic() < until:
             pass
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        os.killpg(child.pid, signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
 
     records = [path.stem for path in (tmp_path / "runs/code").glob("*.json")]
     assert {name[:8] for name in records} == {f"{number:08x}" for number in range(8)}

@@ -17,6 +17,8 @@ import torch
 from tests.runs.code.repositories import a_file
 from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
 from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
+from tests.support.fork_server import ForkServer
+from tests.support.programs import code
 from train_manager import Extension, InputError
 from train_manager.runs.showing.page import run_to_show
 from train_manager.runs.store.writer import MetricWriter
@@ -179,8 +181,8 @@ def test_a_folder_without_a_run_file_has_a_page(tmp_path: Path) -> None:
     assert [plot["name"] for plot in data_of(text)["plots"]] == ["loss", "lr"]
 
 
-def test_a_killed_run_has_its_page_up_to_the_last_metric(tmp_path: Path) -> None:
-    code = (
+def test_a_killed_run_has_its_page_up_to_the_last_metric(fork_server: ForkServer, tmp_path: Path) -> None:
+    program = (
         "import os, signal, sys\n"
         "from train_manager import Extension, InputError\n"
         "from train_manager.tools import read_run\n"
@@ -199,11 +201,11 @@ def test_a_killed_run_has_its_page_up_to_the_last_metric(tmp_path: Path) -> None
         "            os.kill(os.getpid(), signal.SIGKILL)\n"
         "tiny_manager(MetricStore(), RunRecord(), Dies(), epochs=9, train_dir=sys.argv[1]).train()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    done = fork_server.run(code, program, str(tmp_path))
 
     text = page_of(tmp_path)
 
-    assert done.returncode == -9
+    assert done.code == -9
     assert facts_of(text)["outcome"] == "killed"
     assert '<p class="soft">ended without a word (process ' in text
     assert data_of(text)["plots"][0]["curves"][0]["x"][-1] >= 4
@@ -291,12 +293,12 @@ def test_a_page_of_many_steps_and_layers_has_less_than_two_megabytes(tmp_path: P
 
 def test_a_report_needs_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run", Writes(layers=2), ConfusesDigits())
-    code = (
+    program = (
         "import sys; from train_manager import cli; assert cli.main(['report', sys.argv[1]]) == 0; "
         "print({'torch', 'matplotlib'} & sys.modules.keys())"
     )
 
-    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines() == [f"written to {folder}/report.html", "set()"]
 
