@@ -127,7 +127,6 @@ SEARCHED = {  # and the page that must be among the results; None where any page
     "gradient accumulation": "how-to/recipes.md",
     "learning rate": "how-to/change-between-epochs.md",
     "confusion matrix": "how-to/look-into-a-training.md",
-    "freeze for two epochs": "README.md",
     "f1": "how-to/metrics.md",
     "hydra": None,
     "log scale": "how-to/report.md",
