@@ -58,9 +58,9 @@ class LossCurves(Extension):
     Below the three panels of the loss each metric has a panel, by epoch: the metrics that hooks add to ``eval_result``
     and to ``train_result``, as ``Metrics`` does. Each loss that a model adds with ``add_loss``, and each head of
     ``WeightedLosses``, has a curve of its own; so has each of several optimizers, in place of a loss that is only their
-    sum. In a notebook, ``curves`` as the last line of a cell shows the picture. After 1,000 points a curve has the
-    means of two points each, after 500 of these the means of four, and so on. The SVG file is light or dark as the page
-    that shows it, and is drawn without matplotlib.
+    sum. In a notebook, ``curves`` as the last line of a cell shows the picture. Above 1,000 points a curve shows
+    the means of neighbouring points. The SVG file is light or dark as the page that shows it, and is drawn
+    without matplotlib.
 
     An evaluation in the middle of an epoch is a point by batch and by example, not by epoch; an evaluation that is a
     run of its own is left out.

@@ -6,7 +6,7 @@ one value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -77,7 +77,7 @@ def chained(*parts: Windows) -> Windows:
 
 
 def thin_out(windows: Windows, most: int) -> Windows:
-    """Return at most so many windows, for a picture: neighbours are joined until each has enough examples.
+    """Return at most so many windows, for a picture: neighbours are joined until all have about as many examples.
 
     The small last batch of an epoch is joined to the next one, so that it is not a spike.
 
@@ -85,19 +85,23 @@ def thin_out(windows: Windows, most: int) -> Windows:
     [[1, 3], [64.0, 67.0]]
     """
     weights: list[float] = windows.weights.tolist()
-    enough, total = max(weights, default=0.0) / 2, sum(weights)
+    wanted = max(weights, default=0.0)
     # Doubled, so that a picture that is drawn again after a few steps has the same points, and some more.
-    while total > most * enough:
-        enough *= 2
+    while len(starts := _starts_of(weights, wanted)) > most:
+        wanted *= 2
+    return windows.joined(starts) if weights else windows
+
+
+def _starts_of(weights: Sequence[float], wanted: float) -> list[int]:
+    """Return where windows begin that have about the wanted weight each."""
     starts, within = [0], 0.0
     for number, weight in enumerate(weights):
-        if within >= enough and number:
+        if within + weight / 2 > wanted:
             starts.append(number)
             within = 0.0
         within += weight
     # The last window may be too small: the one before takes it.
-    starts = starts[:-1] if within < enough and len(starts) > 1 else starts
-    return windows.joined(starts) if weights else windows
+    return starts[:-1] if within < wanted / 2 and len(starts) > 1 else starts
 
 
 @final
@@ -177,7 +181,7 @@ class Series:
 
 @final
 class Curve:
-    """A curve of a training: its points, of which only the first 1,000 are single ones.
+    """A curve of a training, in windows of which the first 1,000 are single points.
 
     >>> curve = Curve()
     >>> for x in (1, 2):
@@ -185,8 +189,8 @@ class Curve:
     >>> curve.x, curve.y
     ([1.0, 2.0], [2.0, 4.0])
 
-    A point of a window is at the last x of the window. Values that are not finite are left out of its mean; if no value
-    is finite, the mean is nan, which draws a gap.
+    A window is drawn at its last x. Values that are not finite are left out of its mean; if no value is finite, the
+    mean is nan, which draws a gap.
     """
 
     def __init__(self) -> None:
@@ -202,15 +206,19 @@ class Curve:
 
     @property
     def x(self) -> list[float]:
-        """The x of every point."""
-        x: list[float] = self.windows().steps.tolist()
+        """The x of at most 1,000 points, which stand for equally many each."""
+        x: list[float] = self._drawn().steps.tolist()
         return x
 
     @property
     def y(self) -> list[float]:
-        """The y of every point."""
-        y: list[float] = self.windows().means[:, 0].tolist()
+        """The y of these points."""
+        y: list[float] = self._drawn().means[:, 0].tolist()
         return y
+
+    def _drawn(self) -> Windows:
+        # The windows as they are would show the noise of single points at first, and later only that of means.
+        return thin_out(self.windows(), SINGLE)
 
     def windows(self) -> Windows:
         """Return all windows; the last one may not be full."""
