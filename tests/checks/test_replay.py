@@ -12,9 +12,9 @@ from train_manager.checks.replay import (
     Why,
     backward_places,
     broken_weights,
+    floats_in,
     how_broken,
     is_broken,
-    tensors_in,
     watched,
 )
 
@@ -235,7 +235,7 @@ class Holder:
 def test_tensors_are_found_in_dicts_lists_dataclasses_and_objects() -> None:
     value = {"graph": Graph(torch.zeros(1), "a"), "list": [torch.zeros(1), Holder()]}
 
-    assert list(tensors_in({"b": value})) == ["b.graph.nodes", "b.list.0", "b.list.1.x"]
+    assert list(floats_in({"b": value})) == ["b.graph.nodes", "b.list.0", "b.list.1.x"]
     assert is_broken(value)
 
 

@@ -69,7 +69,7 @@ class Why(NamedTuple):
 # ---- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def tensors_in(value: Any) -> dict[str, Tensor]:
+def floats_in(value: Any) -> dict[str, Tensor]:
     """Return the tensors of floating point numbers in a value, by their dotted paths."""
     found = {name_of(path): leaf.detach() for path, leaf in leaves_of(value) if isinstance(leaf, Tensor)}
     floats = {name: leaf for name, leaf in found.items() if leaf.is_floating_point() or leaf.is_complex()}
@@ -82,7 +82,7 @@ def is_broken(value: Any, *, may_hide: bool = False) -> bool:
     >>> is_broken([torch.tensor(-torch.inf)]), is_broken([torch.tensor(-torch.inf)], may_hide=True)
     (True, False)
     """
-    tensors = tensors_in(value).values()
+    tensors = floats_in(value).values()
     return any(bool((~one.isfinite() & ~(may_hide & (one == -math.inf))).any()) for one in tensors)
 
 
@@ -92,7 +92,7 @@ def how_broken(value: Any) -> str:
     >>> how_broken(torch.tensor([torch.nan, torch.inf, 1.0]))
     'of 3 numbers 1 is nan, 1 is infinite'
     """
-    numbers = torch.cat([one.reshape(-1).cpu() for one in tensors_in(value).values()])
+    numbers = torch.cat([one.reshape(-1).cpu() for one in floats_in(value).values()])
     counts = {"nan": int(numbers.isnan().sum()), "infinite": int(numbers.isinf().sum())}
     texts = [f"{count:,} {'is' if count == 1 else 'are'} {kind}" for kind, count in counts.items() if count]
     return f"of {len(numbers):,} {'number' if len(numbers) == 1 else 'numbers'} {', '.join(texts)}"
@@ -114,7 +114,7 @@ def broken_weights(modules: Mapping[str, nn.Module]) -> list[str]:
 
 
 def _broken_data(fixtures: Mapping[str, Any]) -> Why | None:
-    data = tensors_in({name: fixtures[name] for name in ("inputs", "targets") if name in fixtures})
+    data = floats_in({name: fixtures[name] for name in ("inputs", "targets") if name in fixtures})
     for name, tensor in data.items():
         if is_broken(tensor):
             rows = (~tensor.isfinite()).reshape(len(tensor) if tensor.dim() else 1, -1).any(1)
@@ -164,7 +164,7 @@ class Calls:
             del self.places[call.known :]
         # An inner call that is the source is known already: the outer one only passes its nan on.
         elif call.is_clean and len(self.places) == call.known:
-            is_huge = any(bool((one.abs() > HUGE).any()) for one in tensors_in((args, [*module.parameters()])).values())
+            is_huge = any(bool((one.abs() > HUGE).any()) for one in floats_in((args, [*module.parameters()])).values())
             self.places.append(_made_by(call.module, output, call.module, GROWN if is_huge else LOOK))
 
     def module_of(self, node: Any) -> str:
