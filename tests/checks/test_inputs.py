@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.checks.inputs import (
-    Rows,
+    RowsRead,
     check_answers,
     check_labels,
     check_rows,
@@ -20,8 +20,8 @@ X = torch.rand(10, 3, generator=torch.Generator().manual_seed(0))
 PATH = ("x",)
 
 
-def rows(*tensors: Tensor) -> Rows:
-    return Rows(({"x": one} for one in tensors), [PATH])
+def rows(*tensors: Tensor) -> RowsRead:
+    return RowsRead(({"x": one} for one in tensors), [PATH])
 
 
 def list_findings(found: Any) -> list[tuple[str, str]]:
@@ -46,7 +46,7 @@ def test_rows_of_several_lengths_have_no_features_to_compare() -> None:
 
 
 def test_nan_in_targets_is_found() -> None:
-    assert list_findings(Rows([(X, {"box": torch.tensor([1.0, torch.inf])})], []).found()) == [
+    assert list_findings(RowsRead([(X, {"box": torch.tensor([1.0, torch.inf])})], []).found()) == [
         ("error", "1 of 2 numbers in the targets is nan or infinite")
     ]
 

@@ -51,11 +51,11 @@ def _in_batch(path: Path) -> str:
 
 
 @final
-class Rows:
+class RowsRead:
     """The rows of a set, read batch by batch: their hashes, and their numbers without information.
 
     >>> x = torch.tensor([[1.0, 2.0], [1.0, float("nan")], [1.0, 2.0]])
-    >>> rows = Rows([{"x": x}], [("x",)])
+    >>> rows = RowsRead([{"x": x}], [("x",)])
     >>> rows.count, len(rows.distinct), [found.what for found in rows.found()]
     (3, 2, ['1 of 6 numbers in the inputs is nan or infinite', '1 of 2 features is the same in all 3 rows'])
 
@@ -112,7 +112,7 @@ class Rows:
             self._same[path] = first, is_same & same_here
 
 
-def check_rows(train: Rows, name: str, evaluated: Rows, *, is_itself: bool = False) -> Iterator[Finding]:
+def check_rows(train: RowsRead, name: str, evaluated: RowsRead, *, is_itself: bool = False) -> Iterator[Finding]:
     """Yield a finding if rows of an evaluation set are trained on; a note if the set shows how well the training fits.
 
     Args:

@@ -13,7 +13,8 @@ def add_to(commands: Any) -> None:
     """Add the command to a parser's commands."""
     text = (
         "Run a script to its end; run it again, kill it, resume it; and compare the two ends to the bit. Each run is a "
-        "process of its own, in a folder of its own in place of the script's train_dir. Exits with 1 if they differ."
+        "fork of this process with one thread, in a folder of its own in place of the script's train_dir. Exits with 1 "
+        "if they differ."
     )
     command = commands.add_parser(
         "verify-resume",

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from train_manager.checks.batch_leak import find_leaks
 from train_manager.checks.batch_leaves import Path
 from train_manager.checks.first_loss import LabelsOutOfRange, check_initial_loss
-from train_manager.checks.inputs import Rows, check_answers, check_labels, check_rows, check_scale, paths_of_inputs
+from train_manager.checks.inputs import RowsRead, check_answers, check_labels, check_rows, check_scale, paths_of_inputs
 from train_manager.checks.loss_leak import check_loss_leak
 from train_manager.checks.overfit import SECONDS, check_overfit
 from train_manager.checks.parameters import check_parameters
@@ -254,9 +254,9 @@ def _labels_and_scale(first: FirstSteps) -> Findings:
 def _rows(first: FirstSteps) -> Findings:
     train_data, paths = first.tm.train_data, _paths(first)
 
-    def read(data: Any) -> tuple[Rows, str]:
+    def read(data: Any) -> tuple[RowsRead, str]:
         with one_pass(data) as batches:
-            rows = Rows(first.some(batches), paths)
+            rows = RowsRead(first.some(batches), paths)
             # The default of next() is the iterator itself, so it is returned only at the end of the data.
             is_all = next(batches, batches) is batches
         return rows, f"{'all' if is_all else 'the first'} {rows.count:,} rows"
