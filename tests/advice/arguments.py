@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -308,6 +309,7 @@ CASES: list[Case] = [
 ]
 
 
+@functools.cache
 def said(case: Case) -> tuple[str, str, str]:
     """Do what is wrong; return the first line of the error, its advice, and when it was raised."""
     when, batches = AS_MADE, []

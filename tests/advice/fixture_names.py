@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -180,6 +181,7 @@ def hook(name: str, parameter: str) -> Extension:
     return made
 
 
+@functools.cache
 def find_advice(case: Case) -> tuple[str, str]:
     """Return the last line of what is said of a case, and when that was found."""
     tm = tiny_manager(hook(case.hook, case.name))

@@ -102,6 +102,7 @@ def test_two_epochs_are_the_same_with_any_workers(workers: dict[str, Any], colla
 
 
 @pytest.mark.slow  # the worker imports torch
+@pytest.mark.whole
 def test_workers_that_are_spawned_read_the_same() -> None:
     data = loader(collate_fn=mixed, num_workers=1, multiprocessing_context="spawn")
 

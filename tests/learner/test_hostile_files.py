@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.learner.planted import DATA, MODEL, OPTIONS, changed, learner_of
-from tests.support.rotation import share_of
+from tests.support.rotation import in_turn, share_of
 from train_manager import InputError
 from train_manager.learner import create_dataloader
 
@@ -71,10 +71,10 @@ WORDS = (
     *("subprocess", "subprocess:run", "canary:run", "canary.run", "train_manager.learner.entries:read_entry"),
     *("__import__", "../canary", "torch.nn:Module.__init__", "torch.nn.functional:handle_torch_function", ""),
 )
+PLACES = ("dataset", "feature", "augment", "layer", "loss", "task", "optimizer", "extension")
 
 
-@pytest.mark.parametrize("word", WORDS)
-@pytest.mark.parametrize("place", ["dataset", "feature", "augment", "layer", "loss", "task", "optimizer", "extension"])
+@pytest.mark.parametrize(("word", "place"), in_turn(WORDS, PLACES))
 def test_a_word_that_is_not_registered_runs_and_imports_nothing(
     word: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +27,7 @@ from tests.resume.stopped_programs import (
 )
 from tests.resume.test_resume import MEMORY
 from tests.support.fork_server import ForkServer
-from tests.support.rotation import share_of
+from tests.support.rotation import in_turn, part_of, share_of
 from train_manager import TrainManager
 
 pytestmark = pytest.mark.filterwarnings("ignore:train.. has nothing to do")  # ended at the last step
@@ -55,17 +56,18 @@ def assert_comes_to_the_same(of: Program, way: str, step: int, whole: TrainManag
 
 # ---- an evaluation that is due ---------------------------------------------------------------------------------------
 
+ASKED: list[dict[str, Any]] = [{"eval_at": (2,)}, {"eval_at": (), "evaluates": {2, 3, 6, 7, 8}}]
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("asks", [{"eval_at": (2,)}, {"eval_at": (), "evaluates": {2, 3, 6, 7, 8}}], ids=str)
-@pytest.mark.parametrize("save_at", [("end",), (1, "end")], ids=str)
+
+@pytest.mark.parametrize(("way", "asks"), in_turn(WAYS, [*product(ASKED, [("end",), (1, "end")])]), ids=str)
 def test_an_evaluation_that_is_due_in_the_step_of_a_stop_is_not_lost(
-    way: str, asks: dict[str, Any], save_at: tuple[Any, ...]
+    way: str, asks: tuple[dict[str, Any], tuple[Any, ...]]
 ) -> None:
-    of = program(save_at=save_at, **asks)
+    asked, save_at = asks
+    of = program(save_at=save_at, **asked)
     whole = uninterrupted(of)
     assert whole.optimizer.param_groups[0]["lr"] < 0.5  # which the evaluations have lowered
-    for step in range(1, STEPS + 1):
+    for step in part_of(range(1, STEPS + 1), 2, 1):
         if way != "kill in the save" or 1 in save_at or step == STEPS:
             assert_comes_to_the_same(of, way, step, whole)
 
@@ -136,12 +138,13 @@ def test_a_phase_may_train_on_the_data_of_an_epoch_that_is_paused() -> None:
 # ---- no batch is trained twice ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("save_at", [("epoch",), ("best",), ("epoch", "end"), ("best", "end")], ids=str)
+@pytest.mark.parametrize(
+    ("way", "save_at"), in_turn(WAYS, [("epoch",), ("best",), ("epoch", "end"), ("best", "end")]), ids=str
+)
 def test_no_batch_is_trained_twice_after_a_stop_within_an_epoch(way: str, save_at: tuple[str, ...]) -> None:
     of = program(save_at=save_at)
     whole = uninterrupted(of)
-    for step in range(1, STEPS + 1):
+    for step in part_of(range(1, STEPS + 1), 2, 1):
         if way != "kill in the save" or step == STEPS:
             assert_comes_to_the_same(of, way, step, whole)
 

@@ -1,7 +1,8 @@
 """What rotates: of several places each case gets one, in turn; with ``--all-places`` each case gets all of them.
 
 A claim on every extension, or on every training, is so tested on each of them in every run of the tests, and at each
-place by some of them. ``make chaos`` and ``.ci/run`` test all.
+place by some of them. Where there are many claims, as on the shipped extensions, a claim takes a part of the cases, and
+each case has a part of the claims. ``make chaos`` and ``.ci/run`` test all.
 """
 
 from __future__ import annotations

@@ -282,6 +282,7 @@ class Large(Extension):
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_page_of_many_steps_and_layers_has_less_than_two_megabytes(tmp_path: Path) -> None:
     text = page_of(trained(tmp_path / "run", Large(), epochs=1))  # a longer one has as many stretches and columns
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.runs.store.sinks import Keeps, OwnMetrics, counting, points_of, run_program
+from tests.support.fork_server import ForkServer
+from tests.support.programs import code
 from train_manager import Extension, TrainManager
 from train_manager.extensions import Checkpoints, MetricStore
 from train_manager.runs.store import delivery
@@ -185,10 +187,12 @@ for batch in tm.train_data:
 """
 
 
-def test_what_calls_of_train_on_batch_leave_is_sent_as_the_process_ends(tmp_path: Path) -> None:
-    ended = run_program(BATCHES, tmp_path)
+def test_what_calls_of_train_on_batch_leave_is_sent_as_the_process_ends(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    ended = fork_server.run(code, BATCHES, str(tmp_path))
 
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ended.code, ended.errors) == (0, "")
     assert (tmp_path / "steps.txt").read_text() == "1\n2\n3\n"
 
 
