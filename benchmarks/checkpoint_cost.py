@@ -45,7 +45,7 @@ The checkpoint has {overhead} bytes more than its tensors.
 """
 
 
-def section(rounds: int = 9, megabytes: int = 100) -> Section:
+def section(rounds: int = 5, megabytes: int = 100) -> Section:
     """Measure."""
     state = {"model": {f"layer{n}.weight": torch.rand(megabytes * 1_000_000 // 4 // PARTS) for n in range(PARTS)}}
     with TemporaryDirectory() as name:

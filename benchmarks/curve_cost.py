@@ -53,7 +53,7 @@ print(peak() - before)
 """
 
 
-def section(rounds: int = 7, steps: int = 50_000, long: int = 100_000) -> Section:
+def section(rounds: int = 5, steps: int = 50_000, long: int = 100_000) -> Section:
     """Measure."""
     with TemporaryDirectory() as name:
         folder = Path(name)

@@ -10,28 +10,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from benchmarks import peers
 from benchmarks.measure import in_fresh_process, interleaved, ratios, spread
-from benchmarks.section import Claim, Section, lines, table
+from benchmarks.section import Claim, Section, table
 
 TORCH: Final = "import torch"
 LIGHT: Final = "import train_manager"
 OURS: Final = "from train_manager import TrainManager"
 STATEMENTS: Final = ("pass", LIGHT, TORCH, OURS)
-OF_PEERS: Final = {
-    "pluggy": "import pluggy",
-    "torchtnt": "import benchmarks.peers.with_torchtnt",  # which imports torchtnt.framework
-    "Keras": "import keras",
-    "Ignite": "import ignite.engine",
-    "Lightning": "import lightning.pytorch",
-    "transformers": "from transformers import Trainer",
-    "accelerate": "from accelerate import Accelerator",
-}
-QUICK: dict[str, Any] = {"rounds": 1, "with_peers": False}
+QUICK: dict[str, Any] = {"rounds": 1}
 
 PROBE: Final = """
-import json, os, pathlib, resource, sys, time
-os.environ["KERAS_BACKEND"] = "torch"
+import json, pathlib, resource, sys, time
 before = time.process_time()
 {statement}
 seconds = time.process_time() - before
@@ -45,15 +34,13 @@ print(json.dumps([seconds, peak / 1024, len(sys.modules), "torch" in sys.modules
 TEXT: Final = """\
 CPU time of an import in a new process, the peak of memory, and the number of loaded modules.
 
-{table}{notes}
+{table}
 """
 
 
-def section(rounds: int = 7, with_peers: bool = True) -> Section:
+def section(rounds: int = 7) -> Section:
     """Measure."""
-    usable, skipped = peers.found() if with_peers else ({}, [])
-    statements = [*STATEMENTS, *(OF_PEERS[name] for name in usable)]
-    imports = {statement: Import(statement) for statement in statements}
+    imports = {statement: Import(statement) for statement in STATEMENTS}
     seconds = interleaved({statement: one.seconds for statement, one in imports.items()}, rounds)
     rows = [
         [
@@ -62,12 +49,9 @@ def section(rounds: int = 7, with_peers: bool = True) -> Section:
             ratios(seconds[statement], seconds[TORCH]).shown(2),
             *imports[statement].others(),
         ]
-        for statement in sorted(statements, key=lambda statement: spread(seconds[statement]).median)
+        for statement in sorted(STATEMENTS, key=lambda statement: spread(seconds[statement]).median)
     ]
-    text = TEXT.format(
-        table=table(["", "CPU s", "over torch", "peak MB", "modules", "torch loaded"], rows),
-        notes=lines(skipped),
-    )
+    text = TEXT.format(table=table(["", "CPU s", "over torch", "peak MB", "modules", "torch loaded"], rows))
     if imports[LIGHT].has_torch:
         raise AssertionError("`import train_manager` imports torch")
     claims = [

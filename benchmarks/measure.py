@@ -38,6 +38,10 @@ class Spread(NamedTuple):
         """In another unit."""
         return Spread(self.low * factor, self.median * factor, self.high * factor)
 
+    def width(self) -> float:
+        """How far the farther quartile is from the median, as a share of it."""
+        return max(self.high - self.median, self.median - self.low) / self.median
+
     def is_below(self, other: Spread) -> bool:
         """Whether it is smaller for sure: the quartiles do not overlap."""
         return self.high < other.low

@@ -41,7 +41,7 @@ that writes, without the end of the run.
 """
 
 
-def section(rounds: int = 7, scalars: int = 1_000_000, steps: int = 3000) -> Section:
+def section(rounds: int = 5, scalars: int = 200_000, steps: int = 3000) -> Section:
     """Measure."""
     torch.set_num_threads(1)
     with TemporaryDirectory() as name:

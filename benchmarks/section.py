@@ -35,11 +35,16 @@ class Claim:
     unit: str = "x"
     at_least: bool = False
 
+    @property
+    def is_missed(self) -> bool:
+        """Whether it is beyond its limit."""
+        return not self._reaches(self.must)
+
     def verdict(self) -> str:
         """In a word: goal met, kept, or missed."""
         if self._reaches(self.goal):
             return "goal met"
-        return "kept" if self._reaches(self.must) else "**missed**"
+        return "**missed**" if self.is_missed else "kept"
 
     def row(self) -> list[str]:
         """A row of the table of claims."""
@@ -57,9 +62,9 @@ class Section:
     Args:
         title: its heading.
         text: Markdown below it.
-        claims: for the table at the top of the page.
+        claims: the page has the table of the ones that are missed.
         figures: pictures; the text has the picture ``name`` as ``benchmarks/name.png``.
-        on_page: whether the page has the section; otherwise the page has its claims only.
+        on_page: whether the page has the section; otherwise it only has the claims that are missed.
     """
 
     title: str
@@ -88,20 +93,28 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def better(costs: Costs, ours: str, others: Iterable[str]) -> str:
-    """Where another toolkit costs less or as much, in words; as much is where the quartiles overlap."""
+    """Where another toolkit costs less or as much, in words; as much is where the quartiles overlap.
+
+    >>> dear, cheap = Spread(4, 5, 6), Spread(1, 2, 3)
+    >>> better({"ours": {0: dear, 5: dear}, "other": {0: cheap, 5: Spread(3, 4, 5)}}, "ours", ["other"])
+    'Cheaper than ours: other (H = 0). Not told apart: other (H = 5).'
+    """
     rivals = list(others)
-    told = []
-    for count, mine in costs[ours].items():
-        for name in rivals:
-            other = costs[name][count]
-            times = f"{other.median:.1f} against {mine.median:.1f}"
-            if other.is_below(mine):
-                told.append(f"- H = {count}: {name} costs less, {times}")
-            elif not mine.is_below(other):
-                told.append(f"- H = {count}: {name} cannot be told apart, {times}")
-    if told:
-        return "Cases in which another toolkit is better, or as good:\n\n" + "\n".join(told)
-    return f"{ours} costs less than each of the others at every H." if rivals else ""
+    cheaper: dict[str, list[str]] = {}
+    alike: dict[str, list[str]] = {}
+    for name in rivals:
+        for count, mine in costs[ours].items():
+            if costs[name][count].is_below(mine):
+                cheaper.setdefault(name, []).append(str(count))
+            elif not mine.is_below(costs[name][count]):
+                alike.setdefault(name, []).append(str(count))
+    told = [_said(f"Cheaper than {ours}", cheaper), _said("Not told apart", alike)]
+    return " ".join(filter(None, told)) or (f"{ours} is the cheapest." if rivals else "")
+
+
+def _said(how: str, found: Mapping[str, Sequence[str]]) -> str:
+    names = [f"{name} (H = {', '.join(counts)})" for name, counts in found.items()]
+    return f"{how}: {', '.join(names)}." if names else ""
 
 
 def lines(texts: Iterable[str]) -> str:

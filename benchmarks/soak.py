@@ -1,4 +1,4 @@
-"""Whether memory stays flat over ten million stages.
+"""Whether memory stays flat over millions of stages.
 
     python -m benchmarks soak --stages 1e6
 
@@ -101,7 +101,7 @@ def megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
-def section(stages: int = 10_000_000) -> Section:
+def section(stages: int = 5_000_000) -> Section:
     """Measure.
 
     Args:

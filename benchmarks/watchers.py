@@ -2,7 +2,8 @@
 
     python -m benchmarks watchers
 
-Each turn trains two managers by turns, some steps each, so that both see the same machine.
+Two managers train by turns, some steps each, so that both see the same machine. A round has as many steps as there are
+between two looks of the watcher that looks least often.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from train_manager.extensions import (
     WeightHistograms,
 )
 
-QUICK: dict[str, Any] = {"rounds": 1, "steps": 500}
+QUICK: dict[str, Any] = {"steps": 100}
 STEPS_IN_A_TURN: Final = 100
 
 TEXT: Final = """\
@@ -79,20 +80,21 @@ def cnn() -> nn.Sequential:
 
 
 class Problem(NamedTuple):
-    """What is trained: a model, the shape of a batch, and which share of the steps is done."""
+    """What is trained: a model, the shape of a batch, how many rounds count, and how many of them come first."""
 
     model: Callable[[], nn.Sequential]
     shape: tuple[int, ...]
-    share: float
+    rounds: int
+    first: float
 
 
 SHORT, LONG, ALL = "an MLP, some 1 ms", "a CNN, some 20 ms", "all of them"
 FINDER: Final = "`NonFiniteFinder`"
-PROBLEMS: Final = {SHORT: Problem(mlp, (64, 112), 1.0), LONG: Problem(cnn, (24, 3, 32, 32), 0.2)}
+PROBLEMS: Final = {SHORT: Problem(mlp, (64, 112), 3, 2), LONG: Problem(cnn, (24, 3, 32, 32), 1, 0.2)}
 
 
-def section(rounds: int = 5, steps: int = 2500) -> Section:
-    """Measure."""
+def section(steps: int = 500) -> Section:
+    """Measure, in rounds of so many steps."""
     torch.set_num_threads(1)
     rows, whole = [], {}
     with TemporaryDirectory() as folder:
@@ -100,7 +102,7 @@ def section(rounds: int = 5, steps: int = 2500) -> Section:
             for name, make in WATCHERS.items():
                 if name not in (ALL, FINDER) and about != SHORT:
                     continue
-                plain, ratios = measured(problem, make, rounds, int(steps * problem.share), Path(folder))
+                plain, ratios = measured(problem, make, steps, Path(folder))
                 ratio = spread(ratios)
                 rows.append([f"{name}, {about}", spread(plain).times(1e3).shown(2), ratio.shown(3)])
                 whole[about, name] = ratio.median
@@ -113,29 +115,27 @@ def section(rounds: int = 5, steps: int = 2500) -> Section:
 
 
 def measured(
-    problem: Problem, make: Callable[[], list[Extension]], rounds: int, steps: int, folder: Path
+    problem: Problem, make: Callable[[], list[Extension]], steps: int, folder: Path
 ) -> tuple[list[float], list[float]]:
     """Return the seconds of a step without watchers, and the ratios with them, of each round."""
     generator = torch.Generator().manual_seed(0)
     targets = torch.randint(10, problem.shape[:1], generator=generator)
     data = [(torch.randn(problem.shape, generator=generator), targets)]
     plain, ratios = [], []
-    with collector_off():
-        for _ in range(rounds):
-            with TemporaryDirectory(dir=folder) as first, TemporaryDirectory(dir=folder) as second:
-                pair = [manager(problem, [], data, first), manager(problem, make(), data, second)]
-                with pair[0].run(), pair[1].run():
-                    without, with_them = by_turns(pair, steps)
-            plain.append(without / steps)
-            ratios.append(with_them / without)
+    with collector_off(), TemporaryDirectory(dir=folder) as one, TemporaryDirectory(dir=folder) as other:
+        pair = [manager(problem, [], data, one), manager(problem, make(), data, other)]
+        with pair[0].run(), pair[1].run():
+            by_turns(pair, int(steps * problem.first))
+            for _ in range(problem.rounds):
+                without, with_them = by_turns(pair, steps)
+                plain.append(without / steps)
+                ratios.append(with_them / without)
     return plain, ratios
 
 
 def by_turns(managers: Sequence[TrainManager], steps: int) -> list[float]:
-    """Return the CPU seconds that each manager takes for so many steps, a few at a time; as many come first."""
+    """Return the CPU seconds that each manager takes for so many steps, a few at a time."""
     seconds = [0.0 for _ in managers]
-    for tm in managers:
-        tm.train_steps(steps)
     for turn in range(steps // STEPS_IN_A_TURN):
         for index, tm in list(enumerate(managers))[:: 1 if turn % 2 else -1]:
             before = process_time()

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tests.support.rank_trainings import data, manager, net, rows
+from tests.support.rank_trainings import data, manager, net, rows, whole
 from train_manager import Extension, SeededDataLoader, SkipBatch, TrainManager
+from train_manager.distribution.failures import Failure, Watch
 from train_manager.extensions import Distributed
 from train_manager.signals import stop_on_signals
 
@@ -46,8 +47,11 @@ class Act:
 
     def __call__(self) -> None:
         self._calls += 1
-        if self._calls == self.fault.call and own_rank() == self.fault.rank:
-            self._act(self.fault.act, self._tm())
+        if self._calls == self.fault.call:
+            if own_rank() == self.fault.rank:
+                self._act(self.fault.act, self._tm())
+            elif self.fault.act == "come late":
+                _tell_as_it_waits()
 
     def _act(self, act: str, tm: TrainManager) -> None:
         if act == "error":
@@ -58,6 +62,8 @@ class Act:
             os.kill(os.getpid(), signal.SIGKILL)
         elif act == "sleep":
             wait_for_files("out-*", int(os.environ["WORLD_SIZE"]) - 1, PATIENCE)
+        elif act == "come late":
+            wait_for_files("waits-*", int(os.environ["WORLD_SIZE"]) - 1, PATIENCE)
         elif act == "skip":
             raise SkipBatch
         elif act == "stop":
@@ -72,6 +78,17 @@ class Act:
             os.kill(os.getpid(), signal.SIGTERM)
         else:
             raise AssertionError(act)
+
+
+def _tell_as_it_waits() -> None:
+    """Make a file as soon as this process, which waits for others, looks whether one of them has failed."""
+    look = Watch.failure
+
+    def failure(self: Watch) -> Failure | None:
+        Path(f"waits-{own_rank()}").touch()
+        return look(self)
+
+    Watch.failure = failure  # type: ignore[method-assign]
 
 
 def own_rank() -> int:
@@ -274,6 +291,15 @@ def train_and_end(end: str, strategy: str = "ddp") -> None:
         os.waitpid(pid, 0)
     tm.predict(tm.eval_data["odd"])
     tm.eval()
+
+
+def train_with(act: str, place: str, rank: int) -> None:
+    """Train in a program that catches no error, of which one process does something; write the weights."""
+    fault = Fault(act, place, rank)
+    _meet("in", PATIENCE)
+    tm, _ = training(fault, "after")
+    tm.train()
+    torch.save(whole(tm), f"weights-{own_rank()}.pt")
 
 
 def many_runs(times: int) -> int:
