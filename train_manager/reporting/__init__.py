@@ -6,19 +6,11 @@ Its files in reading order; each imports only those above it:
     terminal_text      texts that fit a terminal, and that it does not obey
     terminal           lines and tables in a terminal, in colours and as wide as it is
     curves             curves of a training that stay short
-    loss_figure        the figure of loss curves
-    svg_figure         panels of curves as an SVG file
-    png                pictures as PNG files
-    embedded           pictures inside of SVG files and of notebooks
-    heat_map           a heat map as part of an SVG file
-    layers_svg         numbers of layers as lines or as a heat map
-    activations_svg    statistics of activations, each as such a picture
-    histograms_svg     histograms of layers
-    confusion_svg      which classes are taken for which
-    gallery_svg        examples with what a model said of them
-    speed_svg          how fast a run is
-    loss_svg           the picture of loss curves as such a file
-    history_figure     the figure of a history
+    panels             what a picture of lines shows
+    loss_panels        the panels of loss curves
+    svg                panels as an SVG file, without matplotlib
+    pictures           pictures as PNG files, and inputs of models as pictures
+    figures            panels, heat maps, matrices and galleries as figures of matplotlib
     tables             tables of numbers as text
     results            the results that training and evaluation return
     history            the metrics of each epoch and each evaluation

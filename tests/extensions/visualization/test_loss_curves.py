@@ -30,7 +30,7 @@ from train_manager import (
 from train_manager.errors import HookError
 from train_manager.extensions import LossCurves, Metrics
 from train_manager.files.atomic import replace_file
-from train_manager.reporting.loss_figure import render_figure
+from train_manager.reporting.figures import render_figure
 from train_manager.testing import tiny_manager
 
 ROOT = Path(train_manager.__file__).parents[1]

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from train_manager.reporting.loss_figure import COLOURS, TRAINING_COLOUR
+from train_manager.reporting.panels import COLOURS, TRAINING_COLOUR
 from train_manager.runs.showing.live_losses import LiveCurve, Point
 from train_manager.runs.showing.live_svg import HEIGHT, WIDTH, live_svg
 
