@@ -10,7 +10,7 @@ from torch import nn
 from train_manager.loop.layer_watcher import LayerWatcher
 from train_manager.model.activations import Activations, require_not_compiled
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.figures import activation_figures
+from train_manager.reporting.layer_figures import activation_figures
 from train_manager.schedules import every as every_opening
 from train_manager.schedules import scheduled
 from train_manager.validation import require_count

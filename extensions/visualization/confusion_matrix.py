@@ -12,7 +12,7 @@ from train_manager.loop.evaluation_watcher import EvaluationWatcher
 from train_manager.loop.ranks import fold, ranks_of
 from train_manager.metrics.confusion import ConfusionCounts, TensorsByName
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.figures import confusion_figure
+from train_manager.reporting.evaluation_figures import confusion_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

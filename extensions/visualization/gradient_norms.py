@@ -12,7 +12,7 @@ from train_manager.loop.windows import require_no_closure
 from train_manager.metrics.layer_norms import norms_of
 from train_manager.model.trained_layers import LayersOf
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.figures import layers_figure
+from train_manager.reporting.layer_figures import layers_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

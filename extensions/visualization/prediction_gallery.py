@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from train_manager.loop.evaluation_watcher import EvaluationWatcher
 from train_manager.metrics.gallery import ExamplesByName, Gallery, require_one_for_each
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.figures import caption, gallery_figure
+from train_manager.reporting.evaluation_figures import caption, gallery_figure
 from train_manager.reporting.pictures import grid_of
 from train_manager.validation import require_count
 

@@ -13,7 +13,7 @@ from train_manager.metrics.layer_norms import changes_by_layer
 from train_manager.model.optimizers import EveryStep
 from train_manager.model.trained_layers import LayersOf
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.figures import layers_figure
+from train_manager.reporting.layer_figures import layers_figure
 from train_manager.schedules import scheduled
 from train_manager.validation import require_count
 

@@ -13,7 +13,7 @@ from train_manager.metrics.histograms import Histograms
 from train_manager.model.layers import layers_of
 from train_manager.model.optimizers import EveryStep
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.figures import histograms_figure
+from train_manager.reporting.layer_figures import histograms_figure
 from train_manager.schedules import every as every_opening
 from train_manager.schedules import scheduled
 from train_manager.telling.errors import InputError

@@ -10,7 +10,9 @@ Its files in reading order; each imports only those above it:
     loss_panels        the panels of loss curves
     svg                panels as an SVG file, without matplotlib
     pictures           pictures as PNG files, and inputs of models as pictures
-    figures            panels, heat maps, matrices and galleries as figures of matplotlib
+    figures            panels as figures of matplotlib
+    layer_figures      numbers of layers as such figures
+    evaluation_figures confusion matrices and galleries of examples as such figures
     tables             tables of numbers as text
     results            the results that training and evaluation return
     history            the metrics of each epoch and each evaluation

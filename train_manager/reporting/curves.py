@@ -1,4 +1,4 @@
-"""Curves that grow with a training and stay short, whatever its length. ``loss_figure.py`` draws them."""
+"""Curves that grow with a training and stay short, whatever its length. ``svg.py`` draws them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from train_manager.reporting.figures import only_value
+from train_manager.reporting.layer_figures import only_value
 from train_manager.reporting.panels import short_labels
 from train_manager.runs.comparing.measured import name_of
 from train_manager.runs.showing.curves import DrawnCurve, Plot, has_band, short, whole

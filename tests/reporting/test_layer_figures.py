@@ -1,0 +1,170 @@
+"""Figures of layers: lines for few, a heat map for many, and what must not go wrong in them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.figures import columns_of, overlaps, texts_of
+from train_manager.metrics.column_windows import Column
+from train_manager.metrics.columns import Columns
+from train_manager.metrics.histogram import histogram_of
+from train_manager.reporting.figures import render_figure
+from train_manager.reporting.layer_figures import histograms_figure, layers_figure, thin_out
+from train_manager.reporting.panels import short_labels
+
+
+@pytest.mark.parametrize("layers", [1, 2, 8])
+def test_up_to_8_layers_are_lines(layers: int) -> None:
+    figure = layers_figure({"gradient_norms": columns_of(layers)}, "none")
+
+    assert len(figure.axes[0].lines) == layers
+    assert len(figure.legends[0].get_texts()) == layers
+
+
+@pytest.mark.parametrize("layers", [9, 200])
+def test_more_layers_are_a_heat_map(layers: int) -> None:
+    figure = layers_figure({"gradient_norms": columns_of(layers)}, "none")
+    drawn = render_figure(figure, "svg")
+
+    assert figure.axes[0].images[0].get_array().shape == (layers, 400)
+    assert len(drawn) < 60_000
+
+
+@pytest.mark.parametrize("value", [0.0, math.nan])
+def test_nothing_above_0_is_a_sentence(value: float) -> None:
+    figure = layers_figure({"dead_units": columns_of(9, value=value)}, "no dead unit in 9 layers & more")
+
+    assert texts_of(figure) == ["no dead unit in 9 layers & more"]
+
+
+@pytest.mark.parametrize("layers", [2, 20])
+@pytest.mark.parametrize("value", [math.inf, 1e-30, 1e30])
+def test_extreme_numbers_are_drawn(layers: int, value: float) -> None:
+    columns = columns_of(layers)
+    columns.append(torch.full((layers,), value), 51, weight=64)
+    columns.take()
+
+    assert "steps" in texts_of(layers_figure({"gradient_norms": columns}, "none"))
+
+
+@pytest.mark.parametrize("layers", [2, 20])
+def test_one_step_is_drawn(layers: int) -> None:
+    assert "steps" in texts_of(layers_figure({"gradient_norms": columns_of(layers, steps=1)}, "none"))
+
+
+def test_norms_are_shown_by_number() -> None:
+    columns = Columns(["a", "b"], counts=[4, 16])
+    columns.append(torch.tensor([2.0, 4.0]), 1, weight=1)
+    columns.take()
+
+    assert "gradient norms, RMS" in texts_of(layers_figure({"gradient_norms": columns}, "none"))
+
+
+def test_the_last_smaller_batch_of_an_epoch_is_no_spike() -> None:
+    ones = torch.ones(1)
+    rows = [
+        Column(step, 3 if step % 5 == 0 else 64, ones * (50 if step % 5 == 0 else 1), ones) for step in range(1, 21)
+    ]
+
+    assert max(row.mean.item() for row in thin_out(rows)) < 5
+
+
+def test_a_long_training_has_few_points() -> None:
+    assert len(thin_out(columns_of(1, steps=3000).rows)) <= 400
+
+
+@pytest.mark.parametrize(
+    ("labels", "short"),
+    [
+        (["a.b.0 Linear", "a.b.1 ReLU"], ["0 Linear", "1 ReLU"]),
+        (["layer1.0 Linear", "layer2.0 Linear"], ["layer1.0 Linear", "layer2.0 Linear"]),
+        (["a.b Linear"], ["a.b Linear"]),
+        (["a", "a.b"], ["a", "a.b"]),
+        ([], []),
+    ],
+)
+def test_names_of_layers_lose_the_modules_that_all_begin_with(labels: list[str], short: list[str]) -> None:
+    assert short_labels(labels) == short
+
+
+def test_a_long_name_keeps_its_end() -> None:
+    columns = columns_of(2, label="x" * 40 + "{}.weight Linear")
+
+    assert f"…{'x' * 14}0.weight Linear" in texts_of(layers_figure({"n": columns}, "none"))
+
+
+@pytest.mark.parametrize("layers", [2, 20])
+def test_a_value_of_0_is_a_gap_or_the_darkest_colour_where_values_are_on_a_logarithmic_scale(layers: int) -> None:
+    columns = columns_of(layers, steps=2, value=1000.0)
+    columns.append(torch.cat([torch.zeros(1), torch.ones(layers - 1)]), 3, weight=64)
+    columns.take()
+    axes = layers_figure({"gradient_norms": columns}, "none").axes[0]
+    if axes.images:
+        assert axes.images[0].get_array()[0, -1] == axes.images[0].norm.vmin
+    else:
+        assert axes.get_yscale() == "log"
+        assert axes.get_ylim()[0] > 0.1
+
+
+def test_a_value_that_is_not_there_is_grey() -> None:
+    columns = columns_of(9, steps=1)
+    columns.append(torch.tensor([math.nan, *range(1, 9)]), 2, weight=64)
+    columns.take()
+    picture = layers_figure({"n": columns}, "none", (0.0, 9.0)).axes[0].images[0]
+
+    assert np.round(picture.cmap(picture.norm(picture.get_array()))[0, -1] * 255).tolist() == [128, 128, 128, 255]
+    assert np.ma.count_masked(np.ma.masked_invalid(picture.get_array())) == 200
+
+
+def test_infinity_has_the_colour_of_the_largest_value() -> None:
+    columns = columns_of(9, steps=1)
+    columns.append(torch.tensor([math.inf, *range(1, 9)]), 2, weight=64)
+    columns.take()
+    picture = layers_figure({"n": columns}, "none").axes[0].images[0]
+
+    assert picture.get_array()[0, -1] == 9
+
+
+@pytest.mark.parametrize("layers", [2, 20])
+@pytest.mark.parametrize("last", [32_800, 123_456, 2_000_000])
+def test_steps_are_never_in_scientific_notation(layers: int, last: int) -> None:
+    columns = Columns([f"{number} Linear" for number in range(layers)])
+    for step in (1, last):
+        columns.append(torch.arange(1.0, layers + 1), step, weight=64)
+    columns.take()
+    texts = texts_of(layers_figure({"n": columns}, "none"))
+
+    assert not any(re.search(r"\de[+-]?\d", text) for text in texts)
+    assert any(re.fullmatch(r"[\d.]+[kM]", text) for text in texts)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 8, 20, 200])
+def test_no_text_of_layers_covers_another_or_is_cut_off(layers: int) -> None:
+    columns = columns_of(layers, label="{}." + "w" * 40 + " Linear")
+
+    assert overlaps(layers_figure({"gradient_norms": columns}, "none")) == []
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 30])
+def test_the_numbers_of_a_scale_of_colours_are_at_least_two_and_not_over_each_other(layers: int) -> None:
+    found = {f"weights/{number}": ([0.0, 0.5, 1.0], [1, 1]) for number in range(layers)}
+    figure = histograms_figure(found, "none")
+
+    assert overlaps(figure) == []
+    assert len(figure.axes[1].get_yticks()) >= 2
+
+
+def test_a_layer_of_zeros_does_not_press_the_histograms_of_others_into_a_corner() -> None:
+    small, zeros = (histogram_of(values, bins=64) for values in (torch.linspace(-0.01, 0.01, 99), torch.zeros(9)))
+    found = {f"gradients/{n}": (edges.tolist(), counts.tolist()) for n, (edges, counts) in enumerate((small, zeros))}
+    small_row, zero_row = histograms_figure(found, "none").axes[0].images[0].get_array().tolist()
+    is_dark = [value == 0 for value in zero_row]
+
+    assert min(small_row[0], small_row[-1]) > 0
+    assert is_dark.index(False) == len(is_dark) / 2
+    assert is_dark.count(False) == 2
