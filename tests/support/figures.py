@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 import torch
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from train_manager.metrics.columns import Columns
 from train_manager.reporting.evaluation_figures import Examples
@@ -43,7 +44,7 @@ def overlaps(figure: Figure) -> list[tuple[str, str]]:
     ticks = [tick for axis in axes_of for tick in axis.get_major_ticks() if _is_in_view(axis, tick.get_loc())]
     texts = [label for tick in ticks for label in (tick.label1, tick.label2) if label.get_visible()]
     texts += [axis.label for axis in axes_of]
-    texts += [text for axes in all_axes for text in (axes.title, axes._left_title, *axes.texts)]
+    texts += [part for axes in all_axes for part in axes.get_children() if isinstance(part, Text)]
     texts += [text for part in (figure, *figure.subfigs) for text in part.texts]
     texts += [text for legend in figure.legends for text in legend.get_texts()]
     boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text() and text.get_visible()]

@@ -32,6 +32,7 @@ from train_manager.reporting.panels import (
     short_labels,
     tick_text,
 )
+from train_manager.reporting.values import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -160,9 +161,7 @@ def _content_of(name: str, columns: Columns, ends: tuple[float, float] | None) -
 
 
 def _labels(labels: Sequence[str]) -> list[str]:
-    """Return short names of layers; a long one loses its beginning."""
-    cut = short_labels(labels)
-    return [label if len(label) <= LABEL_LETTERS else f"…{label[1 - LABEL_LETTERS :]}" for label in cut]
+    return [short_name(label, LABEL_LETTERS) for label in short_labels(labels)]
 
 
 def _heat_maps(maps: Sequence[HeatMap]) -> Figure:
