@@ -14,7 +14,7 @@ from typing import Final
 from benchmarks import peers
 from benchmarks.measure import ROOT
 from benchmarks.section import Section, table
-from train_manager.reporting.loss_figure import render_figure
+from train_manager.reporting.figures import render_figure
 
 PAGE: Final = ROOT / "docs" / "explanation" / "benchmarks.md"
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.measure import Spread
 from benchmarks.stages import BY_HAND, FLOOR, OURS
-from train_manager.reporting.loss_figure import COLOURS, MARKERS, STYLE
+from train_manager.reporting.figures import STYLE
+from train_manager.reporting.panels import COLOURS, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

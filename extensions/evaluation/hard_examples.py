@@ -25,7 +25,7 @@ from train_manager.loop.overridable import Overridable
 from train_manager.metrics.classification import LOGITS, boundary_of, classify
 from train_manager.metrics.example_losses import ExampleLoss, ExampleLosses
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.gallery_svg import grid_of
+from train_manager.reporting.pictures import grid_of
 from train_manager.reporting.values import align_columns, html_table
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count

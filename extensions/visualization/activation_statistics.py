@@ -10,13 +10,14 @@ from torch import nn
 from train_manager.loop.layer_watcher import LayerWatcher
 from train_manager.model.activations import Activations, require_not_compiled
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.activations_svg import activation_svgs
-from train_manager.reporting.layers_svg import layers_svg
+from train_manager.reporting.layer_figures import activation_figures
 from train_manager.schedules import every as every_opening
 from train_manager.schedules import scheduled
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from train_manager.manager import TrainManager
     from train_manager.runs.store.writer import MetricWriter
 
@@ -90,7 +91,7 @@ class ActivationStatistics(LayerWatcher):
         if is_full:
             series.send(writer)
 
-    def _pictures(self) -> dict[str, str]:
+    def _pictures(self) -> dict[str, Figure]:
         none = f"no batch was looked at so far: one in {self.every} is"
-        pictures = activation_svgs(self.series) or {"statistics": layers_svg({}, none)}
-        return {f"{name} of each layer by step": text for name, text in pictures.items()}
+        figures = activation_figures(self.series, none)
+        return {f"{name} of each layer by step": figure for name, figure in figures.items()}

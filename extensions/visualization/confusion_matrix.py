@@ -12,9 +12,11 @@ from train_manager.loop.evaluation_watcher import EvaluationWatcher
 from train_manager.loop.ranks import fold, ranks_of
 from train_manager.metrics.classification import ConfusionCounts
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.confusion_svg import confusion_svg
+from train_manager.reporting.evaluation_figures import confusion_figure
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from train_manager.manager import TrainManager
     from train_manager.runs.store.writer import MetricWriter
 
@@ -92,5 +94,5 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, Tensor]):
         if writer is not None:
             writer.array(f"confusion/{datasource_name}", counts, self.names or None)
 
-    def _pictures(self) -> dict[str, str]:
-        return {"confusion matrices": confusion_svg(self.matrices, self.names)}
+    def _pictures(self) -> dict[str, Figure]:
+        return {"confusion matrices": confusion_figure(self.matrices, self.names)}

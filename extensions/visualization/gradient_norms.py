@@ -12,9 +12,11 @@ from train_manager.loop.windows import require_no_closure
 from train_manager.metrics.layer_series import norms_of
 from train_manager.model.trained_layers import LayersOf
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.layers_svg import layers_svg
+from train_manager.reporting.layer_figures import layers_figure
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from train_manager.manager import TrainManager
     from train_manager.runs.store.writer import MetricWriter
 
@@ -79,5 +81,5 @@ class GradientNorms(LayerWatcher):
         if columns.append(norms_of([each.grad for each in layers.parameters]), step_num + 1, true_batch_size):
             series.send(writer)
 
-    def _pictures(self) -> dict[str, str]:
-        return {"the gradients of each layer by step": layers_svg(self.series, "no gradient was seen so far")}
+    def _pictures(self) -> dict[str, Figure]:
+        return {"the gradients of each layer by step": layers_figure(self.series, "no gradient was seen so far")}

@@ -17,7 +17,7 @@ from train_manager.loop.batch_losses import BatchLosses, BatchRow
 from train_manager.loop.books import Book
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import NotebookOutput, is_notebook
-from train_manager.reporting.loss_figure import loss_label
+from train_manager.reporting.loss_panels import loss_label
 from train_manager.runs.showing.live_losses import LiveLosses
 from train_manager.runs.showing.live_svg import live_svg
 from train_manager.validation import require_number

@@ -1,7 +1,7 @@
 """The loss as curves, by epoch, by batch and by number of examples, and metrics by epoch, in one picture.
 
 The losses of the training are recorded without waiting for the device. ``metrics/windows.py`` keeps the curves short,
-and ``reporting/loss_svg.py`` draws them.
+and ``reporting/svg.py`` draws them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from train_manager.metrics.history_rows import is_loss
 from train_manager.metrics.windows import Curve
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.curves import Curves, PartCurves, PartSums, load_curve, load_curves, new_curves
-from train_manager.reporting.loss_figure import draw, part_label, render_figure
-from train_manager.reporting.loss_svg import loss_svg
+from train_manager.reporting.figures import panels_figure, render_figure
+from train_manager.reporting.loss_panels import loss_panels, part_label
+from train_manager.reporting.panels import Panels
+from train_manager.reporting.svg import svg
 from train_manager.schedules import scheduled
 
 if TYPE_CHECKING:
@@ -236,17 +238,17 @@ class LossCurves(Extension):
 
     def figure(self) -> Figure:
         """Return the curves so far as a figure of matplotlib."""
-        return draw(self.training, self._sets_and_parts(), self.metrics, self._is_of_rank)
+        return panels_figure(self._panels())
 
     def _repr_png_(self) -> bytes:
         """Return the picture that a notebook shows."""
         return render_figure(self.figure(), "png")
 
-    def _sets_and_parts(self) -> dict[str, Curves]:
-        """Take all losses that are deferred, and return the curves beside those of the training."""
+    def _panels(self) -> Panels:
+        """Take all losses that are deferred, and return the picture."""
         self._take_losses()
         parts = {part_label(name, self._is_of_rank): curves for name, curves in self.parts.curves.items()}
-        return {**self.eval_sets, **parts}
+        return loss_panels(self.training, {**self.eval_sets, **parts}, self.metrics, self._is_of_rank)
 
     def _draw_seldom(self, train_dir: Path) -> None:
         """Draw if the time since the last drawing is long beside the time that it took."""
@@ -259,8 +261,7 @@ class LossCurves(Extension):
         if self._is_drawn:
             return
         began = time.monotonic()
-        picture = loss_svg(self.training, self._sets_and_parts(), self.metrics, self._is_of_rank)
-        replace_file(train_dir / "plots" / f"{NAME}.svg", picture.encode())
+        replace_file(train_dir / "plots" / f"{NAME}.svg", svg(self._panels()).encode())
         if self.png:
             replace_file(train_dir / "plots" / f"{NAME}.png", render_figure(self.figure(), "png"))
         self._is_drawn, self._drawn_at = True, time.monotonic()

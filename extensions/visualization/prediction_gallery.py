@@ -10,10 +10,13 @@ from torch import Tensor
 from train_manager.loop.evaluation_watcher import EvaluationWatcher
 from train_manager.metrics.classification import Gallery, require_one_for_each
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.gallery_svg import caption, gallery_svg, grid_of
+from train_manager.reporting.evaluation_figures import caption, gallery_figure
+from train_manager.reporting.pictures import grid_of
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from train_manager.manager import TrainManager
     from train_manager.runs.store.writer import MetricWriter
 
@@ -93,5 +96,5 @@ class PredictionGallery(EvaluationWatcher[Gallery, dict[str, Tensor]]):
             captions = (", ".join(caption(examples, number, self.names)) for number in range(len(examples["said"])))
             writer.text(f"gallery/{datasource_name}", "\n".join(captions))
 
-    def _pictures(self) -> dict[str, str]:
-        return {"examples with what the model said of them": gallery_svg(self.examples, self.names)}
+    def _pictures(self) -> dict[str, Figure]:
+        return {"examples with what the model said of them": gallery_figure(self.examples, self.names)}

@@ -10,10 +10,12 @@ from train_manager.loop.books import Book
 from train_manager.loop.drawing import Drawing
 from train_manager.metrics.speed import Speed
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.speed_svg import speed_svg
+from train_manager.reporting.figures import speed_figure
 from train_manager.validation import require_number
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from train_manager.manager import TrainManager
     from train_manager.runs.store.writer import MetricWriter
 
@@ -87,5 +89,5 @@ class Throughput(Drawing):
 
     post_save_checkpoint = post_eval  # saving does not count as a step either
 
-    def _pictures(self) -> dict[str, str]:
-        return {"examples per second and the share of waiting for data, by step": speed_svg(self.curves)}
+    def _pictures(self) -> dict[str, Figure]:
+        return {"examples per second and the share of waiting for data, by step": speed_figure(self.curves)}

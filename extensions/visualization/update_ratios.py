@@ -13,11 +13,13 @@ from train_manager.metrics.layer_series import changes_by_layer
 from train_manager.model.optimizers import EveryStep
 from train_manager.model.trained_layers import LayersOf
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.layers_svg import layers_svg
+from train_manager.reporting.layer_figures import layers_figure
 from train_manager.schedules import scheduled
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from train_manager.manager import TrainManager
     from train_manager.runs.store.writer import MetricWriter
 
@@ -85,6 +87,6 @@ class UpdateRatios(LayerWatcher):
         if columns.append(ratios, step_num + 1, true_batch_size):
             series.send(writer)
 
-    def _pictures(self) -> dict[str, str]:
+    def _pictures(self) -> dict[str, Figure]:
         none = f"no update was looked at so far: one in {self.every} is"
-        return {"the updates of each layer beside its weights, by step": layers_svg(self.series, none)}
+        return {"the updates of each layer beside its weights, by step": layers_figure(self.series, none)}

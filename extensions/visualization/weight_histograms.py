@@ -13,13 +13,15 @@ from train_manager.metrics.histogram import Histograms
 from train_manager.model.layers import layers_of
 from train_manager.model.optimizers import EveryStep
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.histograms_svg import histograms_svg
+from train_manager.reporting.layer_figures import histograms_figure
 from train_manager.schedules import every as every_opening
 from train_manager.schedules import scheduled
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from train_manager.manager import TrainManager
     from train_manager.runs.store.writer import MetricWriter
 
@@ -94,9 +96,9 @@ class WeightHistograms(Drawing):
             if there:
                 self._last.of(train_manager).count(f"gradients/{label}", there, writer)
 
-    def _pictures(self) -> dict[str, str]:
+    def _pictures(self) -> dict[str, Figure]:
         none = f"no step was looked at so far: one in {self.every} is"
-        return {"how the weights of each layer are distributed": histograms_svg(self.histograms, none)}
+        return {"how the weights of each layer are distributed": histograms_figure(self.histograms, none)}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the last histograms."""

@@ -436,10 +436,11 @@ def x_of(line: Any) -> list[float]:
 def test_the_figure_has_a_panel_for_each_metric_and_a_line_for_each_set() -> None:
     tm = tiny_manager(Metrics(accuracy=lambda p, t: p.argmax(dim=1) == t), epochs=2)
     tm.train()
-    panels = tm.history.plot().axes
+    figure = tm.history.plot()
+    panels = figure.axes
 
     assert [axes.get_ylabel() for axes in panels] == ["loss", "accuracy"]
-    assert [line.get_label() for line in panels[0].lines] == ["training", "valid"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["training", "valid"]
     assert x_of(panels[0].lines[0]) == [1, 2]
     assert x_of(panels[0].lines[1]) == [0, 1, 2]
 
@@ -466,7 +467,7 @@ def test_the_lines_of_the_figure_have_the_order_of_the_sets() -> None:
     tm = tiny_manager(epochs=1, eval_data=sets)
     tm.train()
 
-    assert [line.get_label() for line in tm.history.plot().axes[0].lines] == ["training", *sets]
+    assert [text.get_text() for text in tm.history.plot().legends[0].get_texts()] == ["training", *sets]
 
 
 def test_the_figure_of_no_training_is_empty() -> None:

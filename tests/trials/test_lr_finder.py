@@ -310,10 +310,10 @@ def test_an_unknown_extension_is_refused() -> None:
 
 def test_the_figure_shows_the_losses_and_the_suggestion() -> None:
     found = lr_finder(tiny_manager(), lowest=1e-4, highest=100)
-    axes = found.plot().axes[0]
+    figure = found.plot()
 
-    assert axes.get_xscale() == "log"
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [  # type: ignore[union-attr]
+    assert figure.axes[0].get_xscale() == "log"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
         "of each batch",
         "smoothed",
         f"suggestion {found.suggestion:g}",

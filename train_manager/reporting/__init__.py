@@ -5,19 +5,13 @@ Its files in reading order; each imports only those above it:
     values             values as text: in a few characters, and in tables
     terminal           texts, tables and lines in a terminal, in colours and as wide as it is
     curves             curves of losses over three axes
-    loss_figure        the figure of loss curves
-    svg_figure         panels of curves as an SVG file
-    png                pictures as PNG files
-    embedded           pictures inside of SVG files and of notebooks
-    heat_map           a heat map as part of an SVG file
-    layers_svg         numbers of layers as lines or as a heat map
-    activations_svg    statistics of activations, each as such a picture
-    histograms_svg     histograms of layers
-    confusion_svg      which classes are taken for which
-    gallery_svg        examples with what a model said of them
-    speed_svg          how fast a run is
-    loss_svg           the picture of loss curves as such a file
-    history_figure     the figure of a history
+    panels             what a picture of lines shows
+    loss_panels        the panels of loss curves
+    svg                panels as an SVG file, without matplotlib
+    pictures           pictures as PNG files, and inputs of models as pictures
+    figures            panels as figures of matplotlib
+    layer_figures      numbers of layers as such figures
+    evaluation_figures confusion matrices and galleries of examples as such figures
     results            the results that training and evaluation return
     history            the metrics of each epoch and each evaluation
     pace               how often something is drawn that nobody looks at

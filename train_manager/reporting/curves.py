@@ -1,4 +1,4 @@
-"""The curves of losses: over three axes, and those of the terms of a loss. ``loss_figure.py`` draws them."""
+"""The curves of losses: over three axes, and those of the terms of a loss. ``loss_panels.py`` draws them."""
 
 from __future__ import annotations
 

@@ -8,15 +8,19 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast, final
 
 from train_manager.metrics.history_rows import PLACE, Row, metrics_of
-from train_manager.reporting.history_figure import Points, history_figure
+from train_manager.reporting.figures import for_notebook, panels_figure
+from train_manager.reporting.panels import TRAINING_LOOK, Line, Look, Panel, Panels, in_rows, looks, scale_for
 from train_manager.reporting.results import EvalResult
-from train_manager.reporting.values import html_table, plural, text_of
+from train_manager.reporting.values import html_table, plural, short_name, text_of
 from train_manager.validation import require_one_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+Points = list[tuple[float, float]]
+
+PANEL_WIDTH, PANEL_HEIGHT = 460, 310  # pixels
 MOST_ROWS = 20  # a notebook shows the last rows, up to this number
 
 
@@ -133,7 +137,13 @@ class History:
             for name, value in metrics_of(row).items():
                 lines = panels.setdefault(name, {})
                 lines.setdefault(row.get("set", "training"), []).append((place(row["step"]), value))
-        return history_figure(panels, x_label)
+        sets = sorted(dict.fromkeys(name for lines in panels.values() for name in lines), key="training".__ne__)
+        others = looks()
+        look_of = {name: TRAINING_LOOK if name == "training" else next(others) for name in sets}
+        rows = in_rows(PANEL_HEIGHT, [_panel(name, lines, look_of, x_label) for name, lines in panels.items()])
+        legend = [(short_name(name), look) for name, look in look_of.items()]
+        width = 60 + PANEL_WIDTH * max([1, *(len(in_row) for _, in_row in rows)])
+        return for_notebook(panels_figure(Panels(rows, legend, width)))
 
     def __repr__(self) -> str:
         text = f"{plural(len(self.epochs), 'epoch')}, {plural(len(self.evaluations), 'evaluation')}"
@@ -172,6 +182,13 @@ class History:
         """Restore what ``state_dict`` returned."""
         self.epochs = copy.deepcopy(list(state["epochs"]))
         self.evaluations = copy.deepcopy(list(state["evaluations"]))
+
+
+def _panel(name: str, lines: Mapping[str, Points], look_of: Mapping[str, Look], x_label: str) -> Panel:
+    heights = [y for points in lines.values() for _, y in points]
+    scale = scale_for(heights, heights) if name == "loss" else "linear"
+    drawn = [Line(look, *map(list, zip(*lines[of], strict=True))) for of, look in look_of.items() if of in lines]
+    return Panel(x_label, name, scale, drawn)
 
 
 def _require_pandas() -> Any:

@@ -16,7 +16,8 @@ from train_manager.data.readable import no_batch
 from train_manager.data.reader import one_pass
 from train_manager.manager import TrainManager
 from train_manager.model.optimizers import learning_rates, set_learning_rates
-from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_LOOK, for_notebook
+from train_manager.reporting.figures import for_notebook, panels_figure, set_log_ticks
+from train_manager.reporting.panels import COLOURS, TRAINING_COLOUR, Line, Panel, Panels
 from train_manager.trials.trial import TRAIN_DATA, Trial, data_of, require_manager
 from train_manager.validation import require_count, require_number
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 SMOOTHING = 0.98  # of the average of the losses, as in fastai
 DIVERGED = 4.0  # times the lowest smoothed loss, at which the test ends
+PLOT_WIDTH, PLOT_HEIGHT = 600, 330  # pixels
+BATCH_LOOK = {"color": TRAINING_COLOUR, "linewidth": 0.8, "alpha": 0.6}
 SETTLED = 10  # first batches without a judgement: one easy batch has a low loss too
 
 
@@ -114,23 +117,20 @@ class FoundRates:
 
     def plot(self) -> Figure:
         """Return a matplotlib figure of the loss over the rate. A notebook shows it."""
-        import matplotlib.style
-        from matplotlib.figure import Figure
-
-        with matplotlib.style.context(STYLE, after_reset=True):
-            figure = Figure(figsize=(6, 4), layout="constrained")
-            axes = figure.subplots()
-            axes.plot(
-                self.rates, self.losses, color=TRAINING_LOOK["color"], linewidth=0.8, alpha=0.6, label="of each batch"
-            )
-            axes.plot(self.rates, self.smoothed, color=COLOURS[0], label="smoothed")
-            if self.suggestion is not None:
-                axes.axvline(self.suggestion, color=COLOURS[1], linestyle="--", label=f"suggestion {self.suggestion:g}")
-            axes.set_xscale("log")
-            axes.set_ylim(*_limits(self.losses, self.smoothed))
-            axes.set_xlabel("learning rate")
-            axes.set_ylabel("loss")
-            axes.legend(frameon=False)
+        limits = _limits(self.losses, self.smoothed)
+        lines = {
+            "of each batch": Line(BATCH_LOOK, self.rates, self.losses),
+            "smoothed": Line({"color": COLOURS[0]}, self.rates, self.smoothed),
+        }
+        if self.suggestion is not None:
+            look = {"color": COLOURS[1], "linestyle": "--"}
+            lines[f"suggestion {self.suggestion:g}"] = Line(look, [self.suggestion] * 2, limits)
+        panel = Panel("learning rate", "loss", "linear", [*lines.values()])
+        legend = [(name, line.look) for name, line in lines.items()]
+        figure = panels_figure(Panels([(PLOT_HEIGHT, [panel])], legend, PLOT_WIDTH))
+        axes = figure.axes[0]
+        axes.set(xscale="log", ylim=limits)
+        set_log_ticks(axes.xaxis)
         return for_notebook(figure)
 
     def __repr__(self) -> str:

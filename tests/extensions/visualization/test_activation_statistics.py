@@ -122,11 +122,10 @@ def test_no_dead_unit_is_a_sentence() -> None:
     statistics = ActivationStatistics(every=1)
     tiny_manager(statistics, model=model, train_data=[(torch.ones(16, 2), torch.ones(16).long())], eval_data={}).train()
 
-    from train_manager.reporting.layers_svg import layers_svg
+    _, dead = statistics._pictures().values()
 
-    text = layers_svg({"dead_units": statistics.series["dead_units"]}, "no dead unit in 1 layers", (0.0, 1.0))
-    assert "no dead unit in 1 layers" in text
-    assert "<image" not in text
+    assert [text.get_text() for text in dead.texts] == ["no dead unit in 1 layers"]
+    assert dead.axes == []
 
 
 @pytest.mark.parametrize("is_packed", [False, True])

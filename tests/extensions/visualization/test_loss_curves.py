@@ -30,7 +30,7 @@ from train_manager import (
 from train_manager.errors import HookError
 from train_manager.extensions import LossCurves, Metrics
 from train_manager.files.atomic import replace_file
-from train_manager.reporting.loss_figure import render_figure
+from train_manager.reporting.figures import render_figure
 from train_manager.testing import tiny_manager
 
 ROOT = Path(train_manager.__file__).parents[1]
@@ -333,11 +333,18 @@ def test_metrics_of_the_training_and_of_the_evaluations_have_a_panel_by_epoch(tm
     assert [axes.get_ylabel() for axes in curves.figure().axes] == ["loss"] * 3 + ["right", "wrong"]
 
 
-def test_matplotlib_is_imported_only_as_the_curves_are_drawn(fork_server: ForkServer) -> None:
+def test_a_training_draws_its_default_file_without_matplotlib_and_pillow(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     program = (
-        "import sys; from train_manager.extensions import LossCurves; LossCurves(); print('matplotlib' in sys.modules)"
+        "import sys; from train_manager.extensions import LossCurves; from train_manager.testing import tiny_manager\n"
+        f"tiny_manager(LossCurves(), train_dir={str(tmp_path)!r}).train()\n"
+        "print({'matplotlib', 'PIL'} & {*sys.modules})"
     )
-    assert fork_server.run(code, program).output == "False\n"
+    done = fork_server.run(code, program)
+
+    assert (done.output, done.errors) == ("set()\n", "")
+    assert files_in(tmp_path) == ["loss_curves.svg"]
 
 
 class DrawnAt(Extension):

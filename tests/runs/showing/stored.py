@@ -11,7 +11,7 @@ import torch
 from train_manager import Extension
 from train_manager.extensions import MetricStore, RunRecord
 from train_manager.files.atomic import replace_file
-from train_manager.reporting.png import png_of
+from train_manager.reporting.pictures import png_of
 from train_manager.runs.showing.page import report_page, run_to_show
 from train_manager.testing import tiny_manager
 

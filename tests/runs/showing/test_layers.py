@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from train_manager.metrics.histogram import histogram_of
-from train_manager.runs.showing.layers import MOST_COLUMNS, quantiles, short_labels, shown_layers
+from train_manager.runs.showing.layers import MOST_COLUMNS, quantiles, shown_layers
 from train_manager.runs.store.curves import small_batches
 from train_manager.runs.store.rows import StoredArray
 from train_manager.runs.store.schema import Series
@@ -93,17 +93,3 @@ def test_gradients_that_are_all_zero_have_no_width() -> None:
 def test_a_histogram_without_values_has_no_quantiles() -> None:
     assert all(map(math.isnan, quantiles([0.0, 1.0], [0])))
     assert quantiles([0.0, 1.0, 2.0], [0, 4]) == pytest.approx([1.05, 1.5, 1.95])
-
-
-@pytest.mark.parametrize(
-    ("labels", "short"),
-    [
-        (["a.b.0 Linear", "a.b.1 ReLU"], ["0 Linear", "1 ReLU"]),
-        (["layer1.0 Linear", "layer2.0 Linear"], ["layer1.0 Linear", "layer2.0 Linear"]),
-        (["a.b Linear"], ["a.b Linear"]),
-        (["a", "a.b"], ["a", "a.b"]),
-        ([], []),
-    ],
-)
-def test_names_of_layers_lose_the_modules_that_all_begin_with(labels: list[str], short: list[str]) -> None:
-    assert short_labels(labels) == short

@@ -7,8 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.support.fork_server import ForkServer
+from tests.support.programs import code
 from train_manager.metrics.windows import Curve
-from train_manager.reporting.loss_figure import COLOURS, TRAINING_COLOUR
+from train_manager.reporting.panels import COLOURS, TRAINING_COLOUR
 from train_manager.runs.showing.live_svg import HEIGHT, WIDTH, live_svg
 
 if TYPE_CHECKING:
@@ -162,3 +164,14 @@ def test_a_loss_that_is_never_finite_is_an_empty_panel() -> None:
 
     assert text == "loss: training nan"
     assert "nan" not in html.partition("<style>")[2]
+
+
+def test_no_matplotlib_is_imported_for_it(fork_server: ForkServer) -> None:
+    program = (
+        "import sys; from train_manager.runs.showing.live_svg import live_svg\n"
+        "live_svg({}, [], [{'set': 'valid', 'step': 3, 'loss': 0.5, 'accuracy': 0.75}])\n"
+        "print('matplotlib' in sys.modules)"
+    )
+    done = fork_server.run(code, program)
+
+    assert (done.output, done.errors) == ("False\n", "")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from train_manager.metrics.history_rows import PART, is_loss, metrics_of
 from train_manager.metrics.windows import Curve
 from train_manager.reporting.curves import Curves
-from train_manager.reporting.loss_figure import part_label
+from train_manager.reporting.loss_panels import part_label
 from train_manager.runs.store.curves import curves_of, example_knots
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, RANKS

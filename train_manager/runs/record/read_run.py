@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, final
 
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.files.atomic import quote_path
+from train_manager.reporting.figures import for_notebook, panels_figure
 from train_manager.reporting.history import History
+from train_manager.reporting.loss_panels import loss_panels
 from train_manager.reporting.values import html_table, plural
 from train_manager.runs.code.record import read_code_record
 from train_manager.runs.record.loss_curves import loss_curves
@@ -97,9 +99,7 @@ class RunFolder:
 
     def loss_curves(self) -> Figure:
         """Return the figure that ``LossCurves`` draws."""
-        from train_manager.reporting.loss_figure import draw, for_notebook
-
-        return for_notebook(draw(*loss_curves(self.metrics)))
+        return for_notebook(panels_figure(loss_panels(*loss_curves(self.metrics))))
 
     def __repr__(self) -> str:
         counts = f"{plural(len(self._rows()), 'run')}, {plural(len(self.checkpoints), 'checkpoint')}"

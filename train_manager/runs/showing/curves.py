@@ -10,7 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from train_manager.metrics.history_rows import is_loss
-from train_manager.reporting.loss_figure import ROWS_OF_RANK_0
+from train_manager.reporting.loss_panels import ROWS_OF_RANK_0
 from train_manager.runs.comparing.measured import Measured, is_setting
 from train_manager.runs.store.curves import Curve
 from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, EPOCHS, EVALUATIONS, RANKS, Series

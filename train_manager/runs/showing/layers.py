@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, takewhile
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from train_manager.reporting.histograms_svg import only_value
+from train_manager.reporting.layer_figures import only_value
+from train_manager.reporting.panels import short_labels
 from train_manager.runs.comparing.measured import name_of
 from train_manager.runs.showing.curves import DrawnCurve, Plot, has_band, rounded, whole
 from train_manager.runs.store.curves import MOST, Curve, Rows, SmallBatches, curve_of
@@ -166,16 +167,3 @@ def _map(number: int, layers: Layers, most: int) -> dict[str, Any]:
 
 def _root(count: float) -> float:
     return float(f"{math.sqrt(count):.6g}") if 0 < count < math.inf else 1.0
-
-
-def short_labels(labels: Sequence[str]) -> list[str]:
-    """Return names without the modules that all of them begin with.
-
-    >>> short_labels(["model.blocks.0.fc Linear", "model.blocks.1.fc Linear"])
-    ['0.fc Linear', '1.fc Linear']
-    """
-    # The last module of a path is never left out.
-    paths = [label.split(".")[:-1] for label in labels]
-    modules = zip(*paths, strict=False) if len(labels) > 1 else ()
-    same = sum(1 for _ in takewhile(lambda names: len({*names}) == 1, modules))
-    return [label.split(".", same)[-1] for label in labels]

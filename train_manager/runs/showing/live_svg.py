@@ -13,8 +13,8 @@ from xml.sax.saxutils import quoteattr
 
 from train_manager.metrics.history_rows import is_loss, metrics_of
 from train_manager.metrics.windows import Curve
-from train_manager.reporting.loss_figure import TRAINING_LOOK, looks, scale_for
-from train_manager.reporting.svg_figure import Line, Look, Panel, shapes
+from train_manager.reporting.panels import TRAINING_LOOK, Line, Look, Panel, Panels, looks, scale_for
+from train_manager.reporting.svg import shapes
 from train_manager.reporting.values import short_name, text_of
 from train_manager.runs.showing.live_losses import MOST, Point, points_by_curve, points_of, shortened, smooth
 
@@ -69,7 +69,7 @@ def live_svg(
     text = "loss: " + _latest({**batches, **sets})
     text += f"; {metric}: {_latest(measured)}" if metric is not None else ""
     legend = [(short_name(name, 20), look_of[name]) for name in names]
-    return text, _picture([(PANEL_HEIGHT, panels)], legend, text)
+    return text, _picture(Panels([(PANEL_HEIGHT, panels)], legend, WIDTH), text)
 
 
 def _loss_panel(
@@ -101,12 +101,11 @@ def _latest(curves: Mapping[str, Sequence[Point]]) -> str:
     return ", ".join(f"{name} {text_of(points[-1].value)}" for name, points in curves.items())
 
 
-def _picture(rows: Sequence[tuple[int, Sequence[Panel]]], legend: Sequence[tuple[str, Look]], text: str) -> str:
+def _picture(picture: Panels, text: str) -> str:
     """Return the SVG, on the page's own paper; a narrow page makes it smaller as a whole."""
-    columns = max(1, min(3, len(legend)))
     head = (
         f'<svg class="tm-live" role="img" aria-label={quoteattr(text)} viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
         f'height="{HEIGHT}" style="max-width:100%;height:auto" xmlns="http://www.w3.org/2000/svg">'
     )
-    style = STYLE + "".join(map(MIXED.format, dict.fromkeys(look["color"] for _, look in legend)))
-    return "\n".join([head, f"<style>{style}</style>", *shapes(rows, legend, columns, WIDTH), "</svg>"])
+    style = STYLE + "".join(map(MIXED.format, dict.fromkeys(look["color"] for _, look in picture.legend)))
+    return "\n".join([head, f"<style>{style}</style>", *shapes(picture), "</svg>"])

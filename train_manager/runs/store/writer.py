@@ -184,7 +184,7 @@ class MetricWriter:
         Raises:
             InputError: it is not a picture, or the file cannot be written.
         """
-        from train_manager.reporting.png import png_of
+        from train_manager.reporting.pictures import png_of
 
         image = as_whole(image)
         if self._store is None:

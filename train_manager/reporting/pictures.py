@@ -1,15 +1,17 @@
-"""Pictures as PNG files, made without Pillow and without matplotlib."""
+"""Pictures as pixels: PNG files, and the inputs of a model as pictures."""
 
 from __future__ import annotations
 
-import struct
-import zlib
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
 
 if TYPE_CHECKING:
     import numpy
 
-COLOURS: Final = {1: 0, 3: 2, 4: 6}  # the colour type of a PNG file for grey, RGB and RGBA, by the number of channels
+IN_A_ROW: Final = 8
 
 
 def png_of(picture: Any) -> bytes:
@@ -27,15 +29,15 @@ def png_of(picture: Any) -> bytes:
     Raises:
         ValueError: it is not a picture; the text says why.
     """
+    file = BytesIO()
     if hasattr(picture, "savefig"):
-        return _draw(picture)
-    pixels = pixels_of(picture)
-    height, width, channels = pixels.shape
-    # The chunks of the PNG specification: 8 bits for a channel; compression, filter and interlacing are 0.
-    header = struct.pack(">2I5B", width, height, 8, COLOURS[channels], 0, 0, 0)
-    lines = b"".join(b"\0" + line.tobytes() for line in pixels)  # filter type 0: none
-    parts = _chunk(b"IHDR", header), _chunk(b"IDAT", zlib.compress(lines, 6)), _chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+        picture.savefig(file, format="png")
+    else:
+        from PIL import Image  # matplotlib requires Pillow
+
+        pixels = pixels_of(picture)
+        Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(file, format="PNG")
+    return file.getvalue()
 
 
 def pixels_of(picture: Any) -> numpy.ndarray[Any, Any]:
@@ -59,7 +61,7 @@ def pixels_of(picture: Any) -> numpy.ndarray[Any, Any]:
         found = found.transpose(1, 2, 0)
     if kind not in (numpy.uint8, numpy.bool_) and kind.kind != "f":
         raise ValueError(f"has numbers of type {kind}, not bytes (uint8), bools or floats from 0 to 1")
-    if found.ndim != 3 or found.shape[2] not in COLOURS:
+    if found.ndim != 3 or found.shape[2] not in (1, 3, 4):
         where = "first" if is_tensor else "last"
         raise ValueError(f"is of shape {shape}, not of height and width, with 1, 3 or 4 channels {where}")
     if not found.size:
@@ -72,13 +74,28 @@ def pixels_of(picture: Any) -> numpy.ndarray[Any, Any]:
     return numpy.ascontiguousarray((found.clip(0, 1) * 255 + 0.5).astype(numpy.uint8))
 
 
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+def pictures_of(inputs: Tensor) -> Tensor:
+    """Return inputs as pictures of one or three channels; vectors become strips, other channels are averaged.
+
+    The darkest number of all is black, and the brightest white.
+    """
+    found = inputs.float().nan_to_num()
+    # Vectors become pictures of one line; then pictures without a channel get one.
+    found = found.reshape(len(found), 1, 1, -1) if found.dim() < 3 else found
+    found = found.unsqueeze(1) if found.dim() == 3 else found
+    # Volumes: their slices are stacked below each other.
+    found = found.flatten(2, -2) if found.dim() > 4 else found
+    found = found if found.shape[1] in (1, 3) else found.mean(1, keepdim=True)
+    low, high = found.amin(), found.amax()
+    pictures: Tensor = (found - low) / (high - low).clamp(min=1e-12)
+    return pictures
 
 
-def _draw(figure: Any) -> bytes:
-    from io import BytesIO
-
-    file = BytesIO()
-    figure.savefig(file, format="png")
-    return file.getvalue()
+def grid_of(inputs: Tensor) -> Tensor:
+    """Return inputs as one picture, side by side in rows."""
+    found = pictures_of(inputs)
+    empty = -len(found) % IN_A_ROW
+    padded = torch.cat([found, found.new_zeros(empty, *found.shape[1:])])
+    rows = padded.unflatten(0, (-1, IN_A_ROW))  # row, column, channel, y, x
+    grid: Tensor = rows.permute(2, 0, 3, 1, 4).flatten(3, 4).flatten(1, 2)
+    return grid

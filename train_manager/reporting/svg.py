@@ -7,23 +7,28 @@ curves.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Final, final
 from xml.sax.saxutils import escape
 
+from train_manager.reporting.panels import (
+    BELOW,
+    FEW_POINTS,
+    LABEL_LETTERS,
+    LEGEND_LINE,
+    Line,
+    Look,
+    Panel,
+    Panels,
+    entry_width,
+    legend_columns,
+    tick_text,
+)
 from train_manager.reporting.values import short_name
 
-Look = Mapping[str, Any]
-"""How a curve is drawn: "color", "marker" if points have one, and in the names of matplotlib "linestyle", "linewidth"
-and "alpha"."""
-
-WIDTH: Final = 1300
-NARROW: Final = 720  # of a picture with one panel in a row: its texts can be read on a phone too
-LEFT, RIGHT, TOP, BELOW = 72, 14, 12, 46  # pixels around the plot of a panel: numbers and names of its axes
-LEGEND_LINE: Final = 24
+LEFT, RIGHT, TOP = 72, 14, 12  # pixels around the plot of a panel: numbers and name of its axis
 LARGEST: Final = 1e290  # a curve has a gap at larger values, as at nan: the range of the axis would overflow
-FEW_POINTS: Final = 30  # up to so many points each has a marker, without which a single point is invisible
 DASHES: Final = {"-": "", "--": "7 3", ":": "2 3", "-.": "7 3 2 3"}
 MARKERS: Final = {
     "x": "M-3.5-3.5 3.5 3.5M-3.5 3.5 3.5-3.5",
@@ -44,71 +49,34 @@ text { font: 13px system-ui, "DejaVu Sans", sans-serif; fill: #222 }
 """
 
 
-@final
-@dataclass(frozen=True)
-class Line:
-    """A curve in a panel; it has a gap where a value is not finite."""
-
-    look: Look
-    x: Sequence[float]
-    y: Sequence[float]
-
-
-@final
-@dataclass(frozen=True)
-class Panel:
-    """Curves over one axis; ``scale`` is that of the values, "linear" or "log"."""
-
-    x_label: str
-    y_label: str
-    scale: str
-    lines: Sequence[Line]
-
-
-def svg(
-    rows: Sequence[tuple[int, Sequence[Panel]]], legend: Sequence[tuple[str, Look]], columns: int, width: int = WIDTH
-) -> str:
+def svg(picture: Panels) -> str:
     """Return the text of the file: rows of panels, and below them one legend for all.
 
     >>> look = {"color": "#0072b2", "marker": "o"}
-    >>> text = svg([(300, [Panel("epochs", "loss", "linear", [Line(look, [1, 2], [.5, .25])])])], [("valid", look)], 1)
+    >>> panel = Panel("epochs", "loss", "linear", [Line(look, [1, 2], [.5, .25])])
+    >>> text = svg(Panels([(300, [panel])], [("valid", look)]))
     >>> text.startswith("<svg"), ">valid</text>" in text, ">loss</text>" in text
     (True, True, True)
-
-    Args:
-        rows: for each row of panels its height in pixels.
-        legend: the name and the look of each curve.
-        columns: how many entries of the legend are beside each other.
-        width: of the picture, in pixels.
     """
-    parts = shapes(rows, legend, columns, width)
-    height = sum(height + BELOW for height, _ in rows) + LEGEND_LINE * math.ceil(len(legend) / columns) + 8
-    return svg_file(parts, height, width)
-
-
-def svg_file(parts: Iterable[str], height: float, width: float = WIDTH) -> str:
-    """Return the text of a file of these parts."""
-    size = f'width="{width:.0f}" height="{height:.0f}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width:.0f} {height:.0f}">'
+    size = f'width="{picture.width}" height="{picture.height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {picture.width} {picture.height}">'
     paper = f'<rect class="paper" {size}/>'
-    return "\n".join([head, f"<style>{STYLE}</style>", paper, *parts, "</svg>", ""])
+    return "\n".join([head, f"<style>{STYLE}</style>", paper, *shapes(picture), "</svg>", ""])
 
 
-def shapes(
-    rows: Sequence[tuple[int, Sequence[Panel]]], legend: Sequence[tuple[str, Look]], columns: int, width: int
-) -> list[str]:
-    """Return the elements of ``svg``, for a picture of another width and style.
+def shapes(picture: Panels) -> list[str]:
+    """Return the elements of ``svg``, for a picture of another style.
 
     Their classes are "grid", "axis" and "line"; beside those there are texts and the markers of points.
     """
     parts: list[str] = []
     top = 0
-    for height, panels in rows:
-        wide = width / max(1, len(panels))
+    for height, panels in picture.rows:
+        wide = picture.width / max(1, len(panels))
         for number, panel in enumerate(panels):
             parts += _panel(panel, _Box(number * wide + LEFT, (number + 1) * wide - RIGHT, top + TOP, top + height))
         top += height + BELOW
-    return [*parts, *_legend(legend, top, columns, width)]
+    return [*parts, *_legend(picture, top)]
 
 
 @final
@@ -123,21 +91,19 @@ class _Box:
 
 
 @final
-class Axis:
+class _Axis:
     """An axis: where a value lies on it, and its ticks."""
 
-    def __init__(
-        self, values: Sequence[float], begin: float, end: float, *, is_log: bool = False, room: float = 0.05
-    ) -> None:
+    def __init__(self, values: Sequence[float], begin: float, end: float, *, is_log: bool = False) -> None:
         # Without values the axis runs over one decade, or from 0 to 1.
-        found = [value for value in values if can_be_drawn(value)] or ([1.0, 10.0] if is_log else [0.0, 1.0])
+        found = [value for value in values if _can_be_drawn(value)] or ([1.0, 10.0] if is_log else [0.0, 1.0])
         low, high = min(found), max(found)
         self._is_log, self._begin, self._end = is_log, begin, end
         if is_log:
             low, high = math.log10(low), math.log10(high)
         # All values are equal, up to rounding: the axis needs some width to divide by.
         is_one_value = high - low <= 1e-9 * max(abs(low), abs(high), LARGEST**-1)
-        room = (0.05 * abs(high) or 0.5) if is_one_value else room * (high - low)
+        room = (0.05 * abs(high) or 0.5) if is_one_value else 0.05 * (high - low)
         self.low, self.high = low - max(room, LARGEST**-1), high + max(room, LARGEST**-1)
 
     def place(self, value: float) -> float:
@@ -163,7 +129,7 @@ class Axis:
         return found[:: math.ceil(len(found) / most)]
 
 
-def can_be_drawn(value: float) -> bool:
+def _can_be_drawn(value: float) -> bool:
     return math.isfinite(value) and abs(value) <= LARGEST
 
 
@@ -174,40 +140,32 @@ def _round_step(step: float, *, whole: bool) -> float:
     return max(1.0, rounded) if whole else rounded
 
 
-def tick_text(value: float, *, in_units: bool = False) -> str:
-    """Return a number: ``0.25``; in units ``2.5M``."""
-    if not in_units or abs(value) < 1000:
-        return f"{value:.6g}"
-    power = min(4, int(math.log10(abs(value)) // 3))
-    return f"{value / 1000**power:.6g}{' kMGT'[power]}"
-
-
 def _panel(panel: Panel, box: _Box) -> Iterator[str]:
     is_log = panel.scale == "log"
-    x = Axis([value for line in panel.lines for value in line.x], box.left, box.right)
-    y = Axis([value for line in panel.lines for value in line.y], box.bottom, box.top, is_log=is_log)
+    x = _Axis([value for line in panel.lines for value in line.x], box.left, box.right)
+    y = _Axis([value for line in panel.lines for value in line.y], box.bottom, box.top, is_log=is_log)
     for value in x.ticks(6, whole=True):
-        at, text = x.place(value), tick_text(value, in_units=True)
+        at, text = x.place(value), tick_text(value)
         yield f'<path class="grid" d="M{at:.1f} {box.top:.1f}V{box.bottom:.1f}"/>'
         yield f'<text x="{at:.1f}" y="{box.bottom + 18:.1f}" text-anchor="middle">{text}</text>'
     for value in y.ticks(8 if is_log else 6):
         at = y.place(value)
         yield f'<path class="grid" d="M{box.left:.1f} {at:.1f}H{box.right:.1f}"/>'
-        text = tick_text(value, in_units=True)
+        text = tick_text(value)
         yield f'<text x="{box.left - 6:.1f}" y="{at + 4:.1f}" text-anchor="end">{text}</text>'
     yield f'<path class="axis" d="M{box.left:.1f} {box.top:.1f}V{box.bottom:.1f}H{box.right:.1f}"/>'
     middle, centre = (box.left + box.right) / 2, (box.top + box.bottom) / 2
     yield f'<text x="{middle:.1f}" y="{box.bottom + 38:.1f}" text-anchor="middle">{escape(panel.x_label)}</text>'
     # The name of the y axis runs upwards, so the text is turned around its own place.
     turned = f"translate({box.left - 56:.1f} {centre:.1f}) rotate(-90)"
-    name = escape(short_name(panel.y_label, 30))
+    name = escape(short_name(panel.y_label, LABEL_LETTERS))
     yield f'<text transform="{turned}" text-anchor="middle">{name}</text>'
     for line in panel.lines:
         yield from _curve(line, x, y)
 
 
-def _curve(line: Line, x: Axis, y: Axis) -> Iterator[str]:
-    points = [(x.place(a), y.place(b)) if can_be_drawn(b) else None for a, b in zip(line.x, line.y, strict=True)]
+def _curve(line: Line, x: _Axis, y: _Axis) -> Iterator[str]:
+    points = [(x.place(a), y.place(b)) if _can_be_drawn(b) else None for a, b in zip(line.x, line.y, strict=True)]
     yield _stroke(line.look, _path(points))
     if len(points) <= FEW_POINTS and "marker" in line.look:
         yield from (_marker(line.look, *point) for point in points if point is not None)
@@ -238,27 +196,13 @@ def _marker(look: Look, x: float, y: float) -> str:
     return f'<path {shape} fill="{colour}"/>'
 
 
-def _legend(legend: Sequence[tuple[str, Look]], top: float, columns: int, within: int) -> Iterator[str]:
+def _legend(picture: Panels, top: float) -> Iterator[str]:
     """Yield the entries, in columns of one width, in the middle of the picture."""
-    names = [short_name(name) for name, _ in legend]
-    width = _entry_width(names)
-    left = (within - width * min(columns, len(names))) / 2
-    for number, (name, look) in enumerate(zip(names, [look for _, look in legend], strict=True)):
+    names = [name for name, _ in picture.legend]
+    width, columns = entry_width(names), legend_columns(names, picture.width)
+    left = (picture.width - width * columns) / 2
+    for number, (name, look) in enumerate(zip(names, [look for _, look in picture.legend], strict=True)):
         x, y = left + number % columns * width, top + LEGEND_LINE * (number // columns) + 12
         yield _stroke(look, f"M{x:.1f} {y:.1f}h32")
         yield _marker(look, x + 16, y)
         yield f'<text x="{x + 40:.1f}" y="{y + 4.5:.1f}">{escape(name)}</text>'
-
-
-def columns_of_legend(names: Sequence[str], within: int) -> int:
-    """Return how many entries of a legend are beside each other in a picture of so many pixels.
-
-    >>> columns_of_legend(["0 Linear", "2 Linear"], within=720), columns_of_legend(["a name " * 20], within=720)
-    (5, 1)
-    """
-    return max(1, within // _entry_width(names))
-
-
-def _entry_width(names: Sequence[str]) -> int:
-    # The sample of the line, and 8 pixels for each letter.
-    return 60 + 8 * max(map(len, names), default=0)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train_manager.reporting.svg_figure import Line, Panel, svg
+from train_manager.reporting.panels import Line, Panel, Panels
+from train_manager.reporting.svg import svg
 
 LOOK = {"color": "#0072b2", "marker": "o"}
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -17,7 +18,7 @@ SPACE = "{http://www.w3.org/2000/svg}"
 
 def drawn(x: list[float], y: list[float], scale: str = "linear", name: str = "valid") -> ElementTree.Element:
     panel = Panel("epochs", "loss", scale, [Line(LOOK, x, y)])
-    return ElementTree.fromstring(svg([(300, [panel])], [(name, LOOK)], 1))
+    return ElementTree.fromstring(svg(Panels([(300, [panel])], [(name, LOOK)])))
 
 
 def texts(root: ElementTree.Element) -> list[str]:
