@@ -33,8 +33,8 @@ OF_THE_LOOP = (
 )
 """How the paths begin, below this folder, of tests that train."""
 
-ON_CLOSED_STAGES = ("loop/test_closed_stages.py", "test_region_against_stages.py")
-"""Tests that say which stages open."""
+ON_CLOSED_STAGES = "loop/test_closed_stages"
+"""How the paths begin of tests that say which stages open."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -78,9 +78,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests of the loop a second time, with all stages of a batch open: one in forty, or all."""
     path = metafunc.definition.path.relative_to(Path(__file__).parent).as_posix()
     # The children of the fork server have the loop as it is.
-    trains_here = (
-        path.startswith(OF_THE_LOOP) and path not in ON_CLOSED_STAGES and "fork_server" not in metafunc.fixturenames
-    )
+    is_chosen = path.startswith(OF_THE_LOOP) and not path.startswith(ON_CLOSED_STAGES)
+    trains_here = is_chosen and "fork_server" not in metafunc.fixturenames
     if trains_here and is_in_turn(metafunc.definition.nodeid, 40):
         metafunc.fixturenames.append("inner_stages")
         metafunc.parametrize("inner_stages", ["closed", "open"], indirect=True)

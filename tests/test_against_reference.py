@@ -405,9 +405,9 @@ def agree(program: Program) -> None:
 
 
 def checked(max_examples: int) -> settings:
-    """Return how many programs are tried: a third of them, but for ``--all-places``."""
+    """Return how many programs are tried: a ninth of them, but for ``--all-places``."""
     return settings(
-        max_examples=share_of(max_examples),
+        max_examples=share_of(share_of(max_examples)),
         deadline=None,
         derandomize=True,
         database=None,

@@ -65,6 +65,7 @@ def test_the_demo_prints_a_line_for_each_epoch_and_reads_more_than_98_percent(wh
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 def test_an_interrupted_demo_says_how_to_resume_it(fork_server: ForkServer, tmp_path: Path) -> None:
     interrupted = fork_server.start(strictly, "module", "train_manager.demo", cwd=tmp_path)

@@ -129,6 +129,7 @@ def test_the_first_figure_of_a_user_lets_matplotlib_ask_for_fonts(fonts: tuple[P
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("name", sorted(STARTED_BY))
 def test_an_extension_starts_the_programs_that_it_is_known_for(
     name: str, tmp_path: Path, fonts: tuple[Path, list[Noted]]

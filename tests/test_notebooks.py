@@ -125,6 +125,7 @@ tm = tiny_manager(Interrupt(), epochs=5)
 """
 
 
+@pytest.mark.whole  # tests/test_signals.py interrupts programs
 def test_a_cell_that_is_interrupted_ends_with_what_is_saved(tmp_path: Path) -> None:
     cells = [nbformat.v4.new_code_cell(source) for source in (INTERRUPTED, "tm.train()", "tm.train().steps")]  # type: ignore[no-untyped-call]
 

@@ -19,7 +19,7 @@ import train_manager.core.dispatch
 import train_manager.loop.step
 from tests.support.host_reads import HostReads
 from tests.support.training import At, Batch, Values, make_batches, shuffled, skip_batch, skip_stage, stop_at, weights
-from train_manager import Extension, InputError, TrainManager
+from train_manager import Extension, InputError, TrainManager, provides
 from train_manager.errors import CheckError
 from train_manager.testing import Recorder, tiny_manager
 
@@ -303,6 +303,25 @@ def test_a_mistake_in_an_extension_that_is_added_during_a_run_says_when_it_was_f
         tm.add_extension(post_train_stp_batch=lambda: None)
     first = str(error.value).splitlines()[0]
     assert first.endswith(", found as an extension was added or removed")
+
+
+def test_an_extension_stays_if_another_one_asks_for_what_it_provides() -> None:
+    class Answers(Extension):
+        @provides("answer")
+        def pre_train_step_epoch(self) -> int:
+            return 42
+
+    class Removes(Extension):
+        def post_train_step_batch(self, train_manager: TrainManager) -> None:
+            with pytest.raises(CheckError, match="wants 'answer', which is never alive"):
+                train_manager.remove_extension("answers")
+
+    seen: list[int] = []
+    tm = tiny_manager(Answers(), Removes())
+    tm.add_extension(post_train_step_epoch=lambda answer: seen.append(answer))
+    tm.train()
+
+    assert seen == [42]
 
 
 def test_a_train_dir_that_is_a_file_is_refused_as_the_run_opens(tmp_path: Path) -> None:

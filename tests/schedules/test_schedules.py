@@ -5,10 +5,8 @@ Schedules of a TrainManager are tested in ``test_schedules_in_training.py``.
 
 from __future__ import annotations
 
-import json
 import operator
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.schedules.stepping import Clock, Stepper, Training, Watcher, ran_at, ran_in, ran_in_training, watching
 from train_manager import (
     Extensible,
     Extension,
@@ -23,7 +22,6 @@ from train_manager import (
     at_most,
     every,
     exponentially,
-    fixture,
     modifies,
     once,
     periodically,
@@ -31,72 +29,8 @@ from train_manager import (
     scheduled,
     when,
 )
-from train_manager.core.schedule import Schedule
 from train_manager.errors import CheckError, FixtureNotFound, HookError
 from train_manager.schedules.rules import CallProgress
-
-
-@dataclass
-class Training:
-    """A manager as schedules read it."""
-
-    progress: CallProgress
-    resumed_stages: frozenset[str] = frozenset()
-
-
-class Clock:
-    """A clock whose time the test sets."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Watcher(Extension):
-    """Records the numbers at which its hook ran."""
-
-    def __init__(self) -> None:
-        self.ran: list[int] = []
-
-    def post_step(self, number: int) -> None:
-        self.ran.append(number)
-
-
-class Stepper(Extensible):
-    def step(self, number: int, **fixtures: Any) -> None:
-        with self.staged("step", {"number": number, **fixtures}):
-            pass
-
-    def steps(self, first: int, last: int) -> None:
-        for number in range(first, last + 1):
-            self.step(number)
-
-    def train(self, steps: int, run: int = 1, first: int = 1, stop_at: int = 0, known_from: int = 0) -> None:
-        """Do a training call of some steps, whose end is known from the step ``known_from`` on."""
-        for done in range(first, (stop_at or steps) + 1):
-            total = steps if done >= known_from else None
-            progress = CallProgress(run, done, total, ends=partial(operator.contains, (steps, stop_at), done))
-            self.step(done, train_manager=Training(progress))
-
-
-def watching(*schedules: Schedule) -> tuple[Watcher, Stepper]:
-    watcher = scheduled(Watcher(), "post_step", *schedules)
-    return watcher, Stepper([watcher])
-
-
-def ran_in(steps: int, *schedules: Schedule) -> list[int]:
-    """Return the openings, out of ``steps``, at which a hook runs."""
-    watcher, stepper = watching(*schedules)
-    stepper.steps(1, steps)
-    return watcher.ran
-
-
-def ran_in_training(schedule: Schedule, steps: int, **options: int) -> list[int]:
-    watcher, stepper = watching(schedule)
-    stepper.train(steps, **options)
-    return watcher.ran
-
 
 # ---- every ---------------------------------------------------------------------------------------------------------
 
@@ -112,12 +46,6 @@ def test_every_1_is_each_opening() -> None:
 def test_every_third_opening_and_the_first_is_1_3_6() -> None:
     assert ran_in(7, every(3, first=True)) == [1, 3, 6]
     assert ran_in(3, every(1, first=True)) == [1, 2, 3]
-
-
-def test_whether_every_begins_with_the_first_opening_must_be_a_bool() -> None:
-    assert refused(lambda: every(3, first=1)) == (  # type: ignore[arg-type]
-        "every's first must be True or False, but is 1\n  write @every(50, first=True)"
-    )
 
 
 def test_a_pre_hook_and_an_around_hook_count_as_a_post_hook_does() -> None:
@@ -331,12 +259,6 @@ def test_at_end_without_a_train_manager_is_refused_when_its_stage_opens() -> Non
 
 
 # ---- periodically --------------------------------------------------------------------------------------------------
-
-
-def ran_at(clock: Clock, stepper: Stepper, times: list[float], run: int = 1) -> None:
-    for time in times:
-        clock.now = time
-        stepper.step(int(time), train_manager=Training(CallProgress(run, 1, None, ends=lambda: False)))
 
 
 def test_periodically_runs_when_the_time_has_passed_and_counts_anew() -> None:
@@ -565,226 +487,3 @@ def test_counts_continue_if_an_extension_is_removed_and_added_again() -> None:
     stepper.add_extension(watcher)
     stepper.step(3)
     assert watcher.ran == [3]
-
-
-# ---- surviving -----------------------------------------------------------------------------------------------------
-
-SCHEDULES: dict[str, Callable[[], Schedule]] = {
-    "every": lambda: every(3),
-    "at_most": lambda: at_most(4),
-    "exponentially": lambda: exponentially(2, 1.5),
-    "exponentially at the end": lambda: exponentially(3, 1.1, at_end=True),
-    "once": lambda: once,
-    "when": lambda: when(lambda number: number % 5 == 0),
-}
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-@given(steps=st.integers(1, 40), saved=st.integers(0, 40))
-def test_a_schedule_that_resumes_from_a_state_runs_as_if_nothing_had_happened(
-    name: str, steps: int, saved: int
-) -> None:
-    whole = ran_in_training(SCHEDULES[name](), steps)
-    first, before = watching(SCHEDULES[name]())
-    saved = min(saved, steps)
-    for done in range(1, saved + 1):
-        before.step(done, train_manager=Training(CallProgress(1, done, steps, ends=partial(operator.eq, done, steps))))
-
-    second = scheduled(Watcher(), "post_step", SCHEDULES[name]())
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    Stepper([second]).train(steps, run=2, first=saved + 1)
-
-    assert first.ran + second.ran == whole
-
-
-def test_a_time_resumes_from_a_state_without_what_has_passed_between() -> None:
-    clock, later = Clock(), Clock()
-    first, before = watching(periodically(10, clock=clock))
-    ran_at(clock, before, [100, 107])
-
-    second, after = watching(periodically(10, clock=later))
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    ran_at(later, after, [5, 7, 8])
-
-    assert second.ran == [8]
-
-
-def test_a_state_may_be_loaded_before_the_extension_is_added() -> None:
-    class Third(Watcher):
-        @every(3)
-        def post_step(self, number: int) -> None:
-            self.ran.append(number)
-
-    first, second = Third(), Third()
-    Stepper([first]).steps(1, 2)
-    second.load_state_dict(first.state_dict())
-    Stepper([second]).steps(3, 3)
-    assert second.ran == [3]
-
-
-def test_a_state_brings_the_counts_and_not_the_arguments() -> None:
-    first, before = watching(every(3))
-    before.steps(1, 2)
-    second, after = watching(every(4))
-    second.load_state_dict(first.state_dict())
-    after.steps(3, 8)
-    assert second.ran == [4, 8]
-
-
-def test_a_state_of_a_hook_that_is_gone_is_left_out() -> None:
-    watcher, stepper = watching(every(2))
-    watcher.load_state_dict({"schedules": {"pre_gone": [{"count": 1}], "post_step": [{"count": 1, "gone": 2}]}})
-    stepper.step(1)
-    assert watcher.ran == [1]
-
-
-def test_the_state_of_an_extension_without_schedules_is_empty() -> None:
-    assert Watcher().state_dict() == {}
-
-
-# ---- mistakes ------------------------------------------------------------------------------------------------------
-
-
-def refused(make: Callable[[], Any]) -> str:
-    with pytest.raises(HookError) as caught:
-        make()
-    return str(caught.value)
-
-
-wrong: Any = "wrong"
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: every(0), "every's n must be a whole number of at least 1, but is 0\n  write @every(50)"),
-        (lambda: every(True), "every's n must be a whole number of at least 1, but is True\n  write @every(50)"),
-        (lambda: at_most(-1), "at_most's n must be a whole number of at least 1, but is -1\n  write @at_most(10)"),
-        (
-            lambda: exponentially(0, 2),
-            "exponentially's start must be a whole number of at least 1, but is 0",
-        ),
-        (
-            lambda: exponentially(100, 0.5),
-            "exponentially's factor must be a number of at least 1, but is 0.5",
-        ),
-        (
-            lambda: exponentially(100, float("nan")),
-            "exponentially's factor must be a number of at least 1, but is nan",
-        ),
-        (
-            lambda: periodically(0),
-            "periodically's seconds must be a number above 0, but is 0\n  write @periodically(60)",
-        ),
-        (
-            lambda: periodically(1, clock=wrong),
-            "periodically's clock must be a function, but is 'wrong'\n"
-            "  give a function that tells the time: clock=time.monotonic",
-        ),
-        (
-            lambda: when(wrong),
-            "when's argument must be a function, but is 'wrong'\n"
-            "  give a function of fixtures: @when(lambda loss: loss < .1)",
-        ),
-        (
-            lambda: when(every(2)),
-            "when's argument must be a function, but is every(2)\n"
-            "  give a function of fixtures: @when(lambda loss: loss < .1)",
-        ),
-        (
-            lambda: once(),  # type: ignore[call-arg]
-            "once is a decorator without brackets, but was called\n  write @once",
-        ),
-        (
-            lambda: every(2)(wrong),
-            "@every(2) was given 'wrong', which is not a hook\n"
-            "  write it above a method pre_<stage>, post_<stage> or around_<stage>",
-        ),
-        (
-            lambda: scheduled(wrong, "post_step", every(2)),
-            "scheduled's extension must be an Extension, but is 'wrong'\n"
-            '  give an object: scheduled(LossCurves(), "post_eval", every(2))',
-        ),
-        (
-            lambda: scheduled(Watcher(), "post_stp", every(2)),
-            "Watcher has no hook 'post_stp' to schedule\n  did you mean 'post_step'?",
-        ),
-        (
-            lambda: scheduled(Watcher(), "ran", every(2)),
-            "Watcher has no hook 'ran' to schedule\n  its hooks: post_step",
-        ),
-        (
-            lambda: scheduled(Watcher(), "post_step"),
-            "the schedule of Watcher.post_step must be a Schedule, but is None\n  give one, such as every(50)",
-        ),
-        (
-            lambda: scheduled(Watcher(), "post_step", wrong),
-            "the schedule of Watcher.post_step must be a Schedule, but is 'wrong'\n  give one, such as every(50)",
-        ),
-    ],
-)
-def test_an_invalid_argument_is_refused_with_the_cure(make: Callable[[], Any], message: str) -> None:
-    assert refused(make) == message
-
-
-def test_every_without_its_number_is_refused() -> None:
-    def forgotten() -> None:
-        class Forgotten(Extension):
-            @every  # type: ignore[arg-type]
-            def post_step(self) -> None: ...
-
-    text = refused(forgotten)
-    assert text.startswith("every's n must be a whole number of at least 1, but is <function ")
-    assert text.endswith("\n  write @every(50)")
-
-
-def test_a_method_of_one_object_is_refused_with_what_to_write() -> None:
-    assert refused(lambda: every(2)(Watcher().post_step)).endswith(
-        'which is not a hook\n  to schedule a hook of one object, write scheduled(extension, "post_step", every(2))'
-    )
-
-
-def test_an_extension_that_was_added_cannot_be_scheduled() -> None:
-    watcher = Watcher()
-    stepper = Stepper([watcher])
-    assert refused(lambda: scheduled(watcher, "post_step", every(2))) == (
-        "Watcher.post_step cannot be scheduled: the extension was added already\n  schedule its hooks before you add it"
-    )
-    stepper.remove_extension("watcher")
-    scheduled(watcher, "post_step", every(2))
-
-
-def test_a_schedule_on_a_fixture_is_refused() -> None:
-    class Areas(Extension):
-        @every(2)
-        @fixture("step")
-        def area(self, number: int) -> int:
-            return number**2
-
-    text = refused(lambda: Stepper([Areas()]))
-    assert text.startswith("Areas.area has a schedule, but is a @fixture, not a hook\n")
-    assert text.endswith("\n  remove the schedule: a fixture is computed when it is first asked for")
-
-
-def test_a_schedule_on_a_method_that_is_not_a_hook_is_refused() -> None:
-    class Helping(Extension):
-        @every(2)
-        def helper(self) -> None: ...
-
-    text = refused(lambda: Stepper([Helping()]))
-    assert text.startswith("Helping.helper is declared as a hook, but does not have the name of a hook\n")
-    assert text.endswith("\n  hooks are called pre_<stage>, post_<stage> or around_<stage>")
-
-
-def test_schedules_are_shown_as_they_are_written() -> None:
-    counted = [every(2), every(2, first=True), every(2, of="update")]
-    shown = [*counted, at_most(3), exponentially(100, 1.2, at_end=True), periodically(1.5, at_end=True), once]
-    assert list(map(str, shown)) == [
-        "every(2)",
-        "every(2, first=True)",
-        "every(2, of='update')",
-        "at_most(3)",
-        "exponentially(100, 1.2, at_end=True)",
-        "periodically(1.5, at_end=True)",
-        "once",
-    ]
