@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import torch
+import numpy as np
 
-from train_manager.metrics.layer_series import LayerSeries
 from train_manager.metrics.windows import thin_out
 from train_manager.reporting.figures import (
     LINE,
@@ -37,6 +36,8 @@ from train_manager.reporting.values import short_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from train_manager.metrics.layer_series import LayerSeries
 
 FEW_LAYERS: Final = 8
 MOST_POINTS: Final = 400
@@ -130,10 +131,10 @@ def activation_figures(series: Mapping[str, LayerSeries], none: str) -> dict[str
 
 def _content_of(name: str, columns: LayerSeries, ends: tuple[float, float] | None) -> HeatMap:
     windows = thin_out(columns.full, MOST_POINTS)
-    means = torch.from_numpy(windows.means)
+    means = windows.means
     title = name.replace("_", " ")
     if columns.counts:
-        means = means / torch.tensor(columns.counts, dtype=torch.float).sqrt()
+        means = means / np.sqrt(columns.counts)
         title = f"{title}, RMS"
     return HeatMap(title, columns.labels, windows.steps.astype(float).tolist(), means.T.tolist(), ends)
 
@@ -153,13 +154,12 @@ def _heat_maps(maps: Sequence[HeatMap]) -> Figure:
 
 
 def _draw_heat_map(figure: Figure, axes: Axes, shown: HeatMap) -> None:
-    import numpy
     from matplotlib.ticker import MaxNLocator
 
     norm, values = _colours_of(shown)
     # The map has a fixed number of columns of equal width; each shows the values at its right edge.
-    right_edges = numpy.linspace(shown.x_low, shown.x[-1], MOST_COLUMNS + 1)[1:]
-    at = numpy.searchsorted(shown.x, right_edges - 1e-9).clip(max=len(shown.x) - 1)
+    right_edges = np.linspace(shown.x_low, shown.x[-1], MOST_COLUMNS + 1)[1:]
+    at = np.searchsorted(shown.x, right_edges - 1e-9).clip(max=len(shown.x) - 1)
     extent = (shown.x_low, shown.x[-1], len(shown.labels) - 0.5, -0.5)
     image = draw_image(axes, values[:, at], norm=norm, extent=extent)
     # Names that would overlap are left out.
@@ -178,11 +178,10 @@ def _draw_heat_map(figure: Figure, axes: Axes, shown: HeatMap) -> None:
 
 def _colours_of(shown: HeatMap) -> tuple[Any, Any]:
     """Return the scale of colours, and the values within its ends, so that infinity gets the last colour."""
-    import numpy
     from matplotlib.colors import LogNorm, Normalize
 
-    values, is_log = numpy.array(shown.values), shown.scale == "log"
-    found = values[numpy.isfinite(values) & ((values > 0) | (not is_log))]
+    values, is_log = np.array(shown.values), shown.scale == "log"
+    found = values[np.isfinite(values) & ((values > 0) | (not is_log))]
     low, high = shown.ends or ((found.min(), found.max()) if found.size else (0.1, 1.0))
     low = max(low, high / MOST_RATIO) if is_log else low
     return (LogNorm if is_log else Normalize)(low, high), values.clip(low, high)
@@ -215,18 +214,17 @@ def only_value(edges: Sequence[float], counts: Sequence[int]) -> float | None:
 
 def _map_of(kind: str, histograms: Mapping[str, Histogram]) -> HeatMap:
     """Return the rows over one axis, each with 1 at its commonest value."""
-    import numpy
 
     only = {name: only_value(*histogram) for name, histogram in histograms.items()}
     low = min(edges[0] for edges, _ in histograms.values())
     high = max(edges[-1] if only[name] is None else edges[0] for name, (edges, _) in histograms.items())
-    axis = numpy.linspace(low, high if high > low else low + 1, BINS + 1)
+    axis = np.linspace(low, high if high > low else low + 1, BINS + 1)
     rows = []
     for name, (edges, counts) in histograms.items():
         # The counts of other bins come from the cumulated ones, in which a number is spread evenly over its bin.
-        below = numpy.concatenate([[0], numpy.cumsum(counts)])
+        below = np.concatenate([[0], np.cumsum(counts)])
         value = only[name]
-        found = numpy.diff(numpy.interp(axis, edges, below)) if value is None else numpy.histogram([value], axis)[0]
+        found = np.diff(np.interp(axis, edges, below)) if value is None else np.histogram([value], axis)[0]
         rows.append((found / max(1e-300, found.max())).tolist())
     title = f"{kind} at the last look; 1 is the commonest value of a layer"
     return HeatMap(title, [*histograms], axis[1:].tolist(), rows, SHARE, "value", float(low))
