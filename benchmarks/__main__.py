@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"some of: {', '.join(NAMES)}; default all")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, for a look")
-    parser.add_argument("--stages", type=float, help="how many stages the soak runs; default 5e6")
+    parser.add_argument("--stages", type=float, help="how many stages the soak runs; default 3e6")
     options = parser.parse_args()
     sections = []
     for name in options.names or NAMES:

@@ -45,7 +45,7 @@ CPU time in ms: the first check of a process, and again, as after a new extensio
 """
 
 
-def section(rounds: int = 3) -> Section:
+def section(rounds: int = 2) -> Section:
     """Measure."""
     rows, claims = [], []
     for count in COUNTS:

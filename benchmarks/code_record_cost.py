@@ -51,7 +51,7 @@ A record starts {processes} git processes in the second repository. Nothing is d
 """
 
 
-def section(rounds: int = 3, files: int = 20_000, megabytes: int = 20) -> Section:
+def section(rounds: int = 2, files: int = 20_000, megabytes: int = 20) -> Section:
     """Measure."""
     large = LARGE.format(megabytes=megabytes)
     with TemporaryDirectory() as name:

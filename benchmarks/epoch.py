@@ -35,7 +35,7 @@ and sets gradients to None. Both end with the same weights, bit for bit.
 Examples = tuple[Tensor, Tensor]
 
 
-def section(rounds: int = 9, examples: int = 6400, epochs: int = 6) -> Section:
+def section(rounds: int = 5, examples: int = 6400, epochs: int = 6) -> Section:
     """Measure."""
     torch.set_num_threads(1)
     train, valid = new_examples(examples), new_examples(examples // 4)

@@ -38,7 +38,7 @@ CPU time of an import in a new process, the peak of memory, and the number of lo
 """
 
 
-def section(rounds: int = 7) -> Section:
+def section(rounds: int = 5) -> Section:
     """Measure."""
     imports = {statement: Import(statement) for statement in STATEMENTS}
     seconds = interleaved({statement: one.seconds for statement, one in imports.items()}, rounds)

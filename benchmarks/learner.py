@@ -44,7 +44,7 @@ def benchmark_digits() -> dict[str, Tensor]:
     return {"image": torch.from_numpy(images).float().view(-1, 1, 8, 8), "label": torch.from_numpy(labels).long()}
 
 
-def section(seeds: int = 2, phase_epochs: int = 100, epochs: int = 100) -> Section:
+def section(seeds: int = 1, phase_epochs: int = 100, epochs: int = 100) -> Section:
     """Measure."""
     torch.set_num_threads(1)
     with redirect_stdout(StringIO()):  # the log of each training

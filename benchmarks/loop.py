@@ -132,7 +132,7 @@ def inside(model: nn.Sequential, batches: Clocked, count: int) -> list[Any]:
     return watching
 
 
-def section(rounds: int = 15, steps: int = 500, with_peers: bool = True) -> Section:
+def section(rounds: int = 15, steps: int = 300, with_peers: bool = True) -> Section:
     """Measure.
 
     Args:

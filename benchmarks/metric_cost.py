@@ -41,7 +41,7 @@ that writes, without the end of the run.
 """
 
 
-def section(rounds: int = 5, scalars: int = 200_000, steps: int = 3000) -> Section:
+def section(rounds: int = 5, scalars: int = 200_000, steps: int = 1500) -> Section:
     """Measure."""
     torch.set_num_threads(1)
     with TemporaryDirectory() as name:

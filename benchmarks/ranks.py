@@ -39,7 +39,7 @@ process to each other one.
 """
 
 
-def section(rounds: int = 9, steps: int = 300) -> Section:
+def section(rounds: int = 7, steps: int = 300) -> Section:
     """Measure."""
     measured = _measure(rounds, steps)
     rows = [

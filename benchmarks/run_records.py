@@ -35,7 +35,7 @@ packages are installed, and writing the files. `CodeRecord` works in a thread, s
 """
 
 
-def section(rounds: int = 3) -> Section:
+def section(rounds: int = 2) -> Section:
     """Measure."""
     cases: dict[str, tuple[str, ...]] = {"without": (), "with the three records": RECORDS}
     measured = interleaved({case: partial(_seconds, names) for case, names in cases.items()}, rounds)

@@ -101,7 +101,7 @@ def megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
-def section(stages: int = 5_000_000) -> Section:
+def section(stages: int = 3_000_000) -> Section:
     """Measure.
 
     Args:

@@ -73,7 +73,7 @@ class Case:
     limit: float
 
 
-def section(rounds: int = 21, steps: int = 300) -> Section:
+def section(rounds: int = 15, steps: int = 300) -> Section:
     """Measure."""
     torch.set_num_threads(1)
     cases = cases_of(steps)

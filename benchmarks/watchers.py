@@ -90,7 +90,7 @@ class Problem(NamedTuple):
 
 SHORT, LONG, ALL = "an MLP, some 1 ms", "a CNN, some 20 ms", "all of them"
 FINDER: Final = "`NonFiniteFinder`"
-PROBLEMS: Final = {SHORT: Problem(mlp, (64, 112), 3, 2), LONG: Problem(cnn, (24, 3, 32, 32), 1, 0.2)}
+PROBLEMS: Final = {SHORT: Problem(mlp, (64, 112), 2, 2), LONG: Problem(cnn, (12, 3, 32, 32), 1, 0.2)}
 
 
 def section(steps: int = 500) -> Section:

@@ -83,3 +83,20 @@ def test_reading_the_source_of_a_class_keeps_nothing_that_its_methods_close_over
     watched = closed_over()
     gc.collect()
     assert watched() is None
+
+
+def test_a_look_at_the_methods_of_an_object_leaves_its_attributes_fast() -> None:
+    """CPython makes a dict of them as ``__dict__`` is read, and each attribute slower for good."""
+    holder = Derived()
+    holder.count = 0  # type: ignore[attr-defined]
+
+    list(method_names(holder))
+
+    assert not any(type(one) is dict for one in gc.get_referents(holder))
+
+
+def test_a_callable_of_the_object_itself_is_found_beside_dicts() -> None:
+    holder = Derived()
+    holder.counts, holder.own = {}, lambda: None  # type: ignore[attr-defined]
+
+    assert "own" in list(method_names(holder))
