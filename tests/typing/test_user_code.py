@@ -25,7 +25,7 @@ TUTORIALS = [page for page in (ROOT / "docs" / "tutorials").glob("*.md") if page
 PAGES = [ROOT / "README.md", *sorted(TUTORIALS)]
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
-# mypy reads torch for half a minute; `make check` has it read the known types and the examples, whose cache it keeps.
+# mypy reads torch for half a minute in a fresh clone; the known types and the examples are checked by `make check` too.
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 
