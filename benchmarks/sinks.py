@@ -18,7 +18,7 @@ from benchmarks.section import Claim, Section
 from train_manager.extensions import TensorBoard
 from train_manager.runs.store.delivery import Sent
 from train_manager.runs.store.rows import StoredRow
-from train_manager.runs.store.schema import BATCHES, Part, Series
+from train_manager.runs.store.schema import BATCHES, RunPart, Series
 
 QUICK: dict[str, Any] = {"rounds": 1, "rows": 2000}
 AT_ONCE: Final = 500  # rows that the store hands on after a transaction, of a training with 1,000 steps in a second
@@ -44,7 +44,7 @@ def seconds_of(count: int) -> float:
     series = Series("loss", BATCHES, "train")
     rows = [StoredRow(series, step, 1, 1.7e9 + step / 1000, 1 / step) for step in range(1, count + 1)]
     with TemporaryDirectory() as folder:
-        part = Part(1, "0123456789abcdef", 1.7e9, None, None)
+        part = RunPart(1, "0123456789abcdef", 1.7e9, None, None)
         connection = TensorBoard().connect(Sent(Path(folder), part, "begin", {}))
         began = process_time()
         for first in range(0, count, AT_ONCE):

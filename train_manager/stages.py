@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from train_manager.checker.table import Again, Block, Body, Call, If, Inside, Line, Reads, Stage, Table
+from train_manager.checker.table import Again, Block, Body, If, Inside, Line, MethodCall, Reads, Table, TableStage
 from train_manager.checker.too_late import TooLate
 
 # ---- the stages, from the inside out -----------------------------------------------------------------------------
@@ -23,7 +23,7 @@ EVAL_BATCH: Final = "eval_step_batch"
 COUNTS: Final = ("epoch_num", "step_num", "update_num", "samples_seen")
 
 TRAIN_FORWARD: Final = (
-    Stage(
+    TableStage(
         "train_model_forward",
         body=(
             Line("prediction = train_model_forward(...)", ("prediction",), TRAIN_BATCH, method="train_model_forward"),
@@ -31,7 +31,7 @@ TRAIN_FORWARD: Final = (
         reads=("losses",),
         changes=("prediction",),
     ),
-    Stage(
+    TableStage(
         "train_loss_forward",
         body=(Line("loss = train_loss_forward(...)", ("loss",), TRAIN_BATCH, method="train_loss_forward"),),
         reads=("losses",),
@@ -39,20 +39,20 @@ TRAIN_FORWARD: Final = (
     ),
 )
 EVAL_FORWARD: Final = (
-    Stage(
+    TableStage(
         "eval_model_forward",
         body=(Line("prediction = eval_model_forward(...)", ("prediction",), EVAL_BATCH, method="eval_model_forward"),),
         reads=("losses",),
         changes=("prediction",),
     ),
-    Stage(
+    TableStage(
         "eval_loss_forward",
         body=(Line("loss = eval_loss_forward(...)", ("loss",), EVAL_BATCH, method="eval_loss_forward"),),
         reads=("losses",),
         changes=("loss",),
     ),
 )
-BACKWARD: Final = Stage(
+BACKWARD: Final = TableStage(
     "train_backward",
     ("backward_loss", "optimizer", "optimizer_name"),
     (Line("backward_loss.backward()"),),
@@ -61,7 +61,7 @@ BACKWARD: Final = Stage(
 STEP: Final = Block(
     "if update_ends:",
     (
-        Stage(
+        TableStage(
             "train_optimizer_step",
             ("optimizer", "optimizer_name"),
             (Line("optimizer.step(), then its gradients are freed"), Line("update_num += 1")),
@@ -70,7 +70,7 @@ STEP: Final = Block(
         ),
     ),
 )
-TRAIN_STEP_BATCH: Final = Stage(
+TRAIN_STEP_BATCH: Final = TableStage(
     TRAIN_BATCH,
     ("batch", "batch_num", "datasource_name", "update_begins", "update_ends", "losses"),
     (
@@ -83,7 +83,7 @@ TRAIN_STEP_BATCH: Final = Stage(
         ),
         Line("global_batch_size = true_batch_size", ("global_batch_size",), TRAIN_BATCH),
         Line("if nothing looks into the four stages below: the same without opening them; else"),
-        Call("train_batch", "", by_name=True),
+        MethodCall("train_batch", "", by_name=True),
         Line("loss = that of the updates, if forward() was not called", ("loss",), TRAIN_BATCH),
         Line("step_num += 1"),
     ),
@@ -91,12 +91,12 @@ TRAIN_STEP_BATCH: Final = Stage(
     reads=("batch", "batch_losses", "loss", "losses", "prediction", "update_begins", "update_ends"),
     changes=("global_batch_size", "samples_seen", "step_num", "true_batch_size"),
 )
-SAVE_CHECKPOINT: Final = Stage(
+SAVE_CHECKPOINT: Final = TableStage(
     "save_checkpoint",
     ("checkpoint_saved",),
     (Line("a hook may save a checkpoint, and then modifies checkpoint_saved"),),
 )
-EVAL_STEP_BATCH: Final = Stage(
+EVAL_STEP_BATCH: Final = TableStage(
     EVAL_BATCH,
     ("batch", "losses"),
     (
@@ -104,19 +104,19 @@ EVAL_STEP_BATCH: Final = Stage(
         Line(
             "true_batch_size = get_true_batch_size(...)", ("true_batch_size",), EVAL_BATCH, method="get_true_batch_size"
         ),
-        Call("eval_batch", "eval_batch(...), by default forward(), which here is:", by_name=True),
+        MethodCall("eval_batch", "eval_batch(...), by default forward(), which here is:", by_name=True),
         Line("loss = model.eval_step(batch), if the model trains itself", ("loss",), EVAL_BATCH),
     ),
     reads=("batch", "loss", "losses", "true_batch_size"),
     changes=("true_batch_size",),
 )
-EVAL: Final = Stage(
+EVAL: Final = TableStage(
     "eval",
     body=(
         Block(
             "for name, data in eval_data:",
             (
-                Stage(
+                TableStage(
                     "eval_step_epoch",
                     ("datasource_name",),
                     (
@@ -134,14 +134,14 @@ EPOCH_ENDS: Final = (
     Line("epoch_num += 1"),
     Line('train_result = {"loss": mean over examples}', ("train_result",), "train_step_epoch"),
 )
-TRAIN: Final = Stage(
+TRAIN: Final = TableStage(
     "train",
     body=(
         Again("if eval_at says so, before the first epoch", EVAL),
         Block(
             "for each epoch:",
             (
-                Stage(
+                TableStage(
                     "train_step_epoch",
                     ("batches_done",),
                     (
@@ -170,7 +170,7 @@ TRAIN: Final = Stage(
     reads=("phase_name", "standalone_eval"),
     changes=("end_step",),
 )
-OWN_EPOCH: Final = Stage(
+OWN_EPOCH: Final = TableStage(
     "train_step_epoch", ("batches_done",), EPOCH_ENDS, reads=("phase_name",), changes=("epoch_num",)
 )
 OWN_LOOP: Final = (
@@ -178,13 +178,13 @@ OWN_LOOP: Final = (
     Block("if it calls end_epoch after such batches, or a hook of theirs does:", (OWN_EPOCH,)),
     Again("if its hooks have requested it", SAVE_CHECKPOINT),
 )
-PREDICT: Final = Stage(
+PREDICT: Final = TableStage(
     "predict",
     body=(
         Block(
             "for batch in data:",
             (
-                Stage(
+                TableStage(
                     "predict_step_batch",
                     ("batch",),
                     (
@@ -203,7 +203,7 @@ PREDICT: Final = Stage(
         Line("predictions = all of them, joined", ("predictions",), "predict"),
     ),
 )
-PHASE: Final = Stage(
+PHASE: Final = TableStage(
     "phase", body=(Inside("what is called inside `with tm.phase(...)`: train, eval, predict"),), changes=COUNTS
 )
 
@@ -214,15 +214,15 @@ _OF_A_RUN: Final = (
 )
 
 
-def _run(*body: Body) -> Stage:
+def _run(*body: Body) -> TableStage:
     """Return the stage of a run with what is done in it."""
-    load = Stage(
+    load = TableStage(
         "load_checkpoint",
         ("checkpoint_loaded",),
         (Line("a hook may load a checkpoint, and then modifies checkpoint_loaded"),),
         changes=COUNTS,
     )
-    return Stage(
+    return TableStage(
         "run",
         _OF_A_RUN,
         (Line("", method="initialize_params"), load, *(entry for part in body for entry in part)),
@@ -270,16 +270,16 @@ TABLE: Final = Table(
         "unpack_batch": (),
         "get_true_batch_size": (Reads(("inputs", "targets")),),
         "train_batch": (
-            Call("forward", "train_batch(...), by default update(forward()), where forward() is:"),
-            Call("update", "and update(loss) is, as often as it is called:"),
+            MethodCall("forward", "train_batch(...), by default update(forward()), where forward() is:"),
+            MethodCall("update", "and update(loss) is, as often as it is called:"),
         ),
-        "eval_batch": (Call("forward", ""),),
+        "eval_batch": (MethodCall("forward", ""),),
         "model_forward": (),
-        "train_model_forward": (Call("model_forward", "", by_name=True),),
-        "eval_model_forward": (Call("model_forward", "", by_name=True),),
+        "train_model_forward": (MethodCall("model_forward", "", by_name=True),),
+        "eval_model_forward": (MethodCall("model_forward", "", by_name=True),),
         "loss_forward": (Reads(("batch", "prediction", "targets")),),
-        "train_loss_forward": (Call("loss_forward", "", by_name=True),),
-        "eval_loss_forward": (Call("loss_forward", "", by_name=True),),
+        "train_loss_forward": (MethodCall("loss_forward", "", by_name=True),),
+        "eval_loss_forward": (MethodCall("loss_forward", "", by_name=True),),
     }
 )
 """What each method of a TrainManager opens. A method that is not in it opens no stage and defines no fixture."""

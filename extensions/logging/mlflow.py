@@ -13,7 +13,7 @@ from train_manager.runs.record.run_notes import parameters_in_words, read_notes,
 from train_manager.runs.store.delivery import Connection, Ending, Sent
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import StoredRow
-from train_manager.runs.store.schema import Part, tag_of
+from train_manager.runs.store.schema import RunPart, tag_of
 from train_manager.runs.store.sinks import Sink, file_of, tagged_numbers
 
 MOST_METRICS: Final = 1000  # metrics that MLflow accepts in one `log_batch`
@@ -144,7 +144,7 @@ class MlflowRun:
             self._client.log_batch(made.info.run_id, params=params[first : first + MOST_PARAMETERS])
         return str(made.info.run_id)
 
-    def _note_resume(self, part: Part) -> None:
+    def _note_resume(self, part: RunPart) -> None:
         """Note at the run that this one goes on from how much of it counts, and how it has ended."""
         [resumed] = [one.run for one in MetricReader(self._sent.train_dir).runs() if one.id == part.resumes]
         found = None if resumed == part.run else self._find(resumed)

@@ -65,8 +65,8 @@ class TensorBoard(Sink):
 def purge_step_of(sent: Sent) -> int | None:
     """Return the step from which on TensorBoard forgets what earlier files of the folder have; None for nothing.
 
-    >>> from train_manager.runs.store.schema import Part
-    >>> resumed = Sent(Path(), Part(2, "a", 0.0, resumes=1, step=6), "begin", {})
+    >>> from train_manager.runs.store.schema import RunPart
+    >>> resumed = Sent(Path(), RunPart(2, "a", 0.0, resumes=1, step=6), "begin", {})
     >>> purge_step_of(resumed), purge_step_of(resumed._replace(mode="continue"))
     (7, None)
     >>> purge_step_of(resumed._replace(mode="export"))

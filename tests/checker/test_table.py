@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from train_manager.checker.outline import Calls, Defines, Opens, Touches, Where, Yields
-from train_manager.checker.table import THE_LOOP, Again, Block, Call, If, Inside, Line, Reads, Stage, Table
+from train_manager.checker.table import THE_LOOP, Again, Block, If, Inside, Line, MethodCall, Reads, Table, TableStage
 
-EVAL = Stage("eval", body=(Line("result = mean", ("result",), "eval"),))
-STEP = Stage(
+EVAL = TableStage("eval", body=(Line("result = mean", ("result",), "eval"),))
+STEP = TableStage(
     "step",
     ("batch",),
-    (Line("loss = compute(...)", ("loss",), "step", method="compute"), Call("work", "work(...), by default:")),
+    (Line("loss = compute(...)", ("loss",), "step", method="compute"), MethodCall("work", "work(...), by default:")),
     lazy=("index",),
     reads=("batch",),
     changes=("loss",),
@@ -78,6 +78,6 @@ def test_the_map_has_a_line_for_each_stage_and_step_with_their_fixtures() -> Non
 
 def test_a_list_of_fixtures_that_is_too_long_continues_below_itself() -> None:
     many = tuple(f"fixture_number_{number}" for number in range(5))
-    first, second = TABLE.draw((Stage("step", many),)).splitlines()
+    first, second = TABLE.draw((TableStage("step", many),)).splitlines()
     assert first.endswith("fixture_number_2,")
     assert second == f"{' ' * 49}# fixture_number_3, fixture_number_4"

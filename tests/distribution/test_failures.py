@@ -12,7 +12,7 @@ from train_manager.distribution import failures
 from train_manager.distribution.environment import Environment
 from train_manager.distribution.failures import (
     Failure,
-    Watch,
+    FailureWatch,
     ended_failure,
     failure_of,
     has_timed_out,
@@ -45,16 +45,16 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 @pytest.fixture
-def watches(store: Store) -> list[Watch]:
+def watches(store: Store) -> list[FailureWatch]:
     return [watch(store, rank) for rank in range(3)]
 
 
-def watch(store: Store, rank: int, *, is_of_torchrun: bool = False) -> Watch:
+def watch(store: Store, rank: int, *, is_of_torchrun: bool = False) -> FailureWatch:
     environment = Environment(Place(rank, 3), rank, "0", ("127.0.0.1", 1), is_of_torchrun)
-    return Watch(cast(Any, store), environment)
+    return FailureWatch(cast(Any, store), environment)
 
 
-def note_that(watches: list[Watch], *ranks: int) -> None:
+def note_that(watches: list[FailureWatch], *ranks: int) -> None:
     """Let processes note that they wait too."""
     for rank in ranks:
         watches[rank]._set(f"waits/{rank}")
@@ -65,7 +65,7 @@ def text_of(failure: Failure | None) -> str:
     return failure.text
 
 
-def test_the_first_failure_counts(watches: list[Watch]) -> None:
+def test_the_first_failure_counts(watches: list[FailureWatch]) -> None:
     first = watches[1].report(failure_of(1, ValueError("no rows")))
     second = watches[2].report(failure_of(2, KeyError("no key")))
 
@@ -73,17 +73,19 @@ def test_the_first_failure_counts(watches: list[Watch]) -> None:
     assert first.text == "rank 1 has failed: ValueError: no rows"
 
 
-def test_without_a_failure_there_is_none(watches: list[Watch]) -> None:
+def test_without_a_failure_there_is_none(watches: list[FailureWatch]) -> None:
     assert watches[0].failure() is None
 
 
-def test_a_connection_that_was_lost_while_all_processes_are_alive_is_not_a_failure_of_one(watches: list[Watch]) -> None:
+def test_a_connection_that_was_lost_while_all_processes_are_alive_is_not_a_failure_of_one(
+    watches: list[FailureWatch],
+) -> None:
     note_that(watches, 1, 2)
 
     assert watches[0].find(LONG, has_waited=False) is None
 
 
-def test_of_those_that_lost_a_connection_the_one_that_does_not_notice_has_ended(watches: list[Watch]) -> None:
+def test_of_those_that_lost_a_connection_the_one_that_does_not_notice_has_ended(watches: list[FailureWatch]) -> None:
     note_that(watches, 1)
     watches[0].place = "the end of a batch"
 
@@ -98,13 +100,13 @@ def test_under_torchrun_which_names_a_process_that_was_killed_the_others_do_not_
     assert found is None
 
 
-def test_a_process_that_has_left_has_ended_without_waiting(watches: list[Watch]) -> None:
+def test_a_process_that_has_left_has_ended_without_waiting(watches: list[FailureWatch]) -> None:
     watches[1].leave()
 
     assert text_of(watches[0].find(LONG, has_waited=False)).startswith("rank 1 ended without an error")
 
 
-def test_what_one_process_finds_out_all_others_read(watches: list[Watch]) -> None:
+def test_what_one_process_finds_out_all_others_read(watches: list[FailureWatch]) -> None:
     watches[1].leave()
     found = watches[0].find(LONG, has_waited=False)
     watches[0].leave()
@@ -112,7 +114,7 @@ def test_what_one_process_finds_out_all_others_read(watches: list[Watch]) -> Non
     assert watches[2].find(LONG, has_waited=False) == found
 
 
-def test_of_those_alive_the_one_that_does_not_wait_is_late(watches: list[Watch]) -> None:
+def test_of_those_alive_the_one_that_does_not_wait_is_late(watches: list[FailureWatch]) -> None:
     note_that(watches, 0)
     watches[2].place, watches[2].passed = "the end of a batch", "the start of a run"
 
@@ -121,13 +123,13 @@ def test_of_those_alive_the_one_that_does_not_wait_is_late(watches: list[Watch])
     assert found == "rank 1 did not come to the end of a batch within 3 s (rank 1 was last at the start of a run)"
 
 
-def test_a_store_that_is_gone_names_what_it_ends_with(watches: list[Watch], store: Store) -> None:
+def test_a_store_that_is_gone_names_what_it_ends_with(watches: list[FailureWatch], store: Store) -> None:
     store.is_alive = False
 
     assert text_of(watches[1].failure()) == "rank 0 ended without an error, and the store of all processes with it"
 
 
-def test_the_host_of_the_store_waits_until_the_others_have_left(watches: list[Watch]) -> None:
+def test_the_host_of_the_store_waits_until_the_others_have_left(watches: list[FailureWatch]) -> None:
     for watch in watches:
         watch.leave()
 
@@ -136,7 +138,7 @@ def test_the_host_of_the_store_waits_until_the_others_have_left(watches: list[Wa
 
 @pytest.mark.parametrize("has_waited", [True, False])
 def test_the_host_of_the_store_does_not_wait_again_for_a_process_that_did_not_come(
-    watches: list[Watch], has_waited: bool
+    watches: list[FailureWatch], has_waited: bool
 ) -> None:
     note_that(watches, 1)
     watches[0].find(0.1, has_waited=has_waited)

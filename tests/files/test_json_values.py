@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from train_manager.errors import CheckpointError
-from train_manager.files.json_values import Decoder, Encoder, Path, mark_of
+from train_manager.files.json_values import Decoder, Path, ValueEncoder, mark_of
 
 
-def written(value: Any, path: Path, encoder: Encoder) -> Any:
+def written(value: Any, path: Path, encoder: ValueEncoder) -> Any:
     if isinstance(value, complex):
         return {"$complex": encoder.items([value.real, value.imag], path)}
     return encoder.plain(value, path)
@@ -26,7 +26,7 @@ def read(tree: Any, path: Path, decoder: Decoder) -> Any:
 
 def test_a_hook_adds_a_form_at_any_depth() -> None:
     value = {"a": [(1j, {2: complex("inf")})], "b": OrderedDict(c=Counter(d=2))}
-    tree = json.loads(json.dumps(Encoder(written)(value), allow_nan=False))
+    tree = json.loads(json.dumps(ValueEncoder(written)(value), allow_nan=False))
 
     assert Decoder(read)(tree) == value
 
@@ -34,14 +34,14 @@ def test_a_hook_adds_a_form_at_any_depth() -> None:
 def test_a_dict_with_text_keys_stays_an_object_whatever_its_keys_are() -> None:
     value = {"$tuple": [1], "$$": {"$": 2}, "step": 3}
 
-    assert Encoder()(value) == {"$$tuple": [1], "$$$": {"$$": 2}, "step": 3}
-    assert Decoder()(Encoder()(value)) == value
+    assert ValueEncoder()(value) == {"$$tuple": [1], "$$$": {"$$": 2}, "step": 3}
+    assert Decoder()(ValueEncoder()(value)) == value
 
 
 def test_a_value_in_two_places_does_not_contain_itself() -> None:
     part = [1]
 
-    assert Encoder()([part, (part,)]) == [[1], {"$tuple": [[1]]}]
+    assert ValueEncoder()([part, (part,)]) == [[1], {"$tuple": [[1]]}]
 
 
 @pytest.mark.parametrize(

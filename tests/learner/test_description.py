@@ -11,8 +11,8 @@ from tests.support.rotation import share_of
 from train_manager import InputError
 from train_manager.learner.description import (
     Description,
+    FileMistakes,
     KeyPath,
-    Mistakes,
     dotted,
     lines_of,
     paths_of,
@@ -307,7 +307,7 @@ def test_a_file_may_end_in_a_comment_or_a_value_without_a_new_line() -> None:
 
 def test_the_mistakes_of_two_files_are_raised_together_by_file_and_line() -> None:
     data, model = Description.read("data.toml", "data_file"), Description.read("model.toml", "model_file")
-    mistakes = Mistakes()
+    mistakes = FileMistakes()
     mistakes.add(model, ("objective", "class", "at"), "is not a module", nearest_of=["trunck", "digit"], name="trunk")
     mistakes.add(model, ("module", "trunk", "layers", 0, "kernel_size"), "must be odd", cure="add 1")
     mistakes.add(data, ("dataset", "digits", "split"), "has a sum of 1.1")
@@ -329,7 +329,7 @@ data.toml and model.toml have 3 mistakes
 
 def test_mistakes_of_a_dict_are_in_its_order() -> None:
     read = Description.read({"z": 1, "a": 2}, "data")
-    mistakes = Mistakes()
+    mistakes = FileMistakes()
     mistakes.add(read, ("a",), "is wrong")
     mistakes.add(read, ("z",), "is wrong")
     mistakes.add(read, (), "has no dataset")
@@ -345,12 +345,12 @@ def test_mistakes_of_a_dict_are_in_its_order() -> None:
 
 
 def test_without_a_mistake_nothing_is_raised() -> None:
-    Mistakes().raise_all()
+    FileMistakes().raise_all()
 
 
 def test_names_are_offered_up_to_a_number() -> None:
     read = Description.read({"columm": 1}, "data")
-    mistakes = Mistakes()
+    mistakes = FileMistakes()
     mistakes.add(read, ("columm",), "is not a key", nearest_of=[f"column{number}" for number in range(15)])
     mistakes.add(read, ("columm",), "is not a key", nearest_of=[])
 
@@ -367,7 +367,7 @@ def test_names_are_offered_up_to_a_number() -> None:
 def test_what_a_terminal_obeys_is_escaped_and_long_texts_are_cut() -> None:
     Path("it\x1b.toml").write_text(f'"\\u001b[2J" = 1\n"{"k" * 500}" = 1\n')
     read = Description.read("it\x1b.toml", "data_file")
-    mistakes = Mistakes()
+    mistakes = FileMistakes()
     for key in read.tree:
         mistakes.add(read, (key,), "is \x1b[31m not a key\r", nearest_of=["\x1b]0;"], cure="\x07" + "x" * 500)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tests.learner.planted import DATA, MODEL, changed, forget_other_words, said_of
 from train_manager import InputError
 from train_manager.learner import dataset_file, entries, load_model
-from train_manager.learner.description import Description, Mistakes, told
+from train_manager.learner.description import Description, FileMistakes, told
 from train_manager.learner.entries import (
     COUNT,
     NAMES,
@@ -23,8 +23,8 @@ from train_manager.learner.entries import (
     TABLES,
     TEXT,
     WHOLE,
-    Form,
     Key,
+    ValueForm,
     _form_of_parameter,
     parameters_of,
     read_keys,
@@ -33,14 +33,14 @@ from train_manager.learner.entries import (
 from train_manager.rebuilding import registry
 
 
-def said_of_value(form: Form, value: Any) -> str:
+def said_of_value(form: ValueForm, value: Any) -> str:
     """Return what is said of a value; empty if it has the form."""
-    tree, mistakes = {"key": value}, Mistakes()
+    tree, mistakes = {"key": value}, FileMistakes()
     read_keys(Description.read(tree, "it").root(mistakes), {"key": Key(form, "a key")})
     return message_of(mistakes)
 
 
-def message_of(mistakes: Mistakes) -> str:
+def message_of(mistakes: FileMistakes) -> str:
     try:
         mistakes.raise_all()
     except InputError as error:
@@ -68,7 +68,7 @@ def message_of(mistakes: Mistakes) -> str:
         (SHARE, 1.5, "key must be a number above 0, at most 1, but is the number 1.5"),
     ],
 )  # fmt: skip
-def test_a_value_of_another_form_is_named(form: Form, value: Any, message: str) -> None:
+def test_a_value_of_another_form_is_named(form: ValueForm, value: Any, message: str) -> None:
     assert said_of_value(form, value) == message
 
 
@@ -76,13 +76,13 @@ def test_a_value_of_another_form_is_named(form: Form, value: Any, message: str) 
     ("form", "value"),
     [(TEXT, "a"), (NAMES, "a"), (NAMES, ["a"]), (TABLE, {}), (TABLES, [{}]), (COUNT, 1), (WHOLE, 0), (SHARE, 1)],
 )
-def test_a_value_of_the_form_is_no_mistake(form: Form, value: Any) -> None:
+def test_a_value_of_the_form_is_no_mistake(form: ValueForm, value: Any) -> None:
     assert said_of_value(form, value) == ""
 
 
 def test_a_misspelt_required_key_is_one_mistake() -> None:
     tree: dict[str, Any] = {"inptus": {}}
-    mistakes = Mistakes()
+    mistakes = FileMistakes()
     read_keys(Description.read(tree, "it").root(mistakes), {"inputs": Key(TABLE, "the inputs", required=True)})
 
     assert message_of(mistakes) == "inptus is not a known key\n            did you mean 'inputs'? known: inputs"
@@ -90,7 +90,7 @@ def test_a_misspelt_required_key_is_one_mistake() -> None:
 
 @pytest.mark.parametrize("entry", [{"use": "digits"}, {"from": "image", "layers": [{}]}, {"at": "trunk"}])
 def test_a_table_without_a_name_is_one_mistake(entry: dict[str, Any]) -> None:
-    mistakes = Mistakes()
+    mistakes = FileMistakes()
 
     assert list(read_tables(Description.read({"module": entry}, "it").root(mistakes).below("module"))) == []
     assert message_of(mistakes) == "module is a table without a name\n            write [module.a_name]"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tests.support.rank_trainings import data, manager, net, rows, whole
 from train_manager import Extension, SeededDataLoader, SkipBatch, TrainManager
-from train_manager.distribution.failures import Failure, Watch
+from train_manager.distribution.failures import Failure, FailureWatch
 from train_manager.extensions import Distributed
 from train_manager.signals import stop_on_signals
 
@@ -82,13 +82,13 @@ class Act:
 
 def _tell_as_it_waits() -> None:
     """Make a file as soon as this process, which waits for others, looks whether one of them has failed."""
-    look = Watch.failure
+    look = FailureWatch.failure
 
-    def failure(self: Watch) -> Failure | None:
+    def failure(self: FailureWatch) -> Failure | None:
         Path(f"waits-{own_rank()}").touch()
         return look(self)
 
-    Watch.failure = failure  # type: ignore[method-assign]
+    FailureWatch.failure = failure  # type: ignore[method-assign]
 
 
 def own_rank() -> int:

@@ -17,7 +17,7 @@ from train_manager.telling.words import CLOSE, Words, fixture_of, suggestion
 NOT_DEFINED = "nothing defines it; give the parameter a default if it may be absent"
 
 
-class Place(NamedTuple):
+class LivePoint(NamedTuple):
     """A point at which a fixture is alive, seen from the stage that asks for it."""
 
     asked: StageNode  # the stage of the hook or provider that asks
@@ -108,7 +108,7 @@ class Advice:
         hooks = [*self.before(name, place), f"{place.kind}_{place.node.stage}"]
         return "; ".join([f"use {' or '.join(hooks)}", *self.summary(name)])
 
-    def before(self, name: str, place: Place) -> list[str]:
+    def before(self, name: str, place: LivePoint) -> list[str]:
         """Return the first pre hook inside of the stage, if the point asks too early and a name is alive there."""
         is_early = self.kind != "post" and place.node is place.asked
         inside = (node for node in self.tree.nodes.values() if node.path[:-1] == place.node.path)
@@ -126,9 +126,9 @@ class Advice:
     def is_open(self, stage: str) -> bool:
         return all(stage in node.path for node in self.nodes)
 
-    def nearest(self, name: str) -> Place:
+    def nearest(self, name: str) -> LivePoint:
         """Return the nearest point at which a name is alive that some stage defines."""
         kinds = (self.kind, "post", "pre")  # `min` returns the first of equals: the asker's own side is preferred
         nodes = [(asked, node) for asked in self.nodes for node in self.tree.nodes.values()]
-        places = [Place(asked, node, kind) for kind in kinds for asked, node in nodes if name in node.alive[kind]]
+        places = [LivePoint(asked, node, kind) for kind in kinds for asked, node in nodes if name in node.alive[kind]]
         return min(places, key=lambda place: place.distance)

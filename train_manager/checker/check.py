@@ -9,7 +9,7 @@ from functools import partial
 from train_manager.checker.left_out import call_left_out
 from train_manager.checker.lookalikes import find_lookalikes, warn_of_idle
 from train_manager.checker.methods import Methods
-from train_manager.checker.mistakes import Mistakes, find_unopened
+from train_manager.checker.mistakes import HookMistakes, find_unopened
 from train_manager.checker.walk import stage_tree
 from train_manager.core.extensible import Extensible
 from train_manager.core.hooks import Hook
@@ -60,7 +60,9 @@ def check(
         provider for in_stage in choose_providers(registry.providers).values() for provider in in_stage.values()
     ]
     left_out = partial(call_left_out, methods, plan_of=plan_of)
-    search = Mistakes(methods, whole, entered, providers, frozenset(known), options.words, options.too_late, left_out)
+    search = HookMistakes(
+        methods, whole, entered, providers, frozenset(known), options.words, options.too_late, left_out
+    )
     extensions = registry.extensions
     hooks = [hook for hook in registry.hooks if not hook.owner or extensions[hook.owner]._checked_before_run]
     found = list(search.of(hooks, strict=strict, outside=outside))

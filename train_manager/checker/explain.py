@@ -87,7 +87,7 @@ def explain(
 
 @final
 @dataclass(frozen=True)
-class Point:
+class HookPoint:
     """The hooks of one kind at one stage, in order; each method describes one of them."""
 
     kind: str
@@ -132,12 +132,12 @@ class Explanation:
     notes: Mapping[str, str] = field(default_factory=dict)  # by stage, shown beside its name
     described: set[str] = field(default_factory=set)  # the stages that the text has so far
 
-    def points(self, node: StageNode) -> list[Point]:
+    def points(self, node: StageNode) -> list[HookPoint]:
         plan = self.registry.plans[node.stage]
         hooks = {"around": plan.around, "pre": plan.pre, "post": plan.post}
-        return [Point(kind, hooks[kind], plan) for kind in KINDS]
+        return [HookPoint(kind, hooks[kind], plan) for kind in KINDS]
 
-    def hooks(self, node: StageNode) -> Iterator[tuple[Point, int, Hook]]:
+    def hooks(self, node: StageNode) -> Iterator[tuple[HookPoint, int, Hook]]:
         """Yield the hooks of a stage, each with its point and its number there."""
         return ((point, number, hook) for point in self.points(node) for number, hook in enumerate(point.hooks, 1))
 
@@ -174,7 +174,7 @@ class Explanation:
         yield name
         hooks = [(point.plan, hook) for node in self.first_nodes() for point, _, hook in self.hooks(node)]
         # Hooks of every stage are described once, and so without their reasons: their order differs between stages.
-        everywhere = [Point("", (), plan).describe_hook(hook) for plan, hook in hooks if hook.everywhere]
+        everywhere = [HookPoint("", (), plan).describe_hook(hook) for plan, hook in hooks if hook.everywhere]
         for text in dict.fromkeys(everywhere):
             yield from _lines("", f"at every stage: {text}", "    ")
         # The outermost stages; each draws the stages inside it.
@@ -314,7 +314,7 @@ class Brief(Explanation):
         return module.partition(".")[0] != LIBRARY or module == Extension.__module__
 
 
-def _of_hook(point: Point, number: int, hook: Hook) -> tuple[str, str]:
+def _of_hook(point: HookPoint, number: int, hook: Hook) -> tuple[str, str]:
     return f"{point.kind:6} {number}. ", point.describe_hook(hook)
 
 

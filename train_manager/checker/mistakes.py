@@ -32,7 +32,7 @@ Found = Iterator[TrainManagerError]
 
 @final
 @dataclass(frozen=True)
-class Mistakes:
+class HookMistakes:
     """Finds the mistakes in hooks and providers."""
 
     loop: Methods  # of the class whose stages the hooks run at

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 from xml.sax.saxutils import escape
 
-Place = Mapping[str, Any]
+StageBox = Mapping[str, Any]
 """A stage at one position, as ``explain(format="json")`` describes it."""
 
 LINE, PAD, INSET = 20, 8, 16  # pixels: height of a line, space around the lines of a box, space between boxes
@@ -35,7 +35,7 @@ class Picture(str):
         return str(self)
 
 
-def picture(title: str, places: Sequence[Place], unknown: Iterable[str] = ()) -> Picture:
+def picture(title: str, places: Sequence[StageBox], unknown: Iterable[str] = ()) -> Picture:
     """Return the picture of a stage tree.
 
     Args:
@@ -62,7 +62,7 @@ def picture(title: str, places: Sequence[Place], unknown: Iterable[str] = ()) ->
 class _Boxes:
     """The boxes and lines that are drawn so far."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[StageBox]) -> None:
         self._places = places
         self._drawn: set[str] = set()  # stages: a second position has only the name
         self._colours: dict[str, str] = {}  # of extensions, by name, in the order in which they are drawn
@@ -71,11 +71,11 @@ class _Boxes:
         self.frames: list[tuple[float, float, float, int]] = []  # left, top, bottom and depth of each box
         self.lines: list[str] = []  # the SVG elements of the texts
 
-    def inside(self, path: Sequence[str]) -> list[Place]:
+    def inside(self, path: Sequence[str]) -> list[StageBox]:
         """Return the stages that open inside a position."""
         return [place for place in self._places if place["path"][:-1] == list(path)]
 
-    def draw(self, place: Place, x: float) -> None:
+    def draw(self, place: StageBox, x: float) -> None:
         """Draw a stage and the stages inside it; at a second position of the stage, only its name."""
         stage, top, number = place["stage"], self.y, len(self.frames)
         # The box comes before the boxes inside it, so that these are painted over it; its bottom is known at the end.
@@ -106,7 +106,7 @@ class _Boxes:
         self.right = max(self.right, x + 2 * PAD + LETTER * len(f"{_short(text)}  {shown}"))
         self.y += LINE
 
-    def _draw_inside(self, place: Place, x: float) -> None:
+    def _draw_inside(self, place: StageBox, x: float) -> None:
         """Draw the fixtures of a stage, then its hooks and inner stages, in the order in which they run."""
         for label, names in (("defines", place["defines"]), ("lazy", place["lazy"])):
             if names:
@@ -122,7 +122,7 @@ class _Boxes:
     def _name(self, stage: str, note: str, x: float) -> None:
         self.line(stage, x, "stage", f'<tspan class="quiet" font-weight="normal">  {escape(note)}</tspan>', note)
 
-    def _hooks(self, kind: str, hooks: Iterable[Place], x: float) -> None:
+    def _hooks(self, kind: str, hooks: Iterable[StageBox], x: float) -> None:
         for number, hook in enumerate(hooks, 1):
             colour = self._colours.setdefault(hook["extension"], COLOURS[len(self._colours) % len(COLOURS)])
             self.lines.append(f'<circle cx="{x + PAD + 4:.0f}" cy="{self.y + 10:.0f}" r="4" fill="{colour}"/>')
@@ -132,7 +132,7 @@ class _Boxes:
             self.line(f"{kind:6} {number}. {hook['hook']}", x + 14, "", rest, _short(does), tooltip)
 
 
-def _does(hook: Place) -> Iterator[str]:
+def _does(hook: StageBox) -> Iterator[str]:
     """Yield ``reads model``, ``provides norm`` and ``modifies loss`` of a hook."""
     for label in ("reads", "provides", "modifies"):
         if hook[label]:

@@ -22,7 +22,7 @@ COMMENTS: Final = (49, 58, 74)  # the columns at which the names of fixtures may
 
 @final
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TableStage:
     """A stage that a method of the loop opens."""
 
     name: str
@@ -59,12 +59,12 @@ class Again:
     """A stage that the map shows in full at another place."""
 
     text: str  # on which condition it opens
-    stage: Stage
+    stage: TableStage
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Call:
+class MethodCall:
     """A call of a method of the table, which a subclass may override; the map shows what it does by default."""
 
     method: str
@@ -98,7 +98,7 @@ class Inside:
     text: str = ""
 
 
-Entry = Stage | Line | Block | Again | Call | Reads | If | Inside
+Entry = TableStage | Line | Block | Again | MethodCall | Reads | If | Inside
 Body = tuple[Entry, ...]
 
 
@@ -128,7 +128,7 @@ def outline_in(body: Body) -> Outline:
 
 def _items(entry: Entry) -> Iterator[Item]:
     match entry:
-        case Stage():
+        case TableStage():
             touches = [
                 Touches(frozenset(names), modifies)
                 for names, modifies in ((entry.reads, False), (entry.changes, True))
@@ -145,7 +145,7 @@ def _items(entry: Entry) -> Iterator[Item]:
             yield from outline_in(entry.body)
         case Again():
             yield from _items(entry.stage)
-        case Call():
+        case MethodCall():
             yield Calls(entry.method, by_name=entry.by_name)
         case Reads():
             yield Touches(frozenset(entry.names), modifies=False)
@@ -167,7 +167,7 @@ class _Map:
         inner = f"{indent}    "
         for entry in body:
             match entry:
-                case Stage():
+                case TableStage():
                     self._drawn.add(entry.name)
                     yield from _with_comment(f'{indent}with staged("{entry.name}"):', _fixtures_of(entry))
                     yield from self.lines(entry.body, (*path, entry.name), inner)
@@ -179,7 +179,7 @@ class _Map:
                 case Again():
                     where = "above" if entry.stage.name in self._drawn else "below"
                     yield f"{indent}{entry.text}: {entry.stage.name}, as {where}"
-                case Call():
+                case MethodCall():
                     yield from [f"{indent}{entry.text}"] if entry.text else []
                     yield from self.lines(self._methods[entry.method], path, inner if entry.text else indent)
                 case If():
@@ -189,7 +189,7 @@ class _Map:
                     yield f"{indent}{entry.text}"
 
 
-def _fixtures_of(stage: Stage) -> str:
+def _fixtures_of(stage: TableStage) -> str:
     lazy = f"lazy: {', '.join(stage.lazy)}" if stage.lazy else ""
     return "; ".join(filter(None, [", ".join(stage.fixtures), lazy]))
 

@@ -18,8 +18,8 @@ import numpy as np
 from train_manager.files.json_values import (
     MAPPINGS,
     Decoder,
-    Encoder,
     Path,
+    ValueEncoder,
     class_name,
     display_keys,
     unreadable,
@@ -53,7 +53,7 @@ def split(state: Any) -> tuple[Any, dict[str, Tensor]]:
     """
     tensors: dict[str, Tensor] = {}
 
-    def written(value: Any, path: Path, encoder: Encoder) -> Any:
+    def written(value: Any, path: Path, encoder: ValueEncoder) -> Any:
         if _is_tensor(value):
             return {"$tensor": _add(value, path, tensors)}
         if isinstance(value, np.ndarray | np.generic):
@@ -62,7 +62,7 @@ def split(state: Any) -> tuple[Any, dict[str, Tensor]]:
             _require_plain_keys(value, path)
         return encoder.plain(value, path)
 
-    return Encoder(written)(state), tensors
+    return ValueEncoder(written)(state), tensors
 
 
 def join(tree: Any, tensors: Mapping[str, Tensor], label: str = "state.json") -> Any:

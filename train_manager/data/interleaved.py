@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from train_manager.data.batch import FromSource, sets_text, without_source
-from train_manager.data.named_sets import NamedSets, Progress, join_names
+from train_manager.data.named_sets import NamedSets, PassProgress, join_names
 from train_manager.data.reader import END
 from train_manager.telling.errors import InputError
 from train_manager.telling.showing import short
@@ -106,7 +106,7 @@ class Interleaved(NamedSets):
         rounds = max(-(-(self._length_of(name) or 0) // ratio) for name, ratio in self.ratios.items())
         return rounds * len(self._round)
 
-    def _batches(self, progress: Progress) -> Iterator[FromSource]:
+    def _batches(self, progress: PassProgress) -> Iterator[FromSource]:
         ends = not self.endless
         # With `choose` each set is opened at its first turn, since perhaps it never has one.
         if self.choose is None:

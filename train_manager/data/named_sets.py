@@ -20,7 +20,7 @@ NEXT_PASS = 1 << 20  # added to the epoch of a set for each further pass within 
 
 
 @dataclass
-class Progress:
+class PassProgress:
     """The progress of one pass."""
 
     epoch: int
@@ -55,8 +55,8 @@ class NamedSets(MadeOfSets):
                 f"{kind} was given no set of data", name="data", cure=f'give sets by name: {kind}({{"a": data}})'
             )
         self._sets = dict(data)
-        self._next = Progress(epoch=0)  # of the coming pass
-        self._last: Progress | None = None  # of the training, also while an evaluation reads the same data
+        self._next = PassProgress(epoch=0)  # of the coming pass
+        self._last: PassProgress | None = None  # of the training, also while an evaluation reads the same data
         self._present: str | None = None  # the set of the batch given last
 
     def __getstate__(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class NamedSets(MadeOfSets):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass, counted from 0. A pass of this epoch that was loaded keeps its position."""
         if epoch != self._next.epoch:
-            self._next = Progress(require_count(epoch, "epoch", at_least=0))
+            self._next = PassProgress(require_count(epoch, "epoch", at_least=0))
 
     def reset(self) -> None:
         """Call the ``reset`` of every set that has one."""
@@ -118,14 +118,14 @@ class NamedSets(MadeOfSets):
                 name="data",
                 cure="give the data that the state was saved with, or leave the state out",
             )
-        self._next = Progress(state["epoch"], state["given"], state["sets"])
+        self._next = PassProgress(state["epoch"], state["given"], state["sets"])
         self._last = None
 
     @contextmanager
     def left_as_found(self) -> Iterator[None]:
         """Begin the passes in the ``with`` block at their start, and put the position back after it."""
         kept = self._next, self._last, self._present
-        self._next = Progress(self._next.epoch)
+        self._next = PassProgress(self._next.epoch)
         with ExitStack() as stack:
             for data in self._sets.values():
                 stack.enter_context(left_as_found(data))
@@ -144,9 +144,9 @@ class NamedSets(MadeOfSets):
             raise TypeError(f"{type(self).__name__} has no length, because its set {name!r} has none")
         return length
 
-    def _begin(self) -> Progress:
+    def _begin(self) -> PassProgress:
         """Return the progress of the coming pass, with a reader of each set."""
-        progress, self._next = self._next, Progress(self._next.epoch + 1)
+        progress, self._next = self._next, PassProgress(self._next.epoch + 1)
         progress.readers = {
             name: Reader(self._name_of(name), data, progress.epoch, NEXT_PASS, progress.loaded.get(name))
             for name, data in self._sets.items()
@@ -157,7 +157,7 @@ class NamedSets(MadeOfSets):
         """Return the name of a set in errors."""
         return f"set {name!r} of {type(self).__name__}"
 
-    def _pass(self, progress: Progress) -> Iterator[Any]:
+    def _pass(self, progress: PassProgress) -> Iterator[Any]:
         # A second pass begun during the first is an evaluation: the state stays that of the first.
         if self._last is None or self._last.is_over:
             self._last = progress
@@ -173,7 +173,7 @@ class NamedSets(MadeOfSets):
                 reader.close()
 
     @abstractmethod
-    def _batches(self, progress: Progress) -> Iterator[Any]:
+    def _batches(self, progress: PassProgress) -> Iterator[Any]:
         """Yield the batches of one epoch; note each in ``progress`` before it is given."""
 
 
@@ -237,7 +237,7 @@ class Endless(NamedSets):
         """The numbers of the examples in the batch given last, if the data number them."""
         return self.data.example_index  # type: ignore[attr-defined]  # the AttributeError of data without it is right here too
 
-    def _batches(self, progress: Progress) -> Iterator[Any]:
+    def _batches(self, progress: PassProgress) -> Iterator[Any]:
         reader = progress.readers["data"]
         while True:
             batch = reader.read_of_epoch()

@@ -33,7 +33,7 @@ from train_manager.validation import require_count
 
 
 @dataclass
-class Position:
+class PassPosition:
     """The position of one pass."""
 
     epoch: int
@@ -64,9 +64,9 @@ class Passes(Shareable):
         self.num_examples = examples
         if Passes.__len__(self) == 0:
             raise no_full_batch(name, examples, self._size)
-        self._next = Position(epoch=0, batches=0)  # of the coming pass
+        self._next = PassPosition(epoch=0, batches=0)  # of the coming pass
         # Of the pass of the training, whose position is saved, also while an evaluation reads the same data.
-        self._last: Position | None = None
+        self._last: PassPosition | None = None
         self._given: Tensor | slice | None = None  # the numbers of the examples in the batch that was given last
 
     def __getstate__(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Passes(Shareable):
 
     def __iter__(self) -> Iterator[Any]:
         # A copy, because copy.copy(data) shares the Position in `_next`, and `_pass` counts in it.
-        position, self._next = replace(self._next), Position(self._next.epoch + 1, 0)
+        position, self._next = replace(self._next), PassPosition(self._next.epoch + 1, 0)
         return self._pass(position)
 
     @property
@@ -114,7 +114,7 @@ class Passes(Shareable):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass, counted from 0. A pass of this epoch that was loaded keeps its position."""
         if epoch != self._next.epoch:
-            self._next = Position(require_count(epoch, "epoch", at_least=0), 0)
+            self._next = PassPosition(require_count(epoch, "epoch", at_least=0), 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch, how many of its batches were given, and what determines which examples these were."""
@@ -156,14 +156,14 @@ class Passes(Shareable):
                 )
         # The saved seed wins: with another one the rest of the epoch would have another order.
         self.seed = state["seed"]
-        self._next = Position(state["epoch"], state["batches"])
+        self._next = PassPosition(state["epoch"], state["batches"])
         self._last = None
 
     @contextmanager
     def left_as_found(self) -> Iterator[None]:
         """Begin the passes in the ``with`` block at their start, and put the position back after it."""
         kept = self._next, self._last, self._given
-        self._next = Position(self._next.epoch, 0)
+        self._next = PassPosition(self._next.epoch, 0)
         try:
             yield
         finally:
@@ -189,7 +189,7 @@ class Passes(Shareable):
     def _fixed_arguments(self) -> dict[str, Any]:
         return {"examples": self.num_examples, "batch_size": self._size, "shuffle": self.shuffle}
 
-    def _pass(self, position: Position) -> Iterator[Any]:
+    def _pass(self, position: PassPosition) -> Iterator[Any]:
         # A second pass begun during the first is an evaluation: the state stays that of the first.
         if self._last is None or self._last.is_over:
             self._last = position
@@ -203,13 +203,13 @@ class Passes(Shareable):
             position.is_over = True
 
     def _share(
-        self, position: Position, rows: Tensor | slice, read: Callable[[Tensor | slice], Any], place: Place
+        self, position: PassPosition, rows: Tensor | slice, read: Callable[[Tensor | slice], Any], place: Place
     ) -> Share:
         """Return what one of several processes gets of the next batch."""
         batch = self._give(position, rows_of_rank(rows, place), read)
         return Share(batch, count_of_rank(rows, place), size_of(rows))
 
-    def _give(self, position: Position, rows: Tensor | slice, read: Callable[[Tensor | slice], Any]) -> Any:
+    def _give(self, position: PassPosition, rows: Tensor | slice, read: Callable[[Tensor | slice], Any]) -> Any:
         """Return the next batch, which only counts if it could be read."""
         batch = read(rows)  # a local of this method: in `_pass` it would stay alive while the next batch is read
         position.batches += 1  # before it is given: a checkpoint written during a batch counts that batch
@@ -236,7 +236,7 @@ class Passes(Shareable):
         """Return the row numbers in the order of a shuffled epoch, on the device of the rows."""
 
     @abstractmethod
-    def _reading(self, position: Position) -> AbstractContextManager[Callable[[Tensor | slice], Any]]:
+    def _reading(self, position: PassPosition) -> AbstractContextManager[Callable[[Tensor | slice], Any]]:
         """Give a function that returns one batch after the other from a position on, given their rows."""
 
 
@@ -278,7 +278,7 @@ class RowBatches(Passes):
         order = epoch_order(self.num_examples, self.seed, epoch)
         return order.to(self._device, non_blocking=True)  # one copy per epoch, which does not wait
 
-    def _reading(self, position: Position) -> AbstractContextManager[Callable[[Tensor | slice], Any]]:
+    def _reading(self, position: PassPosition) -> AbstractContextManager[Callable[[Tensor | slice], Any]]:
         # A batch depends on its rows alone, so there is no reader to open or close.
         return nullcontext(self._batch)
 

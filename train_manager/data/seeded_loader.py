@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from train_manager.data.passes import Passes, Position
+from train_manager.data.passes import Passes, PassPosition
 from train_manager.data.random_state import example_seed
 from train_manager.data.seeded_dataset import SeededCollate, SeededDataset, SeededSampler
 from train_manager.data.shares import ALONE, present_place, rows_of_rank
@@ -133,7 +133,7 @@ class SeededDataLoader(Passes, DataLoader[Any]):  # type: ignore[misc]  # iter()
         return self.sampler if self.batch_size is None else BatchesOfRank(self.batch_sampler)
 
     @contextmanager
-    def _reading(self, position: Position) -> Iterator[Callable[[Tensor | slice], Any]]:
+    def _reading(self, position: PassPosition) -> Iterator[Callable[[Tensor | slice], Any]]:
         # torch reads the sampler when the iterator below is made or asked for its
         # first batch, which is next: no other pass can set the epoch between.
         self._sampler.set_epoch(position.epoch, start=position.batches * self._size)

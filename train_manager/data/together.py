@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, final
 
 from train_manager.data.batch import sets_text, without_source
-from train_manager.data.named_sets import NamedSets, Progress
+from train_manager.data.named_sets import NamedSets, PassProgress
 from train_manager.data.reader import END
 from train_manager.data.shares import Share, join_shares
 from train_manager.validation import require_one_of
@@ -65,7 +65,7 @@ class Together(NamedSets):
             raise TypeError("Together has no length, because it has no end")
         return max(lengths) if self.until == "longest" else min(lengths)
 
-    def _batches(self, progress: Progress) -> Iterator[dict[str, Any] | Share]:
+    def _batches(self, progress: PassProgress) -> Iterator[dict[str, Any] | Share]:
         progress.open()
         while not progress.is_complete and (batches := self._round(progress)):
             progress.given += 1
@@ -73,7 +73,7 @@ class Together(NamedSets):
             yield batches
             del batches  # else two rounds would be in memory while the next one is read
 
-    def _round(self, progress: Progress) -> dict[str, Any] | Share:
+    def _round(self, progress: PassProgress) -> dict[str, Any] | Share:
         """Return a batch of each set; an empty dict if only reading has found that the epoch has ended."""
         readers = progress.readers
         # The sets that decide the end of the epoch, and whether their ends are known from their lengths.

@@ -57,7 +57,7 @@ def in_a_line(error: BaseException) -> str:
 
 
 @final
-class Watch:
+class FailureWatch:
     """Reports the failure of this process, and finds those of others.
 
     Args:

@@ -28,7 +28,7 @@ from train_manager.distribution.connections import connections, connections_of_g
 from train_manager.distribution.environment import Environment, read_environment
 from train_manager.distribution.failures import (
     Failure,
-    Watch,
+    FailureWatch,
     failure_of,
     has_timed_out,
     in_a_line,
@@ -72,7 +72,7 @@ class ProcessGroup:
         self._pid = os.getpid()
         self._hosts = environment.hosts_store
         store = PrefixStore(f"train_manager/{environment.attempt}", _store(environment, timeout, meeting or timeout))
-        self.watch = Watch(store, environment)
+        self.watch = FailureWatch(store, environment)
         self._store = store
         self._messages: Any = None  # the group for messages, from the first one on
         self._is_own = False  # whether the default group was made here

@@ -32,10 +32,10 @@ Path = tuple[Any, ...]
 
 
 @final
-class Encoder:
+class ValueEncoder:
     """Writes values as JSON.
 
-    >>> Encoder()({"step": 3, "betas": (0.9, math.inf)})
+    >>> ValueEncoder()({"step": 3, "betas": (0.9, math.inf)})
     {'step': 3, 'betas': {'$tuple': [0.9, {'$float': 'inf'}]}}
 
     Args:
@@ -47,7 +47,7 @@ class Encoder:
         CheckpointError: a value has no form, contains itself, or is nested too deep; the error has its path.
     """
 
-    def __init__(self, hook: Callable[[Any, Path, Encoder], Any] | None = None) -> None:
+    def __init__(self, hook: Callable[[Any, Path, ValueEncoder], Any] | None = None) -> None:
         self._hook = hook
         self._around: list[int] = []  # the ids of the containers around the present value
 
@@ -100,7 +100,7 @@ class Encoder:
 
 @final
 class Decoder:
-    """Reads what ``Encoder`` has written.
+    """Reads what ``ValueEncoder`` has written.
 
     >>> Decoder()({"betas": {"$tuple": [0.9, {"$float": "inf"}]}})
     {'betas': (0.9, inf)}
@@ -194,7 +194,7 @@ def unsupported_value_error(path: Path, value: Any) -> CheckpointError:
 
 
 def unreadable(path: Path, what: str) -> CheckpointError:
-    """Return the error about a tree that ``Encoder`` cannot have written."""
+    """Return the error about a tree that ``ValueEncoder`` cannot have written."""
     return CheckpointError(f"{'.'.join(map(str, path)) or 'the top'}: {what}", name=".".join(map(str, path)))
 
 

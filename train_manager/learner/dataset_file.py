@@ -31,7 +31,7 @@ from train_manager.learner.entries import (
     read_keys,
     read_tables,
 )
-from train_manager.learner.transforms import Change, read_augment, read_column
+from train_manager.learner.transforms import ColumnChange, read_augment, read_column
 from train_manager.telling.errors import InputError
 
 KEYS: Final = {
@@ -97,7 +97,7 @@ class DatasetTable(NamedTuple):
     labelled: float
     features: list[Feature]
     augment: dict[str, list[dict[str, Any]]]
-    changes: list[Change]
+    changes: list[ColumnChange]
     batch_size: int
     seed: int
 

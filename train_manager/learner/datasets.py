@@ -14,7 +14,7 @@ from train_manager.data.passes import RowBatches, epoch_order
 from train_manager.data.rows import as_column
 from train_manager.extensions import Curriculum
 from train_manager.learner.dataset_file import CurriculumTable, DatasetTable, read_curriculum, read_datasets
-from train_manager.learner.description import Description, Mistakes, Spot
+from train_manager.learner.description import Description, FileMistakes, Spot
 from train_manager.learner.entries import is_among
 from train_manager.learner.transforms import Augment, try_changes
 
@@ -355,7 +355,7 @@ def create_dataloader(dataset_file: str | Path | Mapping[str, Any]) -> Datasets:
     Raises:
         InputError: all mistakes in the file, with their lines.
     """
-    description, mistakes = Description.read(dataset_file, "the dataset file"), Mistakes()
+    description, mistakes = Description.read(dataset_file, "the dataset file"), FileMistakes()
     spot = description.root(mistakes)
     tables = read_datasets(spot)
     mistakes.raise_all()

@@ -59,7 +59,7 @@ class Description:
         Raises:
             InputError: the file cannot be read, is not TOML, or a dict has values that a file cannot have.
         """
-        mistakes = Mistakes()
+        mistakes = FileMistakes()
         if isinstance(given, Mapping):
             read = cls(A_DICT, _copied(given, (), mistakes))
         elif isinstance(given, str | Path):
@@ -70,7 +70,7 @@ class Description:
         mistakes.raise_all()
         return read
 
-    def root(self, mistakes: Mistakes) -> Spot:
+    def root(self, mistakes: FileMistakes) -> Spot:
         """Return the spot of the whole tree."""
         return Spot(self, (), self.tree, mistakes)
 
@@ -111,7 +111,7 @@ class Spot:
     description: Description
     path: KeyPath
     value: Any
-    mistakes: Mistakes
+    mistakes: FileMistakes
 
     def below(self, *steps: str | int) -> Spot:
         """Return the spot of a value within this one."""
@@ -124,7 +124,7 @@ class Spot:
     def wrong(
         self, what: str, *, nearest_of: Iterable[str] | None = None, name: str | None = None, cure: str = ""
     ) -> None:
-        """Add a mistake; ``Mistakes.add`` has its arguments."""
+        """Add a mistake; ``FileMistakes.add`` has its arguments."""
         self.mistakes.add(self.description, self.path, what, nearest_of=nearest_of, name=name, cure=cure)
 
 
@@ -164,7 +164,7 @@ def paths_of(tree: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
         yield from paths_of(value, (*path, step))
 
 
-def _read_file(path: Path, mistakes: Mistakes) -> Description:
+def _read_file(path: Path, mistakes: FileMistakes) -> Description:
     """Return the description of a TOML file; an empty one if there is a mistake."""
     missing, text = Description(str(path)), ""
     try:
@@ -185,7 +185,7 @@ def _read_file(path: Path, mistakes: Mistakes) -> Description:
     return missing
 
 
-def _add_missing(missing: Description, path: Path, mistakes: Mistakes) -> None:
+def _add_missing(missing: Description, path: Path, mistakes: FileMistakes) -> None:
     if path.exists():
         what = "is a folder" if path.is_dir() else "is not a file"
         mistakes.add(missing, (), what, cure="give the path of a TOML file")
@@ -196,7 +196,7 @@ def _add_missing(missing: Description, path: Path, mistakes: Mistakes) -> None:
         mistakes.add(missing, (), "does not exist", nearest_of=names, name=path.name)
 
 
-def _add_not_toml(missing: Description, text: str, message: str, mistakes: Mistakes) -> None:
+def _add_not_toml(missing: Description, text: str, message: str, mistakes: FileMistakes) -> None:
     """Add what ``tomllib`` says, with the line that it means, and that of a bracket which is not closed there."""
     position = _POSITION.search(message)
     reason = _POSITION.sub("", message)
@@ -215,7 +215,7 @@ def _line_of_bracket(lines: Sequence[str]) -> int:
     return next(end + 1 for end in range(len(lines) - 1, -1, -1) if _tree_of(lines[:end], closings=[""]) is not None)
 
 
-def _copied(value: Any, path: KeyPath, mistakes: Mistakes) -> Any:
+def _copied(value: Any, path: KeyPath, mistakes: FileMistakes) -> Any:
     """Return a copy of a value of a dict; what a TOML file does not have is a mistake."""
     given = Description(A_DICT)
     if isinstance(value, Mapping):
@@ -252,7 +252,7 @@ class _Mistake(NamedTuple):
 
 
 @final
-class Mistakes:
+class FileMistakes:
     """The mistakes of one or several descriptions, raised together."""
 
     def __init__(self) -> None:

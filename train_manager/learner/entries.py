@@ -16,7 +16,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.optim import Optimizer
 
 from train_manager.core.extension import Extension
-from train_manager.learner.description import Mistakes, Spot, dotted, told
+from train_manager.learner.description import FileMistakes, Spot, dotted, told
 from train_manager.rebuilding.registry import is_recorded, named, words
 from train_manager.rebuilding.signatures import signature_of
 from train_manager.schedules import at_most, every, exponentially, periodically
@@ -27,7 +27,7 @@ from train_manager.validation import is_number
 # ---- forms of values -----------------------------------------------------------------------------------------------
 
 
-class Form(NamedTuple):
+class ValueForm(NamedTuple):
     """What a value may be.
 
     Attributes:
@@ -60,27 +60,27 @@ def _are_tables(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(table, Mapping) for table in value)
 
 
-TEXT: Final = Form("a text that is not empty", lambda value: isinstance(value, str) and value != "")
-NAMES: Final = Form("a name or a list of names", _are_names)
-TABLE: Final = Form("a table", lambda value: isinstance(value, Mapping))
-TABLES: Final = Form("a list of tables", _are_tables)
-POINTS: Final = Form("a word, a table or a list of these", lambda value: isinstance(value, str | Mapping | list))
-COUNT: Final = Form("a whole number from 1 on", lambda value: _is_whole(value) and value >= 1)
-WHOLE: Final = Form("a whole number from 0 on", lambda value: _is_whole(value) and 0 <= value < 2**63)
-NUMBER: Final = Form("a finite number", _is_finite)
-SHARE: Final = Form("a number above 0, at most 1", lambda value: _is_finite(value) and 0 < value <= 1)
+TEXT: Final = ValueForm("a text that is not empty", lambda value: isinstance(value, str) and value != "")
+NAMES: Final = ValueForm("a name or a list of names", _are_names)
+TABLE: Final = ValueForm("a table", lambda value: isinstance(value, Mapping))
+TABLES: Final = ValueForm("a list of tables", _are_tables)
+POINTS: Final = ValueForm("a word, a table or a list of these", lambda value: isinstance(value, str | Mapping | list))
+COUNT: Final = ValueForm("a whole number from 1 on", lambda value: _is_whole(value) and value >= 1)
+WHOLE: Final = ValueForm("a whole number from 0 on", lambda value: _is_whole(value) and 0 <= value < 2**63)
+NUMBER: Final = ValueForm("a finite number", _is_finite)
+SHARE: Final = ValueForm("a number above 0, at most 1", lambda value: _is_finite(value) and 0 < value <= 1)
 
-_ANY: Final = Form("anything", lambda value: True)  # of annotations that say nothing about values of files
-_OF_TYPES: Final[Mapping[Any, Form]] = {
-    int: Form("a whole number", _is_whole, "whole numbers"),
-    float: Form("a number", is_number, "numbers"),
-    bool: Form("true or false", lambda value: isinstance(value, bool)),
-    str: Form("a text", lambda value: isinstance(value, str), "texts"),
-    Tensor: Form("a tensor", lambda value: False),  # a file has no tensors
+_ANY: Final = ValueForm("anything", lambda value: True)  # of annotations that say nothing about values of files
+_OF_TYPES: Final[Mapping[Any, ValueForm]] = {
+    int: ValueForm("a whole number", _is_whole, "whole numbers"),
+    float: ValueForm("a number", is_number, "numbers"),
+    bool: ValueForm("true or false", lambda value: isinstance(value, bool)),
+    str: ValueForm("a text", lambda value: isinstance(value, str), "texts"),
+    Tensor: ValueForm("a tensor", lambda value: False),  # a file has no tensors
 }
 
 
-def form_of(annotation: Any) -> Form:
+def form_of(annotation: Any) -> ValueForm:
     """Return the form of the values that an annotation allows.
 
     >>> form_of(tuple[int, int]).words, form_of(float | None).fits("0.1")
@@ -90,11 +90,11 @@ def form_of(annotation: Any) -> Form:
     if origin is None:
         return _OF_TYPES.get(annotation, _ANY)
     if origin is Literal:
-        return Form(" or ".join(map(repr, args)), lambda value: any(_is_same(value, each) for each in args))
+        return ValueForm(" or ".join(map(repr, args)), lambda value: any(_is_same(value, each) for each in args))
     if origin in (Union, types.UnionType):
         forms = [form_of(each) for each in args if each not in (types.NoneType, Tensor)]  # a file has neither
         words = " or ".join(dict.fromkeys(form.words for form in forms)) or "left out"
-        return Form(words, lambda value: any(form.fits(value) for form in forms))
+        return ValueForm(words, lambda value: any(form.fits(value) for form in forms))
     if origin is tuple:
         return _form_of_tuple(args)
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -104,15 +104,15 @@ def form_of(annotation: Any) -> Form:
     return _ANY
 
 
-def _form_of_tuple(args: tuple[Any, ...]) -> Form:
+def _form_of_tuple(args: tuple[Any, ...]) -> ValueForm:
     """Return the form of lists of one kind and any length, or of one kind for each item."""
     items = [form_of(each) for each in args if each is not ...]
     plural = items[0].plural if len({item.words for item in items}) == 1 else ""
     if ... in args:
         words = f"a list of {plural}" if plural else "a list"
-        return Form(words, lambda value: isinstance(value, list) and all(map(items[0].fits, value)))
+        return ValueForm(words, lambda value: isinstance(value, list) and all(map(items[0].fits, value)))
     words = f"a list of {len(items)} {plural}" if plural else "a list"
-    return Form(
+    return ValueForm(
         words,
         lambda value: (
             isinstance(value, list)
@@ -138,7 +138,7 @@ class Key(NamedTuple):
         required: whether the table must have it.
     """
 
-    form: Form
+    form: ValueForm
     meaning: str
     required: bool = False
 
@@ -165,7 +165,7 @@ def read_keys(spot: Spot, keys: Mapping[str, Key], *, has_arguments: bool = Fals
     return found
 
 
-def has_form(spot: Spot, form: Form) -> bool:
+def has_form(spot: Spot, form: ValueForm) -> bool:
     """Return whether a value has a form; if not, it is a mistake."""
     fits = form.fits(spot.value)
     if not fits:
@@ -358,7 +358,7 @@ class Entry(NamedTuple):
             what = f"{self.where}: {self.word} raised {named_error(error)}"
             raise InputError(what, name=self.word, cure="see its arguments in the file, or its code") from error
 
-    def tried(self, *given: Any, mistakes: Mistakes | None = None) -> Any:
+    def tried(self, *given: Any, mistakes: FileMistakes | None = None) -> Any:
         """Return what ``made`` returns; an error is a mistake of the file, and the result None."""
         try:
             return self.thing(*given, **self.arguments)
@@ -432,7 +432,7 @@ def _check_arguments(entry: Entry, kind: Kind, keys: Collection[str]) -> None:
             spot.wrong(f"lacks {name}, which {entry.word} needs")
 
 
-def _form_of_parameter(thing: Any, parameter: Parameter) -> Form:
+def _form_of_parameter(thing: Any, parameter: Parameter) -> ValueForm:
     """Return the form that the annotation of a parameter says, or the type of its default."""
     annotation = _hints_of(thing).get(parameter.name)
     if annotation is None and type(parameter.default) in _OF_TYPES:

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from train_manager.checks.batch_leak import check_batch_leak
 from train_manager.learner.datasets import Datasets
-from train_manager.learner.description import KeyPath, Mistakes, Spot
+from train_manager.learner.description import FileMistakes, KeyPath, Spot
 from train_manager.learner.entries import is_among, named_error
 from train_manager.learner.model import FileModel
 from train_manager.learner.objectives import Term
 from train_manager.loop.modes import mode, preserve_modes
 
 
-def compare_columns(data: Datasets, model: FileModel, mistakes: Mistakes) -> None:
+def compare_columns(data: Datasets, model: FileModel, mistakes: FileMistakes) -> None:
     """Compare the columns of the data with the inputs and objectives of a model."""
     tables = data.description.root(mistakes).below("dataset")
     for name in data.input_names:
@@ -44,7 +44,7 @@ def _check_targets(spot: Spot, term: Term, names: list[str]) -> None:
         spot.wrong(f'lacks targets = "...", one of {", ".join(names)}')
 
 
-def try_examples(data: Datasets, model: FileModel, mistakes: Mistakes) -> None:
+def try_examples(data: Datasets, model: FileModel, mistakes: FileMistakes) -> None:
     """Give the model, and each of its objectives, a few examples of each dataset."""
     for name, batch in data.examples().items():
         given = batch["inputs"]
@@ -71,7 +71,7 @@ def _compare(spot: Spot, column: str, values: Tensor, expected: Tensor) -> None:
         spot.wrong(f"give {column} of {given}, but the model takes {taken}", cure=cure)
 
 
-def _find_leaks(model: FileModel, inputs: Any, mistakes: Mistakes) -> None:
+def _find_leaks(model: FileModel, inputs: Any, mistakes: FileMistakes) -> None:
     """Refuse a module whose result for an example depends on the others of its batch, as a softmax over dim 0."""
     with mode(model, training=False):
         found = check_batch_leak(model, inputs, call=lambda called, given: called(given))

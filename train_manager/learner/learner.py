@@ -20,7 +20,7 @@ from train_manager.core.extension import Extension
 from train_manager.data.random_state import preserve_random_state
 from train_manager.extensions import EMA, Checkpoints, EarlyStopping, FreezeModules, default_extensions
 from train_manager.learner.datasets import Datasets
-from train_manager.learner.description import Mistakes
+from train_manager.learner.description import FileMistakes
 from train_manager.learner.fits import compare_columns, try_examples
 from train_manager.learner.model import FileModel
 from train_manager.learner.objectives import Objectives
@@ -120,7 +120,7 @@ class Learner(Extensible):
         return f"Learner({self.tm!r})"
 
     def _require_fit(self, data: Datasets, model: FileModel) -> None:
-        mistakes = Mistakes()
+        mistakes = FileMistakes()
         compare_columns(data, model, mistakes)
         mistakes.raise_all()
         try_examples(data, model, mistakes)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from train_manager.learner.description import Description, Mistakes, Spot
+from train_manager.learner.description import Description, FileMistakes, Spot
 from train_manager.learner.entries import (
     COUNT,
     MODULE,
@@ -18,8 +18,8 @@ from train_manager.learner.entries import (
     TABLE,
     TABLES,
     Entry,
-    Form,
     Key,
+    ValueForm,
     as_names,
     has_form,
     is_among,
@@ -59,10 +59,10 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and all(map(COUNT.fits, value)) and math.prod(value) <= MOST_NUMBERS
 
 
-_SHAPE: Final = Form(
+_SHAPE: Final = ValueForm(
     "the shape of one example, such as [1, 8, 8]", _is_shape, cure="an example is counted without its batch"
 )
-_DTYPE: Final = Form(" or ".join(map(repr, DTYPES)), lambda value: isinstance(value, str) and value in DTYPES)
+_DTYPE: Final = ValueForm(" or ".join(map(repr, DTYPES)), lambda value: isinstance(value, str) and value in DTYPES)
 
 INPUT_KEYS: Final = {"shape": Key(_SHAPE, "the shape of one example", required=True), "dtype": Key(_DTYPE, "its type")}
 """The keys of an input that is a table."""
@@ -268,7 +268,7 @@ class FileModel(nn.Module):
 
     def __init__(self, description: dict[str, Any]) -> None:
         super().__init__()
-        source, mistakes = Description.read(description, "the description of a model"), Mistakes()
+        source, mistakes = Description.read(description, "the description of a model"), FileMistakes()
         net, self.objectives = read_model(source.root(mistakes))
         mistakes.raise_all()
         self.description, self.source = source.tree, source
@@ -364,7 +364,7 @@ def load_model(model_file: str | Path | Mapping[str, Any]) -> FileModel:
         InputError: all mistakes in the file, with their lines; or a module cannot be made, as one that takes more
             memory than there is.
     """
-    source, mistakes = Description.read(model_file, "the model file"), Mistakes()
+    source, mistakes = Description.read(model_file, "the model file"), FileMistakes()
     read_model(source.root(mistakes))  # here, where the lines of the file are known
     mistakes.raise_all()
     model = FileModel(source.tree)

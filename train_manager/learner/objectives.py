@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from train_manager.learner.description import Description, Mistakes, Spot
+from train_manager.learner.description import Description, FileMistakes, Spot
 from train_manager.learner.entries import (
     LOSS,
     NUMBER,
     TABLE,
     TEXT,
-    Form,
     Key,
+    ValueForm,
     has_form,
     is_among,
     read_entry,
@@ -30,7 +30,7 @@ from train_manager.loop.losses import report_loss
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
 
-_PAIR: Final = Form(
+_PAIR: Final = ValueForm(
     "a list of two names",
     lambda value: isinstance(value, list) and len(value) == 2 and all(isinstance(name, str) for name in value),
 )
@@ -45,7 +45,7 @@ KEYS: Final = {
 
 _REDUCTIONS: Final = ("mean", "sum", "batchmean")
 # Torch refuses another only at the first batch; "none" gives a loss for each example.
-_REDUCTION: Final = Form(
+_REDUCTION: Final = ValueForm(
     " or ".join(map(repr, _REDUCTIONS)), lambda value: value in _REDUCTIONS, cure="a loss must be one number"
 )
 
@@ -114,7 +114,7 @@ class Objectives(nn.Module):
 
     def __init__(self, description: dict[str, Any]) -> None:
         super().__init__()
-        mistakes = Mistakes()
+        mistakes = FileMistakes()
         read = Description.read({"objective": description}, "the description of objectives").root(mistakes)
         self.terms = read_objectives(read.below("objective"), None)
         mistakes.raise_all()

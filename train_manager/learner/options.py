@@ -13,7 +13,7 @@ from torch import nn
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
 from train_manager.learner.deployment import require_exports
-from train_manager.learner.description import Description, Mistakes, Spot
+from train_manager.learner.description import Description, FileMistakes, Spot
 from train_manager.learner.entries import (
     COUNT,
     EXTENSION,
@@ -119,7 +119,7 @@ def read_options(given: str | Path | Mapping[str, Any], modules: list[str]) -> O
     Raises:
         InputError: all mistakes in it.
     """
-    mistakes = Mistakes()
+    mistakes = FileMistakes()
     spot = Description.read(given, "the options of the learner").root(mistakes)
     found = read_keys(spot, KEYS)
     if "initialize" in found:

@@ -12,7 +12,7 @@ from torch import Tensor
 from train_manager.core.declarations import modifies
 from train_manager.core.extension import Extension
 from train_manager.data.random_state import preserve_random_state
-from train_manager.learner.description import Description, Mistakes, Spot
+from train_manager.learner.description import Description, FileMistakes, Spot
 from train_manager.learner.entries import FUNCTION, is_among, named_error, read_entry
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -100,7 +100,7 @@ def noise(values: Tensor, std: float) -> Tensor:
 
 # ---- the augmentation ----------------------------------------------------------------------------------------------
 
-Change = tuple[str, partial[Tensor]]
+ColumnChange = tuple[str, partial[Tensor]]
 """A column, and the function that changes it."""
 
 
@@ -128,7 +128,7 @@ class Augment(Extension):
     """
 
     def __init__(self, functions: list[dict[str, Any]], inputs: list[str]) -> None:
-        mistakes = Mistakes()
+        mistakes = FileMistakes()
         read = Description.read({"augment": functions}, "augment").root(mistakes)
         self._changes = read_augment(read.below("augment"), inputs)
         mistakes.raise_all()
@@ -147,7 +147,7 @@ class Augment(Extension):
         return inputs
 
 
-def read_augment(spot: Spot, inputs: list[str]) -> list[Change]:
+def read_augment(spot: Spot, inputs: list[str]) -> list[ColumnChange]:
     """Return the changes that a list ``augment`` names."""
     found = []
     for index in range(len(spot.value)):
@@ -158,7 +158,7 @@ def read_augment(spot: Spot, inputs: list[str]) -> list[Change]:
     return found
 
 
-def try_changes(spot: Spot, changes: list[Change], inputs: Mapping[str, Tensor]) -> None:
+def try_changes(spot: Spot, changes: list[ColumnChange], inputs: Mapping[str, Tensor]) -> None:
     """Call the functions of a list ``augment`` with two examples: an error comes now, not in the first batch."""
     for index, (column, change) in enumerate(changes):
         example = inputs[column][:2]

@@ -27,13 +27,13 @@ BatchRow: TypeAlias = tuple[Tensor | None, int, Any, float, str, Mapping[str, Te
 the data set, and the loss terms by name, or None."""
 
 
-class Rows(Protocol):
+class RowList(Protocol):
     """An object that rows are appended to: a list, a deque."""
 
     def append(self, row: BatchRow, /) -> object: ...
 
 
-class Reader(NamedTuple):
+class LossReader(NamedTuple):
     """A reader of the losses, and how it gets them."""
 
     of: object  # the object that reads, as an extension
@@ -70,10 +70,10 @@ class BatchLosses:
         # Tuples that are replaced: a reader may be added while `add` walks over them.
         self.appends: tuple[Callable[[BatchRow], object], ...] = ()
         self.latest: BatchRow | None = None
-        self._readers: tuple[Reader, ...] = ()
+        self._readers: tuple[LossReader, ...] = ()
         self._resting: tuple[object, ...] = ()  # readers that get no rows, while their extensions pause
 
-    def read(self, reader: object, rows: Rows, look: Callable[[], object] = lambda: None) -> None:
+    def read(self, reader: object, rows: RowList, look: Callable[[], object] = lambda: None) -> None:
         """Append each row to ``rows`` from the next batch on, in place of where this reader's rows went before.
 
         Args:
@@ -82,7 +82,7 @@ class BatchLosses:
             look: called after every 1,000 batches, when the rows should be read and taken out of ``rows``.
         """
         others = [other for other in self._readers if other.of is not reader]
-        self._use([*others, Reader(reader, rows.append, look)], self._resting)
+        self._use([*others, LossReader(reader, rows.append, look)], self._resting)
 
     def end(self, reader: object) -> None:
         """Append no further row for this reader, if it is one."""
@@ -116,11 +116,11 @@ class BatchLosses:
         for reader in self._present():
             reader.look()
 
-    def _use(self, readers: Collection[Reader], resting: Collection[object]) -> None:
+    def _use(self, readers: Collection[LossReader], resting: Collection[object]) -> None:
         self._readers, self._resting = tuple(readers), tuple(resting)
         self.appends = tuple(reader.append for reader in self._present())
 
-    def _present(self) -> list[Reader]:
+    def _present(self) -> list[LossReader]:
         # By identity: an extension may define `==`.
         return [reader for reader in self._readers if not any(reader.of is one for one in self._resting)]
 

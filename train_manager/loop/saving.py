@@ -64,7 +64,7 @@ CPU: Final = torch.device("cpu")
 
 
 @final
-class Part(NamedTuple):
+class StateEntry(NamedTuple):
     """An entry of the state: the functions that return it and restore it."""
 
     state_dict: Callable[[], Any]
@@ -176,21 +176,21 @@ class Saving(Asking[Model]):
             **{name: part.state_dict() for name, part in self._parts().items()},
         }
 
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, StateEntry]:
         """Return what has one state for all levels, by its entry in the state, in the order in which it is loaded."""
         ranks, windows, progress, names = self.ranks, self._windows, self._progress, self._setup.parameter_names
         return {
-            "extensions": Part(self._extension_states, self._load_extension_states),
-            "schedules": Part(self._schedule_states, self._load_schedule_states),
-            "attributes": Part(self._attribute_states, self._load_attribute_states),
-            "counts": Part(self._counts.state_dict, self._counts.load_state_dict),
-            "history": Part(self.history.state_dict, self.history.load_state_dict),
-            "findings": Part(progress.findings_as_dicts, progress.keep_findings),
-            "windows": Part(
+            "extensions": StateEntry(self._extension_states, self._load_extension_states),
+            "schedules": StateEntry(self._schedule_states, self._load_schedule_states),
+            "attributes": StateEntry(self._attribute_states, self._load_attribute_states),
+            "counts": StateEntry(self._counts.state_dict, self._counts.load_state_dict),
+            "history": StateEntry(self.history.state_dict, self.history.load_state_dict),
+            "findings": StateEntry(progress.findings_as_dicts, progress.keep_findings),
+            "windows": StateEntry(
                 partial(windows.state_dict, names),
                 partial(windows.load_state_dict, optimizers=self.optimizers, names_of_parameters=names),
             ),
-            "random": Part(partial(random_state_of_ranks, ranks), partial(set_random_state_of_rank, ranks)),
+            "random": StateEntry(partial(random_state_of_ranks, ranks), partial(set_random_state_of_rank, ranks)),
         }
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:

@@ -13,7 +13,7 @@ from train_manager.files.json_values import Decoder, mark_of
 from train_manager.rebuilding.overrides import with_overrides
 from train_manager.rebuilding.record_tree import (
     Given,
-    Place,
+    RecordPath,
     Step,
     Tree,
     check,
@@ -52,7 +52,7 @@ def rebuild(parameters: Mapping[str, Any], overrides: Mapping[str, Any] | None =
     return Rebuilding(tree).made()
 
 
-def refuse_missing(missing: Iterable[tuple[Place, str]], *, by_keyword: bool = False) -> None:
+def refuse_missing(missing: Iterable[tuple[RecordPath, str]], *, by_keyword: bool = False) -> None:
     """Raise one error for all values that cannot be rebuilt, with a cure for each; nothing if there are none.
 
     Args:
@@ -87,7 +87,7 @@ class Rebuilding:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._objects: dict[Place, Any] = {}  # the objects made so far, for `$same`
+        self._objects: dict[RecordPath, Any] = {}  # the objects made so far, for `$same`
         self._read = Decoder(self._value)
         _refuse_unfitting(tree)
 
@@ -100,16 +100,16 @@ class Rebuilding:
             what = "the recorded parameters refer to themselves"
             raise CheckpointError(what, name="parameters") from error
 
-    def _value(self, tree: Tree, place: Place, decoder: Decoder) -> Any:
+    def _value(self, tree: Tree, place: RecordPath, decoder: Decoder) -> Any:
         if isinstance(tree, Given):
             return tree.value
         make = _MAKERS.get(mark_of(tree, place) or "")
         return decoder.plain(tree, place) if make is None else make(self, tree, place)
 
-    def _arguments(self, tree: Tree, place: Place) -> dict[str, Any]:
+    def _arguments(self, tree: Tree, place: RecordPath) -> dict[str, Any]:
         return {str(name): self._read(part, (*place, name)) for name, part in parts_of(tree).items()}
 
-    def _object(self, tree: Tree, place: Place) -> Any:
+    def _object(self, tree: Tree, place: RecordPath) -> Any:
         if place not in self._objects:
             kind = find(tree["$object"], path_of(place))
             args, kwargs = call_of(kind, self._arguments(tree, place))
@@ -121,19 +121,19 @@ class Rebuilding:
                 raise
         return self._objects[place]
 
-    def _callable(self, tree: Tree, place: Place) -> Any:
+    def _callable(self, tree: Tree, place: RecordPath) -> Any:
         function = find(tree["$callable"], path_of(place))
         if "arguments" not in tree:
             return function
         args, kwargs = call_of(function, self._arguments(tree, place), is_partial=True)
         return partial(function, *args, **kwargs)
 
-    def _same(self, tree: Tree, place: Place) -> Any:
+    def _same(self, tree: Tree, place: RecordPath) -> Any:
         # `_object` finds the object if it was made already, and makes it otherwise.
         first = tuple(tree["$same"])
         return self._read(_at(self._tree, first), first)
 
-    def _set(self, tree: Tree, place: Place) -> Any:
+    def _set(self, tree: Tree, place: RecordPath) -> Any:
         kind = set if "$set" in tree else frozenset
         items = self._read.items(next(iter(tree.values())), place)
         try:
@@ -141,7 +141,7 @@ class Rebuilding:
         except TypeError as error:  # a set of lists is well formed in the file, but cannot exist
             raise CheckpointError(f"{path_of(place)} has items that no {kind.__name__} can have") from error
 
-    def _enum(self, tree: Tree, place: Place) -> Any:
+    def _enum(self, tree: Tree, place: RecordPath) -> Any:
         name, member = tree["$enum"]
         kind = find(name, path_of(place))
         # The registered name may belong to a class that is not an enum any more.
@@ -152,12 +152,12 @@ class Rebuilding:
             raise CheckpointError(what, name=path_of(place), cure=cure)
         return members[member]
 
-    def _numbers(self, tree: Tree, place: Place) -> Any:
+    def _numbers(self, tree: Tree, place: RecordPath) -> Any:
         numbers, dtype = tree["$numbers"]
         return tensor_of(self._read(numbers, place), dtype, path_of(place))
 
 
-_MAKERS: Final[Mapping[str, Callable[[Rebuilding, Tree, Place], Any]]] = {
+_MAKERS: Final[Mapping[str, Callable[[Rebuilding, Tree, RecordPath], Any]]] = {
     "$object": Rebuilding._object,
     "$callable": Rebuilding._callable,
     "$same": Rebuilding._same,
@@ -171,7 +171,7 @@ _MAKERS: Final[Mapping[str, Callable[[Rebuilding, Tree, Place], Any]]] = {
 }
 
 
-def _at(tree: Tree, place: Place) -> Tree:
+def _at(tree: Tree, place: RecordPath) -> Tree:
     """Return the tree at a place."""
     for step in place:
         parts: Mapping[Step, Tree] = {} if isinstance(tree, Given) else parts_of(tree)
@@ -194,7 +194,7 @@ def _refuse_unfitting(tree: Tree) -> None:
                 _refuse_call(find(name, path_of(place)), part, place)
 
 
-def _refuse_call(kind: Any, tree: Tree, place: Place) -> None:
+def _refuse_call(kind: Any, tree: Tree, place: RecordPath) -> None:
     # A registered function must not run because a file calls it an object.
     if "$object" in tree and not isinstance(kind, type):
         what = f"{path_of(place)} is made by {tree['$object']}, which is not a class"
@@ -206,7 +206,7 @@ def _refuse_call(kind: Any, tree: Tree, place: Place) -> None:
 
 
 def refuse_changed(
-    signature: Signature, kind: Any, arguments: Mapping[str, Any], place: Place, *, is_call: bool = True
+    signature: Signature, kind: Any, arguments: Mapping[str, Any], place: RecordPath, *, is_call: bool = True
 ) -> None:
     """Refuse arguments that a class or a function no longer has, or one that is new and required."""
     called, where = kind.__name__, path_of(place) or "it"

@@ -9,7 +9,7 @@ from train_manager.rebuilding.record_tree import (
     CALLS,
     NOT_REBUILDABLE,
     Given,
-    Place,
+    RecordPath,
     Tree,
     parts_of,
     path_of,
@@ -36,7 +36,7 @@ def with_overrides(tree: Tree, overrides: Mapping[str, Any]) -> Tree:
     return tree
 
 
-def _overridden(tree: Tree, steps: list[str], value: Any, at: Place) -> Tree:
+def _overridden(tree: Tree, steps: list[str], value: Any, at: RecordPath) -> Tree:
     if not steps:
         return Given(value)
     path = path_of((*at, *steps))
@@ -52,7 +52,7 @@ def _overridden(tree: Tree, steps: list[str], value: Any, at: Place) -> Tree:
     raise _unknown(path, steps[0], at, [*map(str, parts), *_more_arguments(tree)], rest=steps[1:])
 
 
-def _refuse_inside(tree: Tree, path: str, at: Place, steps: list[str]) -> None:
+def _refuse_inside(tree: Tree, path: str, at: RecordPath, steps: list[str]) -> None:
     """Refuse a path into a value without parts: a given one, one that is not rebuildable, or a `$same`."""
     place = path_of(at)
     if isinstance(tree, Given):
@@ -76,7 +76,7 @@ def _more_arguments(tree: Tree) -> Collection[str]:
     return [name for name in named if name not in tree.get("arguments", {})]
 
 
-def _unknown(path: str, step: str, at: Place, known: list[str], rest: list[str]) -> CheckpointError:
+def _unknown(path: str, step: str, at: RecordPath, known: list[str], rest: list[str]) -> CheckpointError:
     nearest = tuple(path_of((*at, name, *rest)) for name in near(step, known))
     place = path_of(at) or "it"
     has = f"{place} has {', '.join(known[:20])}" if known else f"{place} has no parts"

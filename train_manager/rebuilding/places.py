@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from train_manager.rebuilding.record_tree import Place, Tree, parts_of, path_of, with_parts
+from train_manager.rebuilding.record_tree import RecordPath, Tree, parts_of, path_of, with_parts
 
 # A file from a stranger could let an extension write anywhere, or send metrics to any address.
 PLACES: Final = {
@@ -17,7 +17,7 @@ PLACES: Final = {
 _NO_PLACES: Final[tuple[Any, ...]] = (None, "last", "best", [], {"$tuple": []})
 
 
-def without_places(tree: Tree, left_out: list[str], at: Place = ()) -> Tree:
+def without_places(tree: Tree, left_out: list[str], at: RecordPath = ()) -> Tree:
     """Return a tree without the places that it gives to extensions.
 
     >>> left_out: list[str] = []

@@ -25,7 +25,7 @@ Tree = Any
 Step = str | int
 """One step down: the name of an argument, a key or an index."""
 
-Place = tuple[Step, ...]
+RecordPath = tuple[Step, ...]
 
 NOT_REBUILDABLE: Final = "$not_rebuildable"
 CALLS: Final = ("$object", "$callable")  # marks beside which there are arguments
@@ -76,7 +76,7 @@ def _is_form(mark: str, tree: dict[str, Any]) -> bool:
     return type(given) is (list if mark in _LISTS else str) and mark in (*_LISTS, *_TEXTS)
 
 
-def path_of(place: Place) -> str:
+def path_of(place: RecordPath) -> str:
     """Return ``model.head.width``; nothing for the top."""
     return ".".join(map(str, place))
 
@@ -111,7 +111,7 @@ def with_parts(tree: Tree, parts: dict[Step, Tree]) -> Tree:
     return tree
 
 
-def nodes(tree: Tree, place: Place = ()) -> Iterator[tuple[Place, Tree]]:
+def nodes(tree: Tree, place: RecordPath = ()) -> Iterator[tuple[RecordPath, Tree]]:
     """Yield each value of a tree with its place, from the top down."""
     # A given value is not looked into, even if it is a dict or a list.
     if isinstance(tree, Given):
@@ -121,7 +121,7 @@ def nodes(tree: Tree, place: Place = ()) -> Iterator[tuple[Place, Tree]]:
         yield from nodes(part, (*place, step))
 
 
-def not_rebuildable(tree: Tree) -> Iterator[tuple[Place, str]]:
+def not_rebuildable(tree: Tree) -> Iterator[tuple[RecordPath, str]]:
     """Yield the place of each value that cannot be rebuilt, and the reason."""
     for place, part in nodes(tree):
         if isinstance(part, dict) and NOT_REBUILDABLE in part:

@@ -9,7 +9,7 @@ from inspect import Parameter, Signature
 from typing import Any, Final, TypeVar
 
 from train_manager.files.json_values import DEEPEST, mark_of
-from train_manager.rebuilding.record_tree import NOT_REBUILDABLE, Place, Tree, parts_of, with_parts
+from train_manager.rebuilding.record_tree import NOT_REBUILDABLE, RecordPath, Tree, parts_of, with_parts
 from train_manager.rebuilding.registry import register
 from train_manager.rebuilding.signatures import arguments_by_name, signature_of
 from train_manager.rebuilding.value_trees import RECORD, trees_of
@@ -102,9 +102,9 @@ def record_of(name: str, signature: Signature, args: Sequence[Any], kwargs: Mapp
 
 def as_written(record: Tree) -> Any:
     """Return a copy of a record that stands alone: an object that is in it twice is written once, then as ``$same``."""
-    places: dict[int, Place] = {}  # the first path to each record, by the id of the record
+    places: dict[int, RecordPath] = {}  # the first path to each record, by the id of the record
 
-    def copied(tree: Tree, path: Place, level: int) -> Tree:
+    def copied(tree: Tree, path: RecordPath, level: int) -> Tree:
         # Records hold each other, so together they may be deeper than a checkpoint that can be read again.
         if level > MAX_LEVELS:
             return {NOT_REBUILDABLE: "nested too deep"}

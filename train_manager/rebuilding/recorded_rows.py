@@ -14,10 +14,10 @@ LONGEST: Final = 8  # items of a list that are shown as one value
 ARGUMENTS: Final = "command.arguments"  # the row of the command line, which is split into its options
 OPTION: Final = re.compile(r"--?[A-Za-z]")  # a letter behind the dash: not a negative number
 
-Rows = dict[str, str]
+ArgumentRows = dict[str, str]
 
 
-def parameter_rows(tree: Any) -> Rows:
+def parameter_rows(tree: Any) -> ArgumentRows:
     """Return recorded constructor parameters by their dotted paths.
 
     >>> net = {"$object": "nets:Net", "arguments": {"width": 8, "sizes": {"$tuple": [3, 4]}}}
@@ -27,7 +27,7 @@ def parameter_rows(tree: Any) -> Rows:
     return {".".join(path): text for path, text in _parameters(tree, ())}
 
 
-def value_rows(tree: Any, name: str = "") -> Rows:
+def value_rows(tree: Any, name: str = "") -> ArgumentRows:
     """Return nested dicts as rows.
 
     >>> value_rows({"threads": {"intraop": 2}, "python": "3.11"})
@@ -75,7 +75,7 @@ def expression(tree: Any) -> str:
     return repr(tree)
 
 
-def _arguments(given: Sequence[str]) -> Rows:
+def _arguments(given: Sequence[str]) -> ArgumentRows:
     """Return each option with the arguments behind it; arguments before the first option by their number."""
     found: dict[str, list[str]] = {}
     name = ""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train_manager.files.json_values import Encoder
+from train_manager.files.json_values import ValueEncoder
 from train_manager.rebuilding.record_tree import Tree
 from train_manager.rebuilding.torch_names import name_in_torch
 from train_manager.telling.errors import CheckpointError
@@ -39,7 +39,7 @@ def tree_of_value(value: Any) -> Tree | None:
     if not is_small or value.requires_grad or value.dtype.is_complex or value.numel() > MAX_NUMBERS:
         return None
     known = str(value.dtype) in _DTYPES
-    return {"$numbers": [Encoder()(value.tolist()), str(value.dtype)]} if known else None
+    return {"$numbers": [ValueEncoder()(value.tolist()), str(value.dtype)]} if known else None
 
 
 def arguments_of(value: Any) -> dict[str, Any] | None:

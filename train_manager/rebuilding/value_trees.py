@@ -18,7 +18,7 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
-from train_manager.files.json_values import DEEPEST, Encoder, Path
+from train_manager.files.json_values import DEEPEST, Path, ValueEncoder
 from train_manager.files.secrets import looks_secret, may_have_entries
 from train_manager.rebuilding.record_tree import NOT_REBUILDABLE, Tree
 from train_manager.rebuilding.registry import is_recorded, name_of, written_name
@@ -45,7 +45,7 @@ def tree_of(value: Any, name: str = "") -> Tree:
     >>> tree_of((1, float("inf"))), tree_of(lambda: 1)
     ({'$tuple': [1, {'$float': 'inf'}]}, {'$not_rebuildable': 'a lambda'})
     """
-    return Encoder(_written)(value, (name,))
+    return ValueEncoder(_written)(value, (name,))
 
 
 def trees_of(values: Mapping[str, Any]) -> dict[str, Tree]:
@@ -57,7 +57,7 @@ class _NotWritten(Exception):
     """A value cannot be written; the text is the reason. Raised and caught in this file only."""
 
 
-def _written(value: Any, path: Path, encoder: Encoder) -> Tree:
+def _written(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
     """Return the tree of a value: the hook of the encoder."""
     # Only an argument and an entry of a dict have names. Without an item, a list would be another list.
     if type(path[-1]) is not str:
@@ -72,7 +72,7 @@ def _written(value: Any, path: Path, encoder: Encoder) -> Tree:
         return {NOT_REBUILDABLE: cut(f"a {type(value).__name__}, whose look-up raised {type(error).__name__}", 200)}
 
 
-def _whole(value: Any, path: Path, encoder: Encoder) -> Tree:
+def _whole(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
     """Return the tree of a value.
 
     Raises:
@@ -95,7 +95,7 @@ def _whole(value: Any, path: Path, encoder: Encoder) -> Tree:
     return _other(value, path, encoder) if record is None else record
 
 
-def _other(value: Any, path: Path, encoder: Encoder) -> Tree:
+def _other(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
     if isinstance(value, Enum):
         return _enum(value)
     if isinstance(value, PurePath):
@@ -115,12 +115,12 @@ def _other(value: Any, path: Path, encoder: Encoder) -> Tree:
     raise _NotWritten(_described(value))
 
 
-def _object(value: Any, arguments: Mapping[str, Any], path: Path, encoder: Encoder) -> Tree:
+def _object(value: Any, arguments: Mapping[str, Any], path: Path, encoder: ValueEncoder) -> Tree:
     trees = {name: encoder(item, (*path, name)) for name, item in arguments.items()}
     return {"$object": name_of(type(value)), "arguments": trees}
 
 
-def _partial(value: partial[Any], path: Path, encoder: Encoder) -> Tree:
+def _partial(value: partial[Any], path: Path, encoder: ValueEncoder) -> Tree:
     name, signature = _registered(value.func), signature_of(value.func)
     if signature is None and value.args:
         raise _NotWritten(f"a partial of {name}, with arguments by position that have no names")
@@ -130,7 +130,7 @@ def _partial(value: partial[Any], path: Path, encoder: Encoder) -> Tree:
     return {"$callable": name, "arguments": {name: encoder(item, (*path, name)) for name, item in arguments.items()}}
 
 
-def _torch(value: Any, path: Path, encoder: Encoder) -> Tree:
+def _torch(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
     from train_manager.rebuilding.torch_values import arguments_of, number_of, tree_of_value  # after torch itself
 
     if (number := number_of(value)) is not None:

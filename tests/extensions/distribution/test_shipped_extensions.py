@@ -51,7 +51,7 @@ from train_manager.runs.store.delivery import Sent
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import Metric, Vector
 from train_manager.runs.store.sinks import Sink
-from train_manager.runs.store.writer import MetricWriter, Place
+from train_manager.runs.store.writer import MetricWriter, TrainingPosition
 
 pytestmark = pytest.mark.slow
 WHOLE = pytest.mark.whole
@@ -334,8 +334,8 @@ class Kept:
         self.numbers, self.train_dir = HostNumbers(), Path()
         self.values: list[float] = []
 
-    def place(self) -> Place:
-        return Place(1, 1, "")
+    def place(self) -> TrainingPosition:
+        return TrainingPosition(1, 1, "")
 
     def write(self, metric: Metric) -> None:
         value = metric[5]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.runs.code.repositories import RUN, git
 from tests.runs.code.repositories import repository as new_repository
-from train_manager.runs.code.differences import Change, CodeDifference, FileDifference, code_differences
+from train_manager.runs.code.differences import CodeDifference, FileChange, FileDifference, code_differences
 from train_manager.runs.code.take import take_code_record
 
 SCRIPT = "".join(f"line {number}\n" for number in range(1, 12)) + "lr=0.1\nepochs=3\n"
@@ -69,7 +69,7 @@ def test_a_changed_line_is_told_with_its_file(repository: Path, between: Between
     found = between(lambda: write(repository, {"train.py": SCRIPT.replace("0.1", "0.2")}))
 
     assert list_differences(found) == ["train.py line 12: - lr=0.1 + lr=0.2"]
-    assert found.files[0].changes == (Change(12, ("lr=0.1",), ("lr=0.2",)),)
+    assert found.files[0].changes == (FileChange(12, ("lr=0.1",), ("lr=0.2",)),)
 
 
 def test_a_change_of_a_change_needs_no_repository(repository: Path) -> None:

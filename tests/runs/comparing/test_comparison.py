@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from train_manager.reporting.terminal import width_of
-from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
+from train_manager.runs.code.differences import CodeDifference, FileChange, FileDifference
 from train_manager.runs.comparing.comparison import Comparison
 from train_manager.runs.record.run_summary import RunSummary
 from train_manager.telling.findings import Finding, Findings
@@ -18,7 +18,7 @@ RUNS = tuple(
 )
 FILES = CodeDifference(
     (
-        FileDifference("train.py", "changed", (Change(12, ("lr=0.1",), ("lr=0.2",)),)),
+        FileDifference("train.py", "changed", (FileChange(12, ("lr=0.1",), ("lr=0.2",)),)),
         FileDifference("data.bin", "binary, of 9 and 12 bytes"),
     ),
     ("the commit is gone",),
@@ -154,7 +154,7 @@ def test_all_is_shown_when_it_is_asked_for() -> None:
 
 
 def test_of_many_files_and_places_the_first_are_shown() -> None:
-    places = tuple(Change(number, tuple("abcdef"), ()) for number in range(1, 6))
+    places = tuple(FileChange(number, tuple("abcdef"), ()) for number in range(1, 6))
     files = CodeDifference(tuple(FileDifference(f"{number:02}.py", "changed", places) for number in range(12)))
 
     shown = texts(replace(COMPARED, files=(files,)))
@@ -170,7 +170,7 @@ def test_of_many_files_and_places_the_first_are_shown() -> None:
 @pytest.mark.parametrize("column", [5, 60, 200, 300])
 def test_long_lines_show_the_place_at_which_they_differ(column: int, letter: str) -> None:
     lines = [f"{letter * column}{value}{letter * (300 - column)}" for value in ("OLD", "NEW")]
-    files = CodeDifference((FileDifference("train.py", "changed", (Change(1, (lines[0],), (lines[1],)),)),))
+    files = CodeDifference((FileDifference("train.py", "changed", (FileChange(1, (lines[0],), (lines[1],)),)),))
 
     shown = texts(replace(COMPARED, files=(files,)), 80)
 
@@ -201,7 +201,7 @@ def test_ten_runs_side_by_side_fit_a_terminal(width: int) -> None:
 
 
 def test_what_is_recorded_cannot_move_the_cursor() -> None:
-    files = CodeDifference((FileDifference("\x1b[2J.py", "changed", (Change(1, ("\x1b[A",), ()),)),))
+    files = CodeDifference((FileDifference("\x1b[2J.py", "changed", (FileChange(1, ("\x1b[A",), ()),)),))
     rows = {"\x1b[1m": ("\x07", "\r")}
     run = replace(RUNS[0], label="\x1b[0m", train_dir=Path("\n"))
 

@@ -16,7 +16,7 @@ from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.showing.clocks import clock
 from train_manager.runs.showing.curves import Plot, as_json, shown_curves
 from train_manager.runs.showing.page import run_to_show
-from train_manager.runs.store.curves import Rows, curve_of
+from train_manager.runs.store.curves import SeriesRows, curve_of
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, EVALUATIONS, Series
 from train_manager.runs.store.writer import MetricWriter
@@ -33,9 +33,9 @@ def measured(curves: Mapping[Series, Sequence[tuple[float, float]]]) -> Measured
     return found
 
 
-def rows(points: Sequence[tuple[float, float]]) -> Rows:
+def rows(points: Sequence[tuple[float, float]]) -> SeriesRows:
     steps, values = np.array(points, float).T
-    return Rows(steps.astype(int), steps, values)
+    return SeriesRows(steps.astype(int), steps, values)
 
 
 def loss(*values: float, sizes: Sequence[tuple[float, float]] = ()) -> Measured:

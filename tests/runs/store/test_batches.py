@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from train_manager.runs.store.batches import BatchMetrics, BatchRow, Position, Queued, Rates, Written
+from train_manager.runs.store.batches import BatchMetrics, BatchRow, EpochAndPhase, Queued, Rates, Written
 from train_manager.runs.store.rows import Begin
 from train_manager.runs.store.schema import Series
 
@@ -68,7 +68,7 @@ def test_rates_are_of_the_row_after_them_alone() -> None:
 
 
 def test_rows_are_of_the_epoch_and_the_phase_that_were_told_last() -> None:
-    found = made_of(row(1), Position(2, "head"), row(2), Position(3, ""), row(3))
+    found = made_of(row(1), EpochAndPhase(2, "head"), row(2), EpochAndPhase(3, ""), row(3))
 
     assert [(step, epoch, phase) for name, _, phase, step, epoch, _ in found if name == "loss"] == [
         (1, 0, ""),

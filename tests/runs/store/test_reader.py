@@ -18,8 +18,8 @@ from tests.support.eventually import eventually
 from tests.support.fork_server import ForkServer
 from train_manager.runs.store.batches import Written
 from train_manager.runs.store.reader import MetricReader
-from train_manager.runs.store.rows import Begin, Counted, HistoryRow, StoredFile, StoredRow, Vector
-from train_manager.runs.store.schema import BATCHES, EPOCHS, EVALUATIONS, Part, Series
+from train_manager.runs.store.rows import Begin, BinnedCounts, HistoryRow, StoredFile, StoredRow, Vector
+from train_manager.runs.store.schema import BATCHES, EPOCHS, EVALUATIONS, RunPart, Series
 from train_manager.runs.store.thread import EVERY, StoreThread
 from train_manager.telling.errors import InputError
 
@@ -42,7 +42,7 @@ def row(step: int, value: Any, own_step: int | None = None, name: str = "own") -
 def rows_of_all_kinds(thread: StoreThread, step: int = 1) -> StoreThread:
     """Write an item of each kind, of step 9."""
     values = (
-        0.5, Counted([0.0, 1.0], [5]), "said", StoredFile("x.png", 1, "ab"), Vector([1.0, 2.0], (2,), ("a", "b"))
+        0.5, BinnedCounts([0.0, 1.0], [5]), "said", StoredFile("x.png", 1, "ab"), Vector([1.0, 2.0], (2,), ("a", "b"))
     )  # fmt: skip
     for value in values:
         thread.append(row(step, value, own_step=9))
@@ -164,8 +164,8 @@ def test_the_runs_of_a_file_are_listed(path: Path) -> None:
     store(path, 2, run="second", resumes="first", step=1).close()
 
     assert MetricReader(path).runs() == [
-        Part(1, "first", 1700000000.0, None, None),
-        Part(2, "second", 1700000000.0, 1, 1),
+        RunPart(1, "first", 1700000000.0, None, None),
+        RunPart(2, "second", 1700000000.0, 1, 1),
     ]
 
 

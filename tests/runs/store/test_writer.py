@@ -17,7 +17,7 @@ from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import Histogram, Metric, StoredArray, StoredFile, StoredRow
 from train_manager.runs.store.schema import Series
 from train_manager.runs.store.thread import StoreThread
-from train_manager.runs.store.writer import MetricWriter, Place, picture_name
+from train_manager.runs.store.writer import MetricWriter, TrainingPosition, picture_name
 from train_manager.telling.errors import InputError
 
 
@@ -30,8 +30,8 @@ class Stored:
         self.follow = self._thread.follow
         self.writer = MetricWriter(self)
 
-    def place(self) -> Place:
-        return Place(7, 2, "head")
+    def place(self) -> TrainingPosition:
+        return TrainingPosition(7, 2, "head")
 
     def write(self, metric: Metric) -> None:
         self._thread.append(Written(metric))

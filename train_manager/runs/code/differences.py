@@ -38,7 +38,7 @@ Record = Mapping[str, Any]
 
 @final
 @dataclass(frozen=True)
-class Change:
+class FileChange:
     """A place of a file at which two versions differ.
 
     Attributes:
@@ -69,7 +69,7 @@ class FileDifference:
 
     path: str
     what: str
-    changes: tuple[Change, ...] = ()
+    changes: tuple[FileChange, ...] = ()
 
     def __str__(self) -> str:
         """Return the first place in a line: ``train.py line 12: - lr=0.1 + lr=0.2``."""
@@ -225,7 +225,7 @@ def _of_notebooks(first: tuple[Path, Record], second: tuple[Path, Record]) -> It
     yield from (FileDifference(NOTEBOOK, "changed", changes or ()) for changes in _changes(text))
 
 
-def _changes(text: bytes) -> Iterator[tuple[Change, ...] | None]:
+def _changes(text: bytes) -> Iterator[tuple[FileChange, ...] | None]:
     """Yield the places of each file of a patch without lines around them; None for a binary file."""
     for section in re.split(rb"^diff --git .*\n", text, flags=re.MULTILINE)[1:]:
         head, *hunks = _HUNK.split(section)
@@ -236,7 +236,7 @@ def _changes(text: bytes) -> Iterator[tuple[Change, ...] | None]:
             lines = _NO_NEWLINE.sub(b" (without a newline at the end)" if is_told else b"", body).split(b"\n")
             old, new = (_texts([line for line in lines if line[:1] == sign]) for sign in (b"-", b"+"))
             # "-5,0": no line of the first version, and 5 is the line before.
-            changes.append(Change(int(line) + (count == b"0"), old, new))
+            changes.append(FileChange(int(line) + (count == b"0"), old, new))
         yield None if b"\nBinary files " in head else tuple(changes)
 
 

@@ -27,7 +27,7 @@ _ENTRY: Final = re.compile(rb"(\d+) ([0-9a-f]+) \d\t([^\0]*)\0")  # of `git ls-f
 
 @final
 @dataclass
-class Snapshot:
+class CodeSnapshot:
     """The files of a folder, as they are now."""
 
     git: Git  # in a git folder of our own over the files; its index is that of the commit

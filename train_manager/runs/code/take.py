@@ -26,7 +26,7 @@ from train_manager.runs.code.record import (
     note,
     write_code_record,
 )
-from train_manager.runs.code.snapshot import Snapshot
+from train_manager.runs.code.snapshot import CodeSnapshot
 from train_manager.runs.code.store import CODE, blob_of, make_store, pack_into_store, sizes_in_store, store_of
 from train_manager.runs.code.working_tree import WorkingTree, look_at
 from train_manager.telling.errors import InputError
@@ -156,7 +156,7 @@ class _Taking:
                 reads = own.reading(store / "objects", repository.objects)
                 tree = look_at(repository, reads, self.limits.file)
                 names = chain(tree.changed, self._new_files(entry, tree, ran))
-            snapshot = Snapshot(git, tree, entry, self.limits, self._kept(), sizes_in_store(own, store))
+            snapshot = CodeSnapshot(git, tree, entry, self.limits, self._kept(), sizes_in_store(own, store))
             snapshot.keep(names)
             entry["tree"] = pack_into_store(git, store, name)
             with contextlib.suppress(GitTrouble):  # the tree is there, and nothing is restored from the text

@@ -7,7 +7,7 @@ from typing import Final
 
 from train_manager.reporting.terminal import Line, cut, cut_around, printable
 from train_manager.reporting.values import plural
-from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
+from train_manager.runs.code.differences import CodeDifference, FileChange, FileDifference
 
 MOST_FILES: Final = 10  # files of each run whose differences are shown
 MOST_PLACES: Final = 3  # changes of a file that are shown
@@ -43,7 +43,7 @@ def _file(file: FileDifference, width: int, shows_all: bool) -> Iterator[Line]:
         yield Line(f"    and {plural(len(file.changes) - len(shown), 'more place')} (--all shows them)", "note")
 
 
-def _change(change: Change, width: int) -> Iterator[Line]:
+def _change(change: FileChange, width: int) -> Iterator[Line]:
     """Yield the lines of a place; long ones that differ are cut to the part around the difference."""
     room = width - len(INDENT) - 2
     texts = [[*map(printable, lines[:MOST_LINES])] for lines in (change.removed, change.added)]

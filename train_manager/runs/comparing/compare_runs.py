@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from train_manager.rebuilding.recorded_rows import Rows
+from train_manager.rebuilding.recorded_rows import ArgumentRows
 from train_manager.reporting.values import plural
 from train_manager.runs.code.differences import CodeDifference, code_differences
 from train_manager.runs.comparing.comparison import Cells, Comparison
@@ -68,7 +68,7 @@ def compare(runs: Sequence[RunFacts]) -> Comparison:
     )
 
 
-def side_by_side(rows: Sequence[Rows]) -> dict[str, Cells]:
+def side_by_side(rows: Sequence[ArgumentRows]) -> dict[str, Cells]:
     """Return rows with a value of each run; those that only later runs have come last.
 
     >>> side_by_side([{"lr": "0.1", "epochs": "3"}, {"lr": "0.1", "seed": "0", "epochs": "4"}])

@@ -35,7 +35,7 @@ Cells = tuple[str | None, ...]
 
 @final
 @dataclass(frozen=True)
-class Table:
+class ComparisonTable:
     """A section of a comparison.
 
     Attributes:
@@ -133,7 +133,7 @@ class Comparison:
         for note in self.notes:
             yield from (Line(text, "note") for text in wrap(f"note: {printable(note)}", width, subsequent_indent="  "))
 
-    def table(self, title: str) -> Table:
+    def table(self, title: str) -> ComparisonTable:
         """Return a section, with the rows that differ first."""
         rows: Mapping[str, Cells] = getattr(self, title)
         # Metrics are shown even if they are equal: a reader looks for their values, and not only for differences.
@@ -143,7 +143,7 @@ class Comparison:
         line = self._unknown_line(unknown)
         # The code is not in full if a note says so.
         no_code = title == "code" and any(PARTIAL in note or NO_GIT in note for note in self.notes)
-        return Table(title, shown, same, line, no_code or bool(line))
+        return ComparisonTable(title, shown, same, line, no_code or bool(line))
 
     def differing_files(self) -> list[tuple[RunSummary, CodeDifference]]:
         """Return the runs whose code differs from that of the first, and how."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, TypeVar, final
 
-from train_manager.rebuilding.recorded_rows import Rows, value_rows
+from train_manager.rebuilding.recorded_rows import ArgumentRows, value_rows
 from train_manager.reporting.values import number_text
 from train_manager.runs.code.facts import NO_REPOSITORY
 from train_manager.runs.code.record import changed_files, read_code_record
@@ -62,7 +62,7 @@ class RunFacts:
         none: dict[str, Curve] = {}
         return self.read(lambda: self.measured.metrics, none)
 
-    def rows(self, section: str) -> Rows:
+    def rows(self, section: str) -> ArgumentRows:
         """Return the rows of a section; none if its record is damaged."""
         return self.read(lambda: SECTIONS[section](self), {})
 
@@ -103,9 +103,9 @@ class RunFacts:
 # ---- the sections ----------------------------------------------------------------------------------------------------
 
 
-def code_rows(facts: RunFacts) -> Rows:
+def code_rows(facts: RunFacts) -> ArgumentRows:
     """Return commit, branch and the number of changed files."""
-    rows: Rows = {}
+    rows: ArgumentRows = {}
     record = facts.code or {}
     for item in record.get("repositories") or ():
         # The rows of a submodule or a package begin with its name.
@@ -120,7 +120,7 @@ def code_rows(facts: RunFacts) -> Rows:
     return rows
 
 
-def environment_rows(facts: RunFacts) -> Rows:
+def environment_rows(facts: RunFacts) -> ArgumentRows:
     """Return the command, Python, packages, devices, threads, flags and variables."""
     command = facts.entry.get("command") or {}
     if command.get("kind") == "notebook":  # its arguments name a connection file, which is another for each kernel
@@ -135,7 +135,7 @@ def environment_rows(facts: RunFacts) -> Rows:
     return {**rows, **value_rows(environment)}
 
 
-def data_rows(facts: RunFacts) -> Rows:
+def data_rows(facts: RunFacts) -> ArgumentRows:
     """Return the fingerprints of the data, the seed, and the run that the run resumes from."""
     entry, rows = facts.entry, fingerprint_rows(facts.entry.get("data") or {})
     # A seed that was given is shown among the parameters.
@@ -146,18 +146,18 @@ def data_rows(facts: RunFacts) -> Rows:
     return rows
 
 
-def fingerprint_rows(data: Mapping[str, Any]) -> Rows:
+def fingerprint_rows(data: Mapping[str, Any]) -> ArgumentRows:
     """Return the fingerprints of data, with the beginnings of their hashes."""
     rows = value_rows(dict(data)) if data else {}
     return {name: text[:DIGITS] if name.endswith("sha256") else text for name, text in rows.items()}
 
 
-def metric_rows(facts: RunFacts) -> Rows:
+def metric_rows(facts: RunFacts) -> ArgumentRows:
     """Return the last metrics, and the best ones."""
     recorded = (facts.entry.get("metrics") or {}).items()
     last = {name: float(value) for name, value in recorded if isinstance(value, int | float)}
     last |= {name: float(curve.mean[-1]) for name, curve in facts.metrics.items()}
-    rows: Rows = {}
+    rows: ArgumentRows = {}
     for name, value in last.items():
         if is_setting(name):
             # The largest batch size: the last batch of an epoch may be smaller.
@@ -170,7 +170,7 @@ def metric_rows(facts: RunFacts) -> Rows:
     return rows
 
 
-SECTIONS: Final[Mapping[str, Callable[[RunFacts], Rows]]] = {
+SECTIONS: Final[Mapping[str, Callable[[RunFacts], ArgumentRows]]] = {
     "parameters": lambda facts: parameter_rows_of(facts.entry),
     "code": code_rows,
     "environment": environment_rows,

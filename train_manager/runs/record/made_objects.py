@@ -11,7 +11,7 @@ from typing import Any
 
 from train_manager.checkpoints.made import made_tree
 from train_manager.rebuilding.record_tree import Tree, check, parts_of
-from train_manager.rebuilding.recorded_rows import Rows, parameter_rows
+from train_manager.rebuilding.recorded_rows import ArgumentRows, parameter_rows
 
 Made = dict[str, Tree]
 """What was made, by the dotted path of the parameter that has made it."""
@@ -44,7 +44,7 @@ def made_rows(made: Made, rows: Mapping[str, str]) -> Iterator[tuple[str, Tree]]
         yield (path if is_free else f"{path} made"), tree
 
 
-def parameter_rows_of(entry: Mapping[str, Any]) -> Rows:
+def parameter_rows_of(entry: Mapping[str, Any]) -> ArgumentRows:
     """Return what the objects of a run were made with, by their dotted paths."""
     recorded = entry.get("parameters")
     if not recorded:

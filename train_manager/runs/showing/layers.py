@@ -15,7 +15,7 @@ from train_manager.reporting.layer_figures import only_value
 from train_manager.reporting.panels import short_labels
 from train_manager.runs.comparing.measured import name_of
 from train_manager.runs.showing.curves import DrawnCurve, Plot, has_band, rounded, whole
-from train_manager.runs.store.curves import MOST, Curve, Rows, SmallBatches, curve_of
+from train_manager.runs.store.curves import MOST, Curve, SeriesRows, SmallBatches, curve_of
 from train_manager.runs.store.rows import StoredArray
 from train_manager.runs.store.schema import Series
 
@@ -47,7 +47,7 @@ class Layers(NamedTuple):
 
     def curve(self, number: int, values: Values, most: int = MOST) -> Curve:
         """Return the curve of a layer."""
-        return curve_of(Rows(self.steps, self.steps.astype(float), values[:, number]), self.small, most)
+        return curve_of(SeriesRows(self.steps, self.steps.astype(float), values[:, number]), self.small, most)
 
 
 def shown_layers(

@@ -38,7 +38,7 @@ class Classes(NamedTuple):
     results: list[ClassResult]
 
 
-class Picture(NamedTuple):
+class ShownPicture(NamedTuple):
     """A picture, with the text of the same name and step."""
 
     name: str
@@ -94,7 +94,7 @@ def _map(run: int, name: str, matrix: StoredArray) -> dict[str, Any]:
     return {**place, "labels": names, "columns": names, "x": [*range(len(names))], "values": shares.round(4).tolist()}
 
 
-def pictures(train_dir: Path, reader: MetricReader, run: str | None) -> Iterator[Picture]:
+def pictures(train_dir: Path, reader: MetricReader, run: str | None) -> Iterator[ShownPicture]:
     """Yield the last picture of each name, as long as they fit into LARGEST bytes."""
     room, texts = LARGEST, reader.texts(run=run)
     for series, files in reader.files(run=run).items():
@@ -107,7 +107,8 @@ def pictures(train_dir: Path, reader: MetricReader, run: str | None) -> Iterator
         if content.startswith(PNG):
             text = next((text for at, text in texts.get(series, [])[-1:] if at == step), "")[:LONGEST]
             room -= len(content)
-            yield Picture(name_of(series), step, f"data:image/png;base64,{base64.b64encode(content).decode()}", text)
+            address = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+            yield ShownPicture(name_of(series), step, address, text)
 
 
 def last_texts(reader: MetricReader, run: str | None) -> list[tuple[str, int, str]]:

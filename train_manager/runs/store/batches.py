@@ -11,7 +11,7 @@ from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, Series
 
 
 @dataclass(frozen=True)
-class Position:
+class EpochAndPhase:
     """The epoch and the phase of the rows of batches that come after it."""
 
     epoch: int
@@ -36,7 +36,7 @@ Item: TypeAlias = Metric | Written | Begin | HistoryRow
 """What is written. A scalar is a plain tuple, because there are many of them; an item is a Written."""
 BatchRow: TypeAlias = tuple[Any, int, Any, float, str, Mapping[str, Any] | None]
 """The same as in ``loop/batch_losses.py``, also with numbers in place of tensors."""
-Queued: TypeAlias = BatchRow | Position | Rates | Written | Begin | HistoryRow
+Queued: TypeAlias = BatchRow | EpochAndPhase | Rates | Written | Begin | HistoryRow
 """What the training appends."""
 
 
@@ -49,7 +49,7 @@ class BatchMetrics:
     """
 
     def __init__(self) -> None:
-        self._position = Position(0, "")  # of the rows that come
+        self._position = EpochAndPhase(0, "")  # of the rows that come
         self._rates: Mapping[str, Any] = {}  # written with the next row, then empty
         self._batch_size: Any = None  # as it was written last in this part
         self._series: dict[tuple[str, str], Series] = {}  # of this phase, by name and datasource
@@ -60,7 +60,7 @@ class BatchMetrics:
             return self._of_row(queued)
         if isinstance(queued, Written):
             return (queued if isinstance(queued.metric[5], ITEMS) else queued.metric,)
-        if isinstance(queued, Position):
+        if isinstance(queued, EpochAndPhase):
             self._move(queued)
             return ()
         if isinstance(queued, Rates):
@@ -89,7 +89,7 @@ class BatchMetrics:
             found = self._series[name] = Series(name[0], BATCHES, name[1], self._position.phase)
         return found
 
-    def _move(self, position: Position) -> None:
+    def _move(self, position: EpochAndPhase) -> None:
         if position.phase != self._position.phase:
             self._series = {}
         self._position = position

@@ -43,7 +43,7 @@ class Curve(NamedTuple):
     times: Numbers
 
 
-class Rows(NamedTuple):
+class SeriesRows(NamedTuple):
     """The rows of a series, in the order of their steps."""
 
     steps: NDArray[np.int64]
@@ -105,7 +105,7 @@ def curves_of(
 
 def _of_scalars(
     connection: sqlite3.Connection, part: int | None, name: str | None, stage: str | None
-) -> Iterator[tuple[Series, Rows]]:
+) -> Iterator[tuple[Series, SeriesRows]]:
     """Yield the series of batches and of hooks, with the sizes of batches first."""
     wanted, _ = wanted_of(connection, name, stage)
     sizes, ids_of_sizes = wanted_of(connection, BATCH_SIZE, BATCHES)
@@ -117,10 +117,10 @@ def _of_scalars(
     )
     for id_, pieces in groupby(_pieces(connection.execute(sql, (part,))), key=lambda piece: piece[0]):
         columns = zip(*(columns for _, columns in pieces), strict=True)
-        yield wanted[id_], Rows(*map(np.concatenate, columns))
+        yield wanted[id_], SeriesRows(*map(np.concatenate, columns))
 
 
-def _pieces(cursor: sqlite3.Cursor) -> Iterator[tuple[int, Rows]]:
+def _pieces(cursor: sqlite3.Cursor) -> Iterator[tuple[int, SeriesRows]]:
     """Yield the rows of a query in pieces, each of one series."""
     while rows := cursor.fetchmany(PIECE):
         ids, steps, times, values = zip(*rows, strict=True)
@@ -128,12 +128,12 @@ def _pieces(cursor: sqlite3.Cursor) -> Iterator[tuple[int, Rows]]:
         steps_of, times_of, values_of = np.array(steps, np.int64), np.array(times, float), np.array(values, float)
         bounds = (np.flatnonzero(np.diff(ids)) + 1).tolist()
         for start, end in pairwise([0, *bounds, len(ids)]):
-            yield ids[start], Rows(steps_of[start:end], times_of[start:end], values_of[start:end])
+            yield ids[start], SeriesRows(steps_of[start:end], times_of[start:end], values_of[start:end])
 
 
 def _of_history(
     connection: sqlite3.Connection, part: int | None, name: str | None, stage: str | None
-) -> Iterator[tuple[Series, Rows]]:
+) -> Iterator[tuple[Series, SeriesRows]]:
     """Yield the series of epochs and evaluations; of several evaluations at a step, only the last one."""
     found: dict[Series, dict[int, tuple[float, float]]] = {}
     for of, row, time in history_of(connection, part):
@@ -143,7 +143,7 @@ def _of_history(
     for series, by_step in found.items():
         points = sorted((step, *point) for step, point in by_step.items())
         steps, times, values = zip(*points, strict=True)
-        yield series, Rows(np.array(steps, np.int64), np.array(times, float), np.array(values, float))
+        yield series, SeriesRows(np.array(steps, np.int64), np.array(times, float), np.array(values, float))
 
 
 def small_batches(steps: NDArray[Any], sizes: Numbers) -> dict[int, float]:
@@ -163,7 +163,7 @@ def small_batches(steps: NDArray[Any], sizes: Numbers) -> dict[int, float]:
     return dict(zip(steps[is_small].tolist(), shares[is_small].tolist(), strict=True))
 
 
-def curve_of(rows: Rows, small: SmallBatches = MappingProxyType({}), most: int = MOST) -> Curve:
+def curve_of(rows: SeriesRows, small: SmallBatches = MappingProxyType({}), most: int = MOST) -> Curve:
     """Return the curve of rows that are in the order of their steps; neighbours are joined until ``most`` are left."""
     steps, times, values = rows
     shares = np.array([small.get(step, 1.0) for step in steps.tolist()]) if small else np.ones(len(steps))

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, final
 
 from train_manager.runs.store.batches import Item
-from train_manager.runs.store.parts import Parts, Told
+from train_manager.runs.store.parts import RunParts, Told
 from train_manager.runs.store.schema import database_uri, is_empty, make_tables, require_ours
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Database:
     """
 
     def __init__(self, path: Path, run: str, numbers: HostNumbers) -> None:
-        self.path, self._parts = path, Parts(run, numbers)
+        self.path, self._parts = path, RunParts(run, numbers)
         self._connection: sqlite3.Connection | None = None  # None before the first write, and after each `close`
         self._file: tuple[int, int] | None = None  # device and inode of the file that the connection has open
         self._synced_at = 0.0

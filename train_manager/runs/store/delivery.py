@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlia
 
 from train_manager.files.atomic import quote_path
 from train_manager.runs.store.rows import StoredRow
-from train_manager.runs.store.schema import Part
+from train_manager.runs.store.schema import RunPart
 from train_manager.telling.source_locations import users_level
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Sent(NamedTuple):
     """
 
     train_dir: Path
-    part: Part
+    part: RunPart
     mode: Mode
     parameters: Mapping[str, str]
 
@@ -103,7 +103,7 @@ class Delivery:
         before: Delivery | None,
     ) -> None:
         self.of, self._target, self._parameters = of, target, parameters
-        self._queue = SimpleQueue[tuple[Part, Sequence[StoredRow]] | Ending]()
+        self._queue = SimpleQueue[tuple[RunPart, Sequence[StoredRow]] | Ending]()
         self._taken = self._left_out = 0  # rows; changed by the thread of the store
         self._sent = 0  # rows; changed by the thread of this delivery
         self._part: int | None = None  # the last part that a connection was made for
@@ -115,7 +115,7 @@ class Delivery:
         atexit.register(self._end_at_exit)
         self._unfollow = writer.follow(self.take)
 
-    def take(self, part: Part, rows: Sequence[StoredRow]) -> None:
+    def take(self, part: RunPart, rows: Sequence[StoredRow]) -> None:
         """Take rows of a part that are in the file; the thread of the store calls it."""
         self._taken += len(rows)
         if self._has_failed:
@@ -180,7 +180,7 @@ class Delivery:
                 if connection is not None:
                     connection.close(None)
 
-    def _connect(self, part: Part, before: Connection | None) -> Connection:
+    def _connect(self, part: RunPart, before: Connection | None) -> Connection:
         if before is not None:
             before.close(None)
         mode: Mode = "continue" if part.id == self._part else "begin"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 from train_manager.runs.store.batches import Item, Written
 from train_manager.runs.store.rows import (
     Begin,
-    Counted,
+    BinnedCounts,
     HistoryRow,
     Metric,
     Row,
@@ -30,7 +30,7 @@ from train_manager.runs.store.rows import (
     storable,
     text_of_row,
 )
-from train_manager.runs.store.schema import EPOCHS, EVALUATIONS, Part, Series
+from train_manager.runs.store.schema import EPOCHS, EVALUATIONS, RunPart, Series
 
 if TYPE_CHECKING:
     from train_manager.metrics.host_numbers import HostNumbers
@@ -51,7 +51,7 @@ ORDER BY coalesce(step, 0) <= :step
 """
 
 
-Told: TypeAlias = dict[Part, list[StoredRow]]
+Told: TypeAlias = dict[RunPart, list[StoredRow]]
 """What followers are told: the rows that were written, by the part that they are of."""
 
 
@@ -59,14 +59,14 @@ Told: TypeAlias = dict[Part, list[StoredRow]]
 class OpenPart:
     """The part that rows go into, as the file has it."""
 
-    row: Part
+    row: RunPart
     is_aside: bool  # nothing was trained in it yet
     history: Mapping[tuple[str, int], str] = field(default_factory=dict)  # its rows as texts, by stage and number
     shift: int = 0  # evaluations of the part that it resumes, which its program does not have in its history
 
 
 @final
-class Parts:
+class RunParts:
     """The parts of a run, of which rows go into the last one.
 
     A transaction writes with a copy, which is kept if it succeeds.
@@ -88,7 +88,7 @@ class Parts:
         self._told: Told | None = None
         self.is_rewritten = False
 
-    def copied(self, told: Told | None) -> Parts:
+    def copied(self, told: Told | None) -> RunParts:
         """Return a copy for a transaction."""
         found = copy.copy(self)
         found._ids, found._told, found.is_rewritten = dict(self._ids), told, False
@@ -138,7 +138,7 @@ class Parts:
         else:
             row = self._run, begin.time, resumes, None if resumes is None else begin.step
             made = connection.execute("INSERT INTO runs(run, began, resumes, step) VALUES (?, ?, ?, ?)", row)
-            self._part = OpenPart(Part(made.lastrowid or 0, *row), is_aside=begin.step is None)
+            self._part = OpenPart(RunPart(made.lastrowid or 0, *row), is_aside=begin.step is None)
         self._take_history(connection, begin, resumes)
 
     def _resumed(self, connection: sqlite3.Connection, begin: Begin) -> int | None:
@@ -162,7 +162,7 @@ class Parts:
             return
         self.is_rewritten = True
         made = connection.execute("INSERT INTO runs(run, began) VALUES (?, ?)", part.row[1:3])
-        self._part = replace(part, row=Part(made.lastrowid or 0, *part.row[1:3], None, None))
+        self._part = replace(part, row=RunPart(made.lastrowid or 0, *part.row[1:3], None, None))
         for (stage, number), text in part.history.items():
             put_row(connection, self._part.row.id, stage, number, time(), text)
 
@@ -265,14 +265,14 @@ def blobs_of(value: Any) -> list[tuple[str, Any]]:
     """Return the numbers of an item that become bytes, with their kinds."""
     if isinstance(value, Vector):
         return [("f", value.values)]
-    return [("d", value.edges), ("q", value.counts)] if isinstance(value, Counted) else []
+    return [("d", value.edges), ("q", value.counts)] if isinstance(value, BinnedCounts) else []
 
 
 def columns_of(value: Any, blobs: Iterator[bytes]) -> tuple[str, str | None, Any]:
     """Return kind, form and content of an item; its numbers are the next of the bytes."""
     if isinstance(value, Vector):
         return "array", json.dumps(value.shape), next(blobs)
-    if isinstance(value, Counted):
+    if isinstance(value, BinnedCounts):
         return "histogram", None, next(blobs) + next(blobs)
     if isinstance(value, StoredFile):
         return "file", json.dumps({"size": value.size, "sha256": value.sha256}), value.path

@@ -26,7 +26,7 @@ from train_manager.runs.store.schema import (
     EPOCHS,
     EVALUATIONS,
     FILE,
-    Part,
+    RunPart,
     Series,
     database_uri,
     is_empty,
@@ -86,12 +86,11 @@ class MetricReader:
             cure = "give the train_dir of a training with the extension MetricStore"
             raise InputError(what, name="path", cure=cure)
 
-    def runs(self) -> list[Part]:
+    def runs(self) -> list[RunPart]:
         """Return the parts of all runs, the oldest first."""
         with self.reading() as connection:
-            return [
-                Part(*row) for row in connection.execute("SELECT id, run, began, resumes, step FROM runs ORDER BY id")
-            ]
+            rows = connection.execute("SELECT id, run, began, resumes, step FROM runs ORDER BY id")
+            return [RunPart(*row) for row in rows]
 
     def series(self) -> list[Series]:
         """Return all series, sorted by name."""

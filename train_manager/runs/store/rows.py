@@ -77,14 +77,14 @@ class Vector(NamedTuple):
     labels: tuple[str, ...]
 
 
-class Counted(NamedTuple):
+class BinnedCounts(NamedTuple):
     """A histogram that waits to be written."""
 
     edges: Any  # tensors, or numbers
     counts: Any
 
 
-ITEMS: Final = (Vector, Counted, str, StoredFile)
+ITEMS: Final = (Vector, BinnedCounts, str, StoredFile)
 """The values of what is not a scalar, while it waits to be written."""
 
 Metric: TypeAlias = tuple[Series, int, int | None, int, float, Any]

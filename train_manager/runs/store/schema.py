@@ -152,7 +152,7 @@ def tag_of(series: Series) -> str:
     return "/".join([phase, *parts] if phase else parts)
 
 
-class Part(NamedTuple):
+class RunPart(NamedTuple):
     """A part of a run, which never goes back to an earlier step.
 
     Attributes:

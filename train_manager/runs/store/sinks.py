@@ -23,7 +23,7 @@ from train_manager.runs.store.delivery import Connection, Delivery, Ending, Sent
 from train_manager.runs.store.priorities import AFTER_STORE
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.rows import StoredArray, StoredFile, StoredRow
-from train_manager.runs.store.schema import Part, tag_of
+from train_manager.runs.store.schema import RunPart, tag_of
 from train_manager.telling.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def file_of(row: StoredRow, train_dir: Path) -> Path | None:
     return path if path is not None and path.is_file() and path.resolve().is_relative_to(train_dir.resolve()) else None
 
 
-def part_to_export(reader: MetricReader, train_dir: Path, run: str | None) -> Part:
+def part_to_export(reader: MetricReader, train_dir: Path, run: str | None) -> RunPart:
     """Return the newest part of the run whose run_id begins so, or of all if None.
 
     Raises:

@@ -27,7 +27,7 @@ from train_manager.runs.store.batches import BatchMetrics, Item, Queued
 from train_manager.runs.store.database import Database
 from train_manager.runs.store.parts import Told
 from train_manager.runs.store.rows import Begin, StoredRow
-from train_manager.runs.store.schema import Part
+from train_manager.runs.store.schema import RunPart
 from train_manager.telling.errors import InputError
 from train_manager.telling.source_locations import users_level
 
@@ -36,7 +36,7 @@ IDLE: Final = 2.0  # seconds without a metric, outside of a run, until the file 
 LIMIT: Final = 100_000  # metrics that may wait; further metrics are thrown away
 PATIENCE: Final = 10.0  # seconds that the end of a run, and a fork, wait for a transaction
 
-Take: TypeAlias = Callable[[Part, Sequence[StoredRow]], object]
+Take: TypeAlias = Callable[[RunPart, Sequence[StoredRow]], object]
 """A follower: it gets rows of a part that were just written, mostly from the thread, and must return at once."""
 
 
@@ -214,7 +214,7 @@ class StoreThread:
         for part, rows in (told or {}).items():
             self._tell(part, rows)
 
-    def _tell(self, part: Part, rows: Sequence[StoredRow]) -> None:
+    def _tell(self, part: RunPart, rows: Sequence[StoredRow]) -> None:
         for take in self._followers:
             try:
                 take(part, rows)

@@ -1,8 +1,7 @@
 """What a TrainManager appends to the queue of ``metrics.sqlite``: the items between the rows of batches.
 
-``Begin`` says where a part of a run begins: it goes on from an earlier part, up to a step. ``Position`` says the epoch
-and the phase of the rows after it, ``Rates`` their learning rates. The extension ``MetricStore`` calls this from its
-hooks.
+``Begin`` says where a part of a run begins: it goes on from an earlier part, up to a step. ``EpochAndPhase`` has those
+of the rows after it, ``Rates`` their learning rates. The extension ``MetricStore`` calls this from its hooks.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from train_manager.data.shares import ALONE
 from train_manager.loop.batch_losses import BatchLosses, BatchRow, detach_terms
 from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.metrics.rate_changes import RateChanges
-from train_manager.runs.store.batches import Position, Rates, Written
+from train_manager.runs.store.batches import EpochAndPhase, Rates, Written
 from train_manager.runs.store.rows import Begin, HistoryRow, Metric, Row
 from train_manager.runs.store.schema import BATCHES, EPOCHS, EVALUATIONS, FILE, RANKS, Series
 from train_manager.runs.store.thread import StoreThread, Take
-from train_manager.runs.store.writer import MetricWriter, Place
+from train_manager.runs.store.writer import MetricWriter, TrainingPosition
 from train_manager.telling.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class StoredManager:
         self.run: StoredRun | None = None
         self.resumes = run_id
 
-    def place(self) -> Place:
+    def place(self) -> TrainingPosition:
         """Return the step, epoch and phase of a metric that a hook writes now."""
         return self._run_to_write.place()
 
@@ -111,7 +110,7 @@ class StoredRun:
     ) -> None:
         self.manager, self.thread = manager, stored.thread
         self._stored, self._reader, self._losses = stored, reader, losses
-        self._position = Position(epoch, "")
+        self._position = EpochAndPhase(epoch, "")
         self._first_step, self._trains = manager.step_num, False
         self._known = len(manager.history.evaluations)  # evaluations that are not of this run
         self._early: list[Metric] = []  # of hooks, until it is known whether the run trains
@@ -143,11 +142,11 @@ class StoredRun:
 
     # ---- where the training is -----------------------------------------------------------------------------------
 
-    def place(self) -> Place:
+    def place(self) -> TrainingPosition:
         """Return the step, epoch and phase of a metric that a hook writes now."""
         # Within a step the counter is still that of the step before.
         is_within = not self.manager._progress.step.is_counted
-        return Place(self.manager.step_num + is_within, self._position.epoch, self._position.phase)
+        return TrainingPosition(self.manager.step_num + is_within, self._position.epoch, self._position.phase)
 
     def be_in(self, epoch: int) -> None:
         """Note the epoch of the next rows."""
@@ -156,7 +155,7 @@ class StoredRun:
 
     def look(self, step_num: int, epoch: int, phase_name: str | None) -> None:
         """Look at the place, the history and the optimizers, which change between batches."""
-        self._position = Position(epoch, phase_name or "")
+        self._position = EpochAndPhase(epoch, phase_name or "")
         part = self._stored.part
         if part is not None and step_num < part.last_step:  # an earlier state was loaded
             self._stored.part = None
@@ -171,13 +170,13 @@ class StoredRun:
         # Put back here and not by the next hook: after the block the next row may
         # be one of train_on_batch, which opens no stage that has a hook here.
         around, optimizers = self._position, self._stored.rates.optimizers
-        self._go_to(Position(epoch, phase_name or ""), self.manager.optimizers)
+        self._go_to(EpochAndPhase(epoch, phase_name or ""), self.manager.optimizers)
         try:
             yield
         finally:
             self._go_to(around, optimizers)
 
-    def _go_to(self, position: Position, optimizers: Mapping[str, Optimizer]) -> None:
+    def _go_to(self, position: EpochAndPhase, optimizers: Mapping[str, Optimizer]) -> None:
         self._position = position
         self._stored.rates.look(optimizers)
         self.look_at_next_row()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from train_manager.files.atomic import quote_path, replace_file
 from train_manager.files.secrets import redacted
 from train_manager.model.sharding import as_whole
-from train_manager.runs.store.rows import Counted, Metric, StoredFile, Vector, storable
+from train_manager.runs.store.rows import BinnedCounts, Metric, StoredFile, Vector, storable
 from train_manager.runs.store.schema import Series
 from train_manager.runs.store.thread import Take
 from train_manager.telling.errors import InputError
@@ -30,7 +30,7 @@ MOST: Final = 2**63 - 1  # the largest whole number of SQLite
 PLOTS: Final = "plots"  # the folder of pictures in a train_dir
 
 
-class Place(NamedTuple):
+class TrainingPosition(NamedTuple):
     """The position of the training."""
 
     step: int
@@ -38,14 +38,14 @@ class Place(NamedTuple):
     phase: str
 
 
-class Form(NamedTuple):
+class ArrayForm(NamedTuple):
     """The properties that all arrays of a series share."""
 
     shape: tuple[int, ...]
     labels: tuple[str, ...] | None  # None until labels are given
 
 
-class Store(Protocol):
+class MetricTarget(Protocol):
     """What the metrics of hooks go to."""
 
     @property
@@ -56,7 +56,7 @@ class Store(Protocol):
     def train_dir(self) -> Path:
         """The folder of the training, to which paths of files are relative if they are in it."""
 
-    def place(self) -> Place:
+    def place(self) -> TrainingPosition:
         """Return where the training is."""
 
     def write(self, metric: Metric) -> None:
@@ -92,9 +92,9 @@ class MetricWriter:
         store: takes what the file will get; None in another process than rank 0.
     """
 
-    def __init__(self, store: Store | None) -> None:
+    def __init__(self, store: MetricTarget | None) -> None:
         self._store = store
-        self._forms: dict[Series, Form] = {}  # of arrays
+        self._forms: dict[Series, ArrayForm] = {}  # of arrays
 
     def scalar(self, name: str, value: Any, step: int | None = None) -> None:
         """Write a number; a tensor with one element is read later, so that nothing waits for the device.
@@ -163,7 +163,7 @@ class MetricWriter:
             what = f"{name!r} must be numbers, but is {values!r:.60}"
             raise InputError(what, name=name, asked_by="writer.histogram", cure="give a tensor or numbers") from error
         if self._store is not None:
-            self._write(self._store, name, Counted(edges, counts), step)
+            self._write(self._store, name, BinnedCounts(edges, counts), step)
         return edges, counts
 
     def text(self, name: str, text: str, step: int | None = None) -> None:
@@ -229,7 +229,7 @@ class MetricWriter:
         """
         return (lambda: None) if self._store is None else self._store.follow(take)
 
-    def _write(self, store: Store, name: str, value: Any, step: int | None) -> None:
+    def _write(self, store: MetricTarget, name: str, value: Any, step: int | None) -> None:
         place = store.place()
         own_step = None if step is None else require_step(name, step)
         store.write((Series(require_name(name), phase=place.phase), place.step, own_step, place.epoch, time(), value))
@@ -284,7 +284,9 @@ def require_step(name: str, step: Any) -> int:
     return max(-MOST, min(MOST, found))
 
 
-def require_form(name: str, shape: tuple[int, ...], labels: Sequence[str] | None, before: Form | None) -> Form:
+def require_form(
+    name: str, shape: tuple[int, ...], labels: Sequence[str] | None, before: ArrayForm | None
+) -> ArrayForm:
     """Return the shape and the labels of an array.
 
     Raises:
@@ -304,11 +306,11 @@ def require_form(name: str, shape: tuple[int, ...], labels: Sequence[str] | None
             else f"{name!r} is of {now}, but was of {then} before"
         )
     elif labels is None:
-        return Form(shape, None) if before is None else before
+        return ArrayForm(shape, None) if before is None else before
     else:
         names = (labels,) if isinstance(labels, str) else tuple(map(str, labels))
         if len(names) == shape[0]:
-            return Form(shape, names)
+            return ArrayForm(shape, names)
         what = f"{name!r} has {len(names)} labels for {shape[0]} {'values' if len(shape) == 1 else 'rows'}"
         cure = "give a label for each"
     raise InputError(what, name=name, asked_by="writer.array", cure=cure)
