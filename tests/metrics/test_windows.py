@@ -8,12 +8,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from train_manager.metrics.windows import AT_ONCE, SINGLE, Curve, Series, Windows, thin_out, width_after
+from train_manager.metrics.windows import AT_ONCE, SINGLE, Curve, SeriesWindows, WindowedSeries, thin_out, width_after
 
 
-def steps_of(values: list[list[float]], *, first: int = 1, weight: float = 16) -> Windows:
+def steps_of(values: list[list[float]], *, first: int = 1, weight: float = 16) -> SeriesWindows:
     steps = range(first, first + len(values))
-    return Windows.single([*steps], [weight] * len(values), np.array(values, np.float32))
+    return SeriesWindows.single([*steps], [weight] * len(values), np.array(values, np.float32))
 
 
 def random_values(steps: int, values: int) -> list[list[float]]:
@@ -41,7 +41,7 @@ def test_a_long_training_has_some_4_300_windows() -> None:
 @pytest.mark.parametrize("pieces", [1, 7, 64, 1024])
 def test_windows_are_the_same_to_the_bit_in_whatever_pieces_the_steps_come(values: int, pieces: int) -> None:
     rows = random_values(4000, values)
-    whole, found = Series(values), Series(values)
+    whole, found = WindowedSeries(values), WindowedSeries(values)
     whole.extend(steps_of(rows))
     for first in range(0, len(rows), pieces):
         found.extend(steps_of(rows[first : first + pieces], first=first + 1))
@@ -52,7 +52,7 @@ def test_windows_are_the_same_to_the_bit_in_whatever_pieces_the_steps_come(value
 
 def test_a_full_window_never_changes() -> None:
     rows = random_values(9000, 2)
-    series = Series(2)
+    series = WindowedSeries(2)
     series.extend(steps_of(rows[:3000]))
     before = series.full
     series.extend(steps_of(rows[3000:], first=3001))

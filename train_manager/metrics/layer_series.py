@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from train_manager.metrics.deferred import numbers
-from train_manager.metrics.windows import Series, Windows, width_after
+from train_manager.metrics.windows import SeriesWindows, WindowedSeries, width_after
 from train_manager.model.sharding import as_whole
 
 FULL: Final = 64  # vectors that one copy brings to the host
 NONE: Final = -1.0  # the norm of a missing tensor; nan is the norm of a tensor with a nan
 
 
-class Row(NamedTuple):
+class LayerRow(NamedTuple):
     """A window of steps: its last step, its examples, and for each layer the mean and the largest number."""
 
     step: int
@@ -47,16 +47,16 @@ class LayerSeries:
     def __init__(self, labels: Sequence[str], parts_of: Sequence[int] = (), counts: Sequence[int] = ()) -> None:
         self.labels, self.parts_of, self.counts = list(labels), list(parts_of), list(counts)
         self.sent = 0  # the number of windows that a store has
-        self._series = Series(len(self.labels))
+        self._series = WindowedSeries(len(self.labels))
         self._waiting: list[tuple[Tensor, int, Any]] = []  # vectors on their device, with step and weight
 
     @property
-    def full(self) -> Windows:
+    def full(self) -> SeriesWindows:
         """The full windows, which never change."""
         return self._series.full
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[LayerRow]:
         """The full windows, each as a row."""
         return _rows(self.full)
 
@@ -74,7 +74,7 @@ class LayerSeries:
         # In 64 bits, because the squares of large norms overflow 32.
         read = torch.stack(vectors).cpu().double()
         read = norms_by_layer(read, self.parts_of, len(self.labels)) if self.parts_of else read
-        self._series.extend(Windows.single(steps, numbers(weights), read.float().numpy()))
+        self._series.extend(SeriesWindows.single(steps, numbers(weights), read.float().numpy()))
 
     def send(self, writer: Any, name: str) -> None:
         """Give a store the windows that it does not have."""
@@ -99,14 +99,14 @@ class LayerSeries:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         self.labels, self.parts_of, self.counts = (list(state[name]) for name in ("labels", "parts_of", "counts"))
-        self._waiting, self.sent, self._series = [], state["sent"], Series(len(self.labels))
-        windows = Windows(*(state[name].numpy(force=True) for name in Windows._fields))
+        self._waiting, self.sent, self._series = [], state["sent"], WindowedSeries(len(self.labels))
+        windows = SeriesWindows(*(state[name].numpy(force=True) for name in SeriesWindows._fields))
         self._series.load(state["full"], windows)
 
 
-def _rows(windows: Windows) -> list[Row]:
+def _rows(windows: SeriesWindows) -> list[LayerRow]:
     vectors = (torch.from_numpy(each).unbind() for each in (windows.means, windows.largest))
-    return [*map(Row, windows.steps.tolist(), windows.weights.tolist(), *vectors)]
+    return [*map(LayerRow, windows.steps.tolist(), windows.weights.tolist(), *vectors)]
 
 
 @final

@@ -27,7 +27,7 @@ def width_after(windows: int) -> int:
     return 1 if windows < SINGLE else int(2 ** ((windows - SINGLE) // THEN + 1))
 
 
-class Windows(NamedTuple):
+class SeriesWindows(NamedTuple):
     """Windows of steps: the last step of each, its examples, and for each value the mean and the largest.
 
     A value that is nan is left out of its window, and is nan if all are.
@@ -39,18 +39,18 @@ class Windows(NamedTuple):
     largest: Numbers  # likewise
 
     @classmethod
-    def single(cls, steps: ArrayLike, weights: ArrayLike, values: Numbers) -> Windows:
+    def single(cls, steps: ArrayLike, weights: ArrayLike, values: Numbers) -> SeriesWindows:
         """Return a window for each step, in which the mean and the largest are the same."""
         return cls(np.asarray(steps), np.asarray(weights, float), values, values)
 
-    def part(self, first: int, end: int | None = None) -> Windows:
+    def part(self, first: int, end: int | None = None) -> SeriesWindows:
         """Return the windows from the first to the one before the end."""
-        return Windows(*(each[first:end] for each in self))
+        return SeriesWindows(*(each[first:end] for each in self))
 
-    def joined(self, starts: ArrayLike) -> Windows:
+    def joined(self, starts: ArrayLike) -> SeriesWindows:
         """Return wider windows, which begin at these windows; in each of them every example counts once.
 
-        >>> steps = Windows.single([1, 2], [16, 16], np.array([[1.0], [3.0]]))
+        >>> steps = SeriesWindows.single([1, 2], [16, 16], np.array([[1.0], [3.0]]))
         >>> [each.tolist() for each in steps.joined([0])]
         [[2], [32.0], [[2.0]], [[3.0]]]
         """
@@ -62,7 +62,7 @@ class Windows(NamedTuple):
             weights = np.where(np.isnan(self.means), 0.0, self.weights[:, None])
             sums = np.add.reduceat(np.where(weights > 0, self.means * weights, 0.0), starts)
             means = sums / np.add.reduceat(weights, starts)
-        return Windows(
+        return SeriesWindows(
             self.steps[ends],
             np.add.reduceat(self.weights, starts),
             means.astype(self.means.dtype),
@@ -70,18 +70,19 @@ class Windows(NamedTuple):
         )
 
 
-def chained(*parts: Windows) -> Windows:
+def chained(*parts: SeriesWindows) -> SeriesWindows:
     """Return the windows of all parts, one after the other."""
     parts = tuple(part for part in parts if len(part.steps)) or parts[:1]
-    return Windows(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
+    return SeriesWindows(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
 
 
-def thin_out(windows: Windows, most: int) -> Windows:
+def thin_out(windows: SeriesWindows, most: int) -> SeriesWindows:
     """Return at most so many windows, for a picture: neighbours are joined until all have about as many examples.
 
     The small last batch of an epoch is joined to the next one, so that it is not a spike.
 
-    >>> [each.tolist() for each in thin_out(Windows.single([1, 2, 3], [64, 3, 64], np.array([[1.0], [9], [1]])), 3)[:2]]
+    >>> windows = SeriesWindows.single([1, 2, 3], [64, 3, 64], np.array([[1.0], [9], [1]]))
+    >>> [each.tolist() for each in thin_out(windows, 3)[:2]]
     [[1, 3], [64.0, 67.0]]
     """
     weights: list[float] = windows.weights.tolist()
@@ -105,11 +106,11 @@ def _starts_of(weights: Sequence[float], wanted: float) -> list[int]:
 
 
 @final
-class Series:
+class WindowedSeries:
     """Vectors of a training in windows that grow with it: some 4,300 windows for 100,000 steps.
 
-    >>> series = Series(values=1)
-    >>> series.extend(Windows.single([1, 2], [16, 16], np.array([[0.5], [0.25]])))
+    >>> series = WindowedSeries(values=1)
+    >>> series.extend(SeriesWindows.single([1, 2], [16, 16], np.array([[0.5], [0.25]])))
     >>> series.full.means.tolist()
     [[0.5], [0.25]]
 
@@ -118,12 +119,12 @@ class Series:
     """
 
     def __init__(self, values: int) -> None:
-        none = Windows.single([], [], np.zeros((0, values), np.float32))
+        none = SeriesWindows.single([], [], np.zeros((0, values), np.float32))
         # Parts that are chained as they are read: to chain them at each step would copy the whole series.
         self._full, self._open = [none], [none]
         self._num_full = self._num_open = 0
 
-    def extend(self, steps: Windows) -> None:
+    def extend(self, steps: SeriesWindows) -> None:
         """Add single steps, and join those that fill windows."""
         self._open.append(steps)
         self._num_open += len(steps.steps)
@@ -144,20 +145,20 @@ class Series:
         return min(steps // width, of_this_width)
 
     @property
-    def full(self) -> Windows:
+    def full(self) -> SeriesWindows:
         """The full windows."""
         self._full = [chained(*self._full)]
         return self._full[0]
 
     @property
-    def open(self) -> Windows:
+    def open(self) -> SeriesWindows:
         """Single steps, which do not fill a window yet."""
         self._open = [chained(*self._open)]
         return self._open[0]
 
-    def since(self, number: int) -> Windows:
+    def since(self, number: int) -> SeriesWindows:
         """Return the full windows from this number on."""
-        first, parts = self._num_full, list[Windows]()
+        first, parts = self._num_full, list[SeriesWindows]()
         for part in reversed(self._full):
             first -= len(part.steps)
             parts.append(part.part(max(0, number - first)))
@@ -165,15 +166,15 @@ class Series:
                 break
         return chained(*reversed(parts))
 
-    def all(self) -> Windows:
+    def all(self) -> SeriesWindows:
         """Return the full windows, and one of the steps that do not fill a window yet."""
         return chained(self.full, self.open.joined([0])) if self._num_open else self.full
 
-    def state(self) -> tuple[int, Windows]:
+    def state(self) -> tuple[int, SeriesWindows]:
         """Return the number of full windows, and these with the steps that do not fill a window yet."""
         return self._num_full, chained(self.full, self.open)
 
-    def load(self, num_full: int, windows: Windows) -> None:
+    def load(self, num_full: int, windows: SeriesWindows) -> None:
         """Continue from what ``state`` returned."""
         self._full, self._open = [windows.part(0, num_full)], [windows.part(num_full)]
         self._num_full, self._num_open = num_full, len(windows.steps) - num_full
@@ -194,7 +195,7 @@ class Curve:
     """
 
     def __init__(self) -> None:
-        self._series = Series(values=1)
+        self._series = WindowedSeries(values=1)
         self._waiting: list[float] = []  # x, weight and y of points that are not in the series yet, one after the other
 
     def append(self, x: float, y: float, weight: float = 1.0) -> None:
@@ -216,11 +217,11 @@ class Curve:
         y: list[float] = self._drawn().means[:, 0].tolist()
         return y
 
-    def _drawn(self) -> Windows:
+    def _drawn(self) -> SeriesWindows:
         # The windows as they are would show the noise of single points at first, and later only that of means.
         return thin_out(self.windows(), SINGLE)
 
-    def windows(self) -> Windows:
+    def windows(self) -> SeriesWindows:
         """Return all windows; the last one may not be full."""
         self._take()
         return self._series.all()
@@ -229,7 +230,7 @@ class Curve:
         if self._waiting:
             x, weights, y = np.array(self._waiting, float).reshape(-1, 3).T
             self._waiting.clear()
-            self._series.extend(Windows.single(x, weights, np.where(np.isfinite(y), y, np.nan)[:, None]))
+            self._series.extend(SeriesWindows.single(x, weights, np.where(np.isfinite(y), y, np.nan)[:, None]))
 
     def state_dict(self) -> dict[str, Any]:
         """Return all windows and the points of the open one, as plain lists and numbers."""
@@ -244,6 +245,6 @@ class Curve:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what ``state_dict`` returned."""
-        points = Windows.single(state["x"], state["weights"], np.array(state["y"], float)[:, None])
+        points = SeriesWindows.single(state["x"], state["weights"], np.array(state["y"], float)[:, None])
         self._waiting.clear()
         self._series.load(state["full"], points)
