@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from tests.extensions.optimization.ema_averages import Weights, averages, same, weights
 from tests.support.checkpointing import path_of
+from tests.support.ctrl_c import CtrlC
+from tests.support.rotation import stride
 from train_manager import Extension, InputError, SkipStage
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.extensions import EMA, Checkpoints, Constrain
@@ -326,3 +329,16 @@ def test_a_model_that_cannot_be_copied_is_averaged() -> None:
     ema = EMA(0.9)
     tiny_manager(ema, model=model).train()
     assert ema.state_dict()["updates"] == 3
+
+
+def test_ctrl_c_while_the_average_is_inside_brings_the_trained_weights_back() -> None:
+    for at_point in count(1, stride(4)):
+        tm = tiny_manager(EMA(decay=0.5))
+        tm.train()
+        trained = copy.deepcopy(tm.model.state_dict())
+        with CtrlC(at_point, inside="_inside") as ctrl_c:
+            tm.eval()
+        assert all(value.equal(trained[name]) for name, value in tm.model.state_dict().items())
+        if not ctrl_c.has_come:
+            break
+    assert at_point > 6  # at least one for each of the loops

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from itertools import count
 from typing import Any
 
 import pytest
@@ -12,9 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.extensions.optimization.ema_averages import Weights, assert_has_grown, averages, grow, same, weights
-from tests.support.ctrl_c import CtrlC
 from tests.support.fork_server import ForkServer
-from tests.support.rotation import stride
 from train_manager import Extension, InputError, SkipStage, TrainManager
 from train_manager.core.hooks import read_hooks
 from train_manager.extensions import EMA
@@ -202,19 +199,6 @@ def test_another_word_for_the_beginning_is_refused() -> None:
         EMA(begin="epoch")  # type: ignore[arg-type]
 
     assert str(error.value) == "EMA's begin must be 'step' or 'model', but is 'epoch'"
-
-
-def test_ctrl_c_while_the_average_is_inside_brings_the_trained_weights_back() -> None:
-    for at_point in count(1, stride(4)):
-        tm = tiny_manager(EMA(decay=0.5))
-        tm.train()
-        trained = copy.deepcopy(tm.model.state_dict())
-        with CtrlC(at_point, inside="_inside") as ctrl_c:
-            tm.eval()
-        assert all(value.equal(trained[name]) for name, value in tm.model.state_dict().items())
-        if not ctrl_c.has_come:
-            break
-    assert at_point > 6  # at least one for each of the loops
 
 
 FIRST = "more than half of the average of EMA is still its first weights"

@@ -1,4 +1,4 @@
-"""What the tests of RunRecord share."""
+"""What the tests of RunRecord share: its entry, its file, and a failure."""
 
 from __future__ import annotations
 

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import copy
 import gc
-import json
 import os
+import random
+import signal
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torch.optim import SGD
-from torch.optim.lr_scheduler import StepLR
 
 from tests.extensions.reproducibility.recorded_runs import fail, the_entry, the_file
 from tests.support.fork_server import ForkServer
-from tests.support.programs import code
 from tests.support.training import At, skip_stage
-from train_manager import Extension, InputError, recorded
-from train_manager.extensions import Checkpoints, LRSchedule, RunRecord
-from train_manager.extensions.reproducibility import run_record
+from train_manager import Extension
+from train_manager.extensions import Checkpoints, RunRecord
 from train_manager.files.background import Background
-from train_manager.rebuilding.recorded_rows import expression
-from train_manager.runs.record.run_file import Entry, outcome_of, read_runs, run_file
-from train_manager.telling.findings import Finding
+from train_manager.files.lock import WriterLock
+from train_manager.runs.record import run_file as module_of_files
+from train_manager.runs.record.processes import is_gone, this_process
+from train_manager.runs.record.run_file import Entry, outcome_of, read_runs, run_file, write_entry
 from train_manager.testing import tiny_manager
 
 # ---- when it is written ----------------------------------------------------------------------------------------------
@@ -220,124 +217,209 @@ def test_an_evaluation_that_fails_is_told_until_the_next(tmp_path: Path) -> None
     assert outcome_of(the_entry(tmp_path)) == "completed"
 
 
-# ---- what it holds ---------------------------------------------------------------------------------------------------
+# ---- processes -------------------------------------------------------------------------------------------------------
 
 
-@recorded
-class Net(nn.Module):
-    def __init__(self, width: int = 4, scale: float = float("inf"), api_key: str = "") -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(2, width), nn.Linear(width, 2))
-
-    def forward(self, inputs: torch.Tensor) -> Any:
-        return self.layers(inputs)
+def train_until_told(train_dir: Path) -> None:
+    tell = At("post_train_step_batch", lambda step_num: step_num == 2 and print("step 2", flush=True))
+    tiny_manager(RunRecord(), Checkpoints("end"), tell, eval_at=(), epochs=10**6, train_dir=train_dir).train()
 
 
-def test_parameters_are_those_that_the_manager_was_made_with(tmp_path: Path) -> None:
-    tiny_manager(RunRecord(), model=Net(8, api_key="very-private"), seed=3, train_dir=tmp_path).train()
-    entry = the_entry(tmp_path)
-    model = entry["parameters"]["arguments"]["model"]["arguments"]
+def test_a_training_that_sigterm_ends_says_so(tmp_path: Path, fork_server: ForkServer) -> None:
+    child = fork_server.start(train_until_told, tmp_path)
+    child.wait_for("step 2")
+    child.signal(signal.SIGTERM)
 
-    assert (entry["seed"], model["width"], model["scale"]) == (3, 8, {"$float": "inf"})
-    assert "very-private" not in the_file(tmp_path).read_text()
-
-
-def made(train_dir: Path) -> dict[str, str]:
-    return {path: expression(tree) for path, tree in the_entry(train_dir)["made"].items()}
+    assert child.wait() == 143
+    assert outcome_of(the_entry(tmp_path)) == "stopped: SIGTERM"
 
 
-def test_what_a_lambda_makes_is_recorded_as_it_was_made(tmp_path: Path) -> None:
-    """Not as the schedule, or a hook, has left it."""
-    schedule = LRSchedule(lambda optimizer: StepLR(optimizer, 3))
-    seen: list[dict[str, str]] = []
-    look = At("pre_train_step_batch", lambda: seen.append(made(tmp_path)))
-    halve = At("post_train", lambda train_manager: train_manager.optimizer.param_groups[0].update(lr=0.1))
-    tm = tiny_manager(
-        RunRecord(), schedule, look, halve, optimizer=lambda p: SGD(p, lr=0.25), epochs=4, train_dir=tmp_path
+def test_a_training_that_is_killed_ended_without_a_word(tmp_path: Path, fork_server: ForkServer) -> None:
+    child = fork_server.start(train_until_told, tmp_path)
+    child.wait_for("step 2")
+    running = outcome_of(the_entry(tmp_path))
+    child.signal(signal.SIGKILL)
+    child.wait()
+
+    assert (running, outcome_of(the_entry(tmp_path))) == (
+        "running",
+        f"ended without a word (process {child.pid} is gone)",
     )
-    tm.train()
-    tm.train_epochs(1)
-
-    assert seen[0] == made(tmp_path)
-    assert seen[0] == {"optimizer": "SGD(lr=0.25)", "extensions.lr_schedule.make": "StepLR(step_size=3)"}
 
 
-def test_what_a_phase_trains_with_is_recorded(tmp_path: Path) -> None:
-    tm = tiny_manager(RunRecord(), optimizer=partial(SGD, lr=0.25), train_dir=tmp_path)
-    own = LRSchedule(lambda optimizer: StepLR(optimizer, 3))
-    with tm.run():
-        tm.train()
-        with tm.phase("again", epochs=1):
-            tm.train()
-        with tm.phase("head", optimizer=SGD, extensions={"own": own}, epochs=1):
-            tm.train()
-
-    assert made(tmp_path) == {
-        "phase head.optimizer": "SGD()",
-        "phase head.extensions.own.make": "StepLR(step_size=3)",
-    }
-
-
-def test_what_a_loop_of_ones_own_in_a_phase_trains_with_is_recorded(tmp_path: Path) -> None:
-    tm = tiny_manager(RunRecord(), optimizer=partial(SGD, lr=0.25), train_dir=tmp_path)
-    with tm.run(), tm.phase("head", optimizer=SGD):
+def a_loop_of_ones_own(train_dir: Path, steps: int, ends: bool) -> None:
+    tm = tiny_manager(RunRecord(), train_dir=train_dir)
+    for _ in range(steps):
         tm.train_on_batch((torch.rand(4, 2), torch.tensor([0, 1, 0, 1])))
-
-    assert made(tmp_path) == {"phase head.optimizer": "SGD()"}
-
-
-def test_a_metric_that_is_no_number_is_left_out_and_nan_is_kept(tmp_path: Path) -> None:
-    result = At("post_eval_step_epoch", lambda eval_result: eval_result.update(loss=float("nan"), table=[1, 2]))
-    tiny_manager(RunRecord(), result, train_dir=tmp_path).train()
-
-    metrics = the_entry(tmp_path)["metrics"]
-    assert sorted(metrics) == ["loss", "valid/loss"]
-    assert metrics["valid/loss"] != metrics["valid/loss"]
+    if not ends:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_the_data_is_told_by_its_fingerprint(tmp_path: Path) -> None:
-    tiny_manager(RunRecord(), train_dir=tmp_path).train()
-    data = the_entry(tmp_path)["data"]
-
-    assert (data["train_data"]["kind"], data["train_data"]["length"]) == ("list", 3)
-    assert list(data["eval_data"]) == ["valid"]
-
-
-def test_a_problem_of_each_call_is_told_once(tmp_path: Path) -> None:
-    class Broken(Extension):
-        @property
-        def scheduler(self) -> Any:
-            raise ValueError("no scheduler yet")
-
-        def pre_run(self) -> None: ...
-
-    tm = tiny_manager(RunRecord(), Broken(), train_dir=tmp_path, epochs=3)
-    with pytest.warns(RuntimeWarning, match="lacks a part of this run"):
-        tm.train()
-    tm.train_epochs(1)
-    assert the_entry(tmp_path)["problems"] == ["made: ValueError: no scheduler yet"]
-
-
-def test_what_cannot_be_recorded_is_said_in_the_record_and_once_as_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_record, "command", fail)
-    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
-    told = "command: ZeroDivisionError: as planned"
-    with pytest.warns(RuntimeWarning, match=f"^run-{tm.run_id}.json lacks a part of this run: {told}$"):
-        tm.train()
-    tm.eval()
+def test_what_is_left_is_written_as_the_process_ends(tmp_path: Path, fork_server: ForkServer) -> None:
+    assert fork_server.start(a_loop_of_ones_own, tmp_path, 100, True).wait() == 0
     entry = the_entry(tmp_path)
 
-    assert (entry["problems"], entry["command"]) == ([told], {})
-    assert entry["environment"]["python"]
+    assert (entry["outcome"], entry["progress"]["steps"], entry["calls"]) == ("completed", 100, {"train_on_batch": 100})
 
 
-def test_an_entry_is_plain_json(tmp_path: Path) -> None:
+def test_a_loop_of_ones_own_that_is_killed_is_not_called_completed(tmp_path: Path, fork_server: ForkServer) -> None:
+    child = fork_server.start(a_loop_of_ones_own, tmp_path, 3, False)
+    child.wait()
+
+    assert outcome_of(the_entry(tmp_path)) == f"ended without a word (process {child.pid} is gone)"
+
+
+def leave_a_run_open(train_dir: Path) -> None:
+    tm = tiny_manager(RunRecord(), train_dir=train_dir, epochs=2)
+    tm.open()
+    tm.train()
+    tm.train_on_batch((torch.rand(4, 2), torch.tensor([0, 1, 0, 1])))
+
+
+def test_a_run_that_the_program_never_closes_is_stopped(tmp_path: Path, fork_server: ForkServer) -> None:
+    fork_server.start(leave_a_run_open, tmp_path).wait()
+
+    assert outcome_of(the_entry(tmp_path)) == "stopped: the run was left"
+    assert the_entry(tmp_path)["calls"] == {"run": 1}
+
+
+def test_a_run_that_the_program_never_closes_records_what_was_trained(tmp_path: Path, fork_server: ForkServer) -> None:
+    fork_server.start(leave_a_run_open, tmp_path).wait()
+    entry = the_entry(tmp_path)
+
+    assert entry["progress"] == {"epochs": 2, "steps": 7, "updates": 7, "samples": 84}
+    assert list(entry["metrics"]) == ["loss", "valid/loss"]
+
+
+def test_a_loop_of_ones_own_renews_the_entry_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, seen = 1000.0, []
+    monkeypatch.setattr(module_of_files, "time", SimpleNamespace(monotonic=lambda: now))
+    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
+    for _ in range(32):
+        tm.train_on_batch((torch.rand(4, 2), torch.tensor([0, 1, 0, 1])))
+        seen.append(the_entry(tmp_path)["progress"]["steps"])
+        now += 0.125
+
+    assert sorted({*seen}) == [0, 8, 16, 24]
+
+
+def test_nothing_is_written_as_the_manager_is_collected_if_nothing_is_left(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
+    tm.train()
+    the_file(tmp_path).unlink()
+    del tm
+    gc.collect()
+
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_is_left_is_written_as_the_manager_is_collected(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
+    for batch in list(tm.train_data or ()) * 20:
+        tm.train_on_batch(batch)
+    assert outcome_of(the_entry(tmp_path)) == "running"
+    del tm
+    gc.collect()
+
+    assert (the_entry(tmp_path)["outcome"], the_entry(tmp_path)["progress"]["steps"]) == ("completed", 60)
+
+
+BEGAN = "2026-01-02T03:04:05.678+00:00"
+
+
+def write_many(train_dir: Path, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        process = this_process()
+        write_entry(train_dir, {"id": f"{number}", "began": BEGAN, "outcome": "running", "process": process})
+        print(number, flush=True)
+
+
+def test_processes_that_write_at_once_lose_no_entry(tmp_path: Path, fork_server: ForkServer) -> None:
+    children = [fork_server.start(write_many, tmp_path, 100 * number, 20) for number in range(8)]
+    assert [child.wait() for child in children] == [0] * 8
+
+    numbers = [100 * child + number for child in range(8) for number in range(20)]
+    assert sorted(int(entry["id"]) for entry in read_runs(tmp_path)) == numbers
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_a_file_that_can_be_read(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    draw = random.Random(0)
+    for attempt in range(8):
+        child = fork_server.start(write_many, tmp_path, 1000 * attempt, 1000)
+        last = child.wait_for(str(1000 * attempt + draw.randrange(12)))
+        child.signal(signal.SIGKILL)
+        child.wait()
+        runs = read_runs(tmp_path)
+
+        assert last in {run["id"] for run in runs}
+        assert all(is_gone(run["process"]) for run in runs)
+
+
+def is_killed_as_it_calls(name: str, train_dir: Path) -> None:
+    setattr(os, name, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    tiny_manager(RunRecord(), train_dir=train_dir).train()
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_kill_in_the_middle_of_writing_leaves_the_entries_before(
+    tmp_path: Path, fork_server: ForkServer, call: str
+) -> None:
     tiny_manager(RunRecord(), train_dir=tmp_path).train()
-    written = json.loads(the_file(tmp_path).read_text())
+    assert fork_server.start(is_killed_as_it_calls, call, tmp_path).wait() == -signal.SIGKILL
 
-    assert written == {"schema": "train-manager/run", "version": 1, **the_entry(tmp_path)}
+    assert the_entry(tmp_path)["outcome"] == "completed"
+    tiny_manager(RunRecord(), train_dir=tmp_path).train()
+    assert [entry["outcome"] for entry in read_runs(tmp_path)] == ["completed", "completed"]
+
+
+# ---- beside Checkpoints ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_resumes_says_from_where(tmp_path: Path) -> None:
+    first = tiny_manager(RunRecord(), Checkpoints(), train_dir=tmp_path)
+    first.train()
+    seen: list[Any] = []
+    look = At("pre_train_step_epoch", lambda train_dir: seen.append(read_runs(train_dir)[1]["goes_on_from"]))
+    tiny_manager(RunRecord(), Checkpoints(resume=True), look, epochs=2, train_dir=tmp_path).train()
+    before, entry = read_runs(tmp_path)
+
+    assert before["goes_on_from"] is None
+    assert seen == [entry["goes_on_from"]]
+    assert entry["goes_on_from"] == {"checkpoint": "step-000000000003", "step": 3, "run": first.run_id}
+    assert entry["progress"]["steps"] == 6
+
+
+def test_a_run_that_begins_anew_is_recorded_in_the_new_folder(tmp_path: Path) -> None:
+    train_dir = tmp_path / "digits"
+    tiny_manager(RunRecord(), Checkpoints(), train_dir=train_dir).train()
+    tiny_manager(RunRecord(), Checkpoints(resume="fresh"), train_dir=train_dir).train()
+
+    old, new = the_entry(tmp_path / "digits-before-1"), the_entry(train_dir)
+    assert (old["outcome"], new["outcome"]) == ("completed", "completed")
+    assert old["id"] != new["id"]
+
+
+def test_an_evaluation_is_recorded_while_another_one_trains_there(tmp_path: Path) -> None:
+    with WriterLock(tmp_path):
+        tiny_manager(RunRecord(), train_dir=tmp_path).eval()
+
+    assert the_entry(tmp_path)["outcome"] == "completed"
+
+
+def test_a_checkpoint_of_another_kind_is_told_without_its_run(tmp_path: Path) -> None:
+    (path := tmp_path / "theirs.pt").touch()
+
+    class Loads(At):
+        def __init__(self) -> None: ...
+
+        def post_load_checkpoint(self, fixtures: Any) -> None:
+            fixtures.modify("checkpoint_loaded", path)
+
+    tiny_manager(Loads(), RunRecord(), train_dir=tmp_path).train()
+
+    assert the_entry(tmp_path)["goes_on_from"] == {"checkpoint": "theirs.pt", "step": 0, "run": None}
 
 
 # ---- files that are in the way ---------------------------------------------------------------------------------------
@@ -386,79 +468,3 @@ def test_a_forked_child_does_not_write_the_file_of_its_parent(tmp_path: Path, fo
     assert fork_server.start(train_in_a_child, tmp_path).wait() == 0
 
     assert the_entry(tmp_path)["calls"] == {"train": 1}
-
-
-# ---- what it costs ---------------------------------------------------------------------------------------------------
-
-
-AUDITED = """
-import sys, tempfile
-from train_manager.extensions import RunRecord
-from train_manager.testing import tiny_manager
-tm = tiny_manager(RunRecord(), train_dir=tempfile.mkdtemp())
-seen = []
-STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.exec", "os.system", "os.forkpty")
-sys.addaudithook(lambda event, args: event in (*STARTS, "socket.__new__") and seen.append(event))
-tm.eval()
-print(seen)
-"""
-
-
-def test_no_process_is_started_and_no_socket_opened(fork_server: ForkServer) -> None:
-    done = fork_server.run(code, AUDITED)
-
-    assert (done.output, done.errors) == ("[]\n", "")
-
-
-def test_while_it_pauses_the_run_has_not_ended(tmp_path: Path) -> None:
-    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
-    with tm.run():
-        with tm.phase("other", without=["run_record"]):
-            assert read_runs(tmp_path)[-1]["outcome"] == "running"
-        assert read_runs(tmp_path)[-1]["outcome"] == "running"
-    entry = read_runs(tmp_path)[-1]
-    assert (entry["outcome"], entry["calls"]) == ("completed", {"run": 1})
-
-
-# ---- what checks have found ------------------------------------------------------------------------------------------
-
-
-def test_what_checks_have_found_is_recorded_also_in_a_phase_and_after_an_error(tmp_path: Path) -> None:
-    found = Finding("batch leak", "note", "a norm mixes the examples", "body.norm", numbers={"examples": 16})
-    find = At("post_train_step_batch", lambda train_manager: train_manager.add_finding(found))
-    tm = tiny_manager(find, At("post_train_step_epoch", fail), RunRecord(), train_dir=tmp_path)
-    with pytest.raises(ZeroDivisionError), tm.run(), tm.phase("head"):
-        tm.train()
-    entry = the_entry(tmp_path)
-
-    assert (entry["outcome"], entry["findings"]) == ("failed", [found.to_dict()])
-
-
-def test_a_run_without_findings_has_no_word_of_them(tmp_path: Path) -> None:
-    tiny_manager(RunRecord(), train_dir=tmp_path).train()
-
-    assert "findings" not in the_entry(tmp_path)
-
-
-# ---- variables -------------------------------------------------------------------------------------------------------
-
-
-def test_variables_that_are_asked_for_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"LR": "0.1", "APP_SIZE": "3", "OTHER": "1"}.items():
-        monkeypatch.setenv(name, value)
-    tiny_manager(RunRecord(variables=["LR", "APP_*"]), train_dir=tmp_path).train()
-    environment = the_entry(tmp_path)["environment"]
-
-    assert {"LR", "APP_SIZE", "OTHER"} & {*environment["variables"]} == {"LR", "APP_SIZE"}
-    assert environment["patterns"] == ["LR", "APP_*"]
-
-
-@pytest.mark.parametrize("variables", [3, [3], [""], {"LR": 1}])
-def test_what_is_no_name_of_a_variable_is_refused(variables: Any) -> None:
-    with pytest.raises(InputError) as refused:
-        RunRecord(variables=variables)
-
-    assert str(refused.value) == (
-        f"variables must be names of environment variables, but is {variables!r}\n"
-        '  give a list: variables=["LR", "APP_*"]'
-    )
