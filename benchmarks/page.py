@@ -25,8 +25,8 @@ What stages and training steps cost, here and in other toolkits. `make bench-pee
 
 Measured on {date}: {machine}, one thread; {versions}.
 
-The cases take turns in random order, and are measured in CPU time. Numbers are medians over rounds, with the quartiles
-in brackets; ratios are taken inside a round. Compare ratios: times depend on the machine.
+The cases take turns in random order. Numbers are medians of CPU time over rounds, with the quartiles in brackets;
+ratios are taken inside a round. Compare ratios: times depend on the machine.
 
 {sections}
 
@@ -51,7 +51,7 @@ def limits(sections: Sequence[Section]) -> str:
 def kept_and_missed(sections: Sequence[Section]) -> str:
     """How many claims are kept, and a table of the others."""
     claims = [claim for section in sections for claim in section.claims]
-    missed = [claim.row()[:3] for claim in claims if claim.is_missed]
+    missed = [[cell.removesuffix(" x") for cell in claim.row()[:3]] for claim in claims if claim.is_missed]
     kept = len(claims) - len(missed)
     text = f"`python -m benchmarks` prints all limits and tables. Of {len(claims)} limits, {kept} are kept"
     return f"{text}; the others are:\n\n{table(['', 'measured', 'limit'], missed)}" if missed else f"{text}."
