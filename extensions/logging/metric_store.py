@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 class MetricStore(Extension):
     """Write every metric of the training into ``metrics.sqlite``, while it runs.
 
-    >>> import tempfile, train_manager
+    >>> import tempfile
     >>> from train_manager.testing import tiny_manager
+    >>> from train_manager.tools import read_run
     >>> folder = tempfile.mkdtemp()
     >>> result = tiny_manager(MetricStore(), epochs=2, train_dir=folder).train()
-    >>> train_manager.tools.read_run(folder).history
+    >>> read_run(folder).history
     History(2 epochs, 3 evaluations; last epoch: loss 0.6762, valid loss 0.654)
 
     These are the loss of every batch, its loss terms, learning rates and batch sizes when they change, and the rows of

@@ -196,5 +196,5 @@ def test_only_the_file_of_weights_calls_a_loader_that_unpickles() -> None:
 
     found = {path.name for path in library if loaders.search(path.read_text(encoding="utf-8"))}
 
-    shown = {"deployment.py", "quantize.py"}  # in texts, which say how a file is loaded
+    shown = {"deployment.py", "export.py"}  # in texts, which say how a file is loaded
     assert found == {"weights_file.py", "process_group.py", *shown}  # process_group: messages of the same program
