@@ -135,6 +135,7 @@ class Trial:
     ) -> None:
         self.left_out: Mapping[str, str] = {}
         self._tm, self._asked_by, self._keep, self._copied = train_manager, asked_by, tuple(keep), tuple(copied)
+        self._rank = train_manager.ranks.place.rank  # while the extension that knows the ranks pauses, it is 0
         self._ends = ExitStack()  # what the end of the block undoes, from last to first
 
     def __enter__(self) -> Self:
@@ -190,9 +191,9 @@ class Trial:
         Raises:
             OSError: the folder cannot be made.
         """
-        tm, rank = self._tm, self._tm.ranks.place.rank
+        tm = self._tm
         if tm.train_dir is not None:
-            folder = tm.train_dir / (f"{FOLDER}-{rank}" if rank else FOLDER)
+            folder = tm.train_dir / (f"{FOLDER}-{self._rank}" if self._rank else FOLDER)
             if folder.exists():
                 shutil.rmtree(folder)
             self._ends.callback(shutil.rmtree, folder, ignore_errors=True)

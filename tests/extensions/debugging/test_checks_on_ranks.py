@@ -16,6 +16,7 @@ from tests.support.ranks import ends_of, on_ranks, start_ranks
 from train_manager import InMemory, NonFiniteLoss, diagnose, every, rehearse
 from train_manager.errors import RankError
 from train_manager.extensions import ActivationStatistics, BatchLeakCheck, Distributed, NonFiniteFinder
+from train_manager.trials.trial import Trial
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
@@ -107,6 +108,20 @@ def test_each_rank_rehearses_and_diagnoses_by_itself(fork_server: ForkServer, tm
     assert [torch.equal(weights, without[0]["weights"]) for weights, _, _ in found] == [True, True]
     assert found[0][1] == found[1][1]
     assert found[0][2] == found[1][2]
+
+
+def folder_of_a_trial(folder: str) -> str:
+    tm = manager(Distributed("after"), train_dir=Path(folder, "runs"))
+    with Trial(tm, "the test") as trial:
+        trial.move_files()
+        assert tm.train_dir is not None
+        return tm.train_dir.parent.name
+
+
+def test_each_rank_tries_a_training_in_a_folder_of_its_own(fork_server: ForkServer, tmp_path: Path) -> None:
+    names = on_ranks(fork_server, 2, folder_of_a_trial, str(tmp_path), folder=tmp_path)
+
+    assert names == [".rehearsal", ".rehearsal-1"]
 
 
 def by_rank_0() -> Tensor:
