@@ -23,7 +23,7 @@ from train_manager.loop.batch_losses import MOST, BatchLosses, BatchRow, detach_
 from train_manager.loop.books import Book
 from train_manager.metrics.deferred import detach_scalar, numbers, read_scalars
 from train_manager.metrics.history_rows import is_loss
-from train_manager.metrics.windows import Curve
+from train_manager.metrics.windows import GrowingCurve
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.curves import Curves, PartCurves, PartSums, load_curve, load_curves, new_curves
 from train_manager.reporting.figures import panels_figure, render_figure
@@ -102,7 +102,7 @@ class LossCurves(Extension):
         self.training = new_curves()
         self.eval_sets: dict[str, Curves] = {}
         self.parts = PartCurves()
-        self.metrics: dict[str, dict[str, Curve]] = {}
+        self.metrics: dict[str, dict[str, GrowingCurve]] = {}
         self._is_of_rank = False  # several processes have trained together: losses of batches are of rank 0's rows
         self._is_reader = False  # the loop appends the rows, and not the hook post_train_step_batch
         self._rows: list[BatchRow] = []  # rows of batches that are not in the curves yet
@@ -211,7 +211,7 @@ class LossCurves(Extension):
     def _add_metrics(self, of: str, epoch_num: int, result: Mapping[str, float]) -> None:
         for name, value in result.items():
             if not is_loss(name):
-                self.metrics.setdefault(name, {}).setdefault(of, Curve()).append(epoch_num, value)
+                self.metrics.setdefault(name, {}).setdefault(of, GrowingCurve()).append(epoch_num, value)
 
     def _take_losses(self) -> None:
         """Move the losses of the rows into the curves, with one copy from the device for all of them."""

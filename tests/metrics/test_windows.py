@@ -8,7 +8,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from train_manager.metrics.windows import AT_ONCE, SINGLE, Curve, SeriesWindows, WindowedSeries, thin_out, width_after
+from train_manager.metrics.windows import (
+    AT_ONCE,
+    SINGLE,
+    GrowingCurve,
+    SeriesWindows,
+    WindowedSeries,
+    thin_out,
+    width_after,
+)
 
 
 def steps_of(values: list[list[float]], *, first: int = 1, weight: float = 16) -> SeriesWindows:
@@ -21,8 +29,8 @@ def random_values(steps: int, values: int) -> list[list[float]]:
     return [[random.gauss(0, 1) for _ in range(values)] for _ in range(steps)]
 
 
-def curve_of(values: list[float]) -> Curve:
-    curve = Curve()
+def curve_of(values: list[float]) -> GrowingCurve:
+    curve = GrowingCurve()
     for x, y in enumerate(values, start=1):
         curve.append(x, y)
     return curve
@@ -99,7 +107,7 @@ def test_the_last_point_is_shown_though_its_neighbours_are_still_missing() -> No
 @pytest.mark.parametrize("stop", [0, 1, 12, 1501, AT_ONCE, AT_ONCE + 1])
 def test_a_curve_that_resumes_from_its_state_is_the_same_as_one_that_never_stopped(stop: int) -> None:
     values = [value for (value,) in random_values(2 * AT_ONCE, 1)]
-    whole, first, second = Curve(), Curve(), Curve()
+    whole, first, second = GrowingCurve(), GrowingCurve(), GrowingCurve()
     for x, value in enumerate(values):
         whole.append(x, value)
         if x == stop:
@@ -111,7 +119,7 @@ def test_a_curve_that_resumes_from_its_state_is_the_same_as_one_that_never_stopp
 
 
 def test_reading_a_curve_does_not_change_it() -> None:
-    read, unread = Curve(), Curve()
+    read, unread = GrowingCurve(), GrowingCurve()
     for x, (value,) in enumerate(random_values(3000, 1)):
         read.append(x, value)
         unread.append(x, value)
@@ -148,7 +156,7 @@ def test_a_thinned_series_keeps_the_mean_of_all() -> None:
 
 
 def test_the_last_smaller_batch_of_an_epoch_is_no_spike() -> None:
-    curve = Curve()
+    curve = GrowingCurve()
     for step in range(1, 21):
         is_last = step % 5 == 0
         curve.append(step, 50.0 if is_last else 1.0, 3 if is_last else 64)
@@ -157,4 +165,4 @@ def test_the_last_smaller_batch_of_an_epoch_is_no_spike() -> None:
 
 
 def test_an_empty_series_is_thinned_to_an_empty_one() -> None:
-    assert len(thin_out(Curve().windows(), 400).steps) == 0
+    assert len(thin_out(GrowingCurve().windows(), 400).steps) == 0

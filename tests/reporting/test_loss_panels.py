@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fork_server import ForkServer
 from tests.support.programs import code
-from train_manager.metrics.windows import Curve
+from train_manager.metrics.windows import GrowingCurve
 from train_manager.reporting.curves import Curves, new_curves
 from train_manager.reporting.loss_panels import loss_panels
 from train_manager.reporting.panels import Panel, scale_for
@@ -23,8 +23,8 @@ def curves(*losses: float) -> Curves:
     return made
 
 
-def metric(*values: float) -> Curve:
-    made = Curve()
+def metric(*values: float) -> GrowingCurve:
+    made = GrowingCurve()
     for epoch, value in enumerate(values, 1):
         made.append(epoch, value)
     return made

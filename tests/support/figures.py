@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from train_manager.metrics.layer_series import LayerSeries
-from train_manager.reporting.evaluation_figures import Examples
+from train_manager.reporting.evaluation_figures import ShownExamples
 from train_manager.reporting.figures import render_figure
 
 TEXT = "{http://www.w3.org/2000/svg}text"
@@ -25,7 +25,7 @@ def columns_of(layers: int, steps: int = 50, value: float = 1.0, label: str = "n
     return columns
 
 
-def examples_of(inputs: torch.Tensor) -> Examples:
+def examples_of(inputs: torch.Tensor) -> ShownExamples:
     """Examples with predictions of three classes, some of them right."""
     numbers = torch.arange(len(inputs))
     return {"inputs": inputs, "said": numbers % 2, "true": numbers % 3, "sure": numbers / 8, "place": numbers}

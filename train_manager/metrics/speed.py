@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from train_manager.metrics.deferred import numbers
-from train_manager.metrics.windows import Curve
+from train_manager.metrics.windows import GrowingCurve
 
 
 @final
@@ -35,7 +35,7 @@ class Speed:
         self._sizes: list[Any] = []  # the batch sizes since the last metrics; they may be tensors
         self._elapsed = self._waited = 0.0
         self._has_waits = False
-        self.curves: dict[str, Curve] = {}
+        self.curves: dict[str, GrowingCurve] = {}
 
     def pause(self) -> None:
         """Leave out the time until the next step ends, with that step."""
@@ -63,7 +63,7 @@ class Speed:
         self._sizes.clear()
         self._elapsed = self._waited = 0.0
         for name, value in metrics.items():
-            self.curves.setdefault(name, Curve()).append(step, value)
+            self.curves.setdefault(name, GrowingCurve()).append(step, value)
         return metrics
 
     def state_dict(self) -> dict[str, Any]:

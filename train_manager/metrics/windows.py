@@ -181,10 +181,10 @@ class WindowedSeries:
 
 
 @final
-class Curve:
+class GrowingCurve:
     """A curve of a training, in windows of which the first 1,000 are single points.
 
-    >>> curve = Curve()
+    >>> curve = GrowingCurve()
     >>> for x in (1, 2):
     ...     curve.append(x, 2 * x)
     >>> curve.x, curve.y

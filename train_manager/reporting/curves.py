@@ -8,24 +8,24 @@ from typing import Any, final
 from torch import Tensor
 
 from train_manager.metrics.deferred import read_scalars
-from train_manager.metrics.windows import Curve
+from train_manager.metrics.windows import GrowingCurve
 
-Curves = dict[str, Curve]
+Curves = dict[str, GrowingCurve]
 """The same values over three axes: by "epoch", by "batch" and by "example"."""
 
 
-MetricCurves = Mapping[str, Mapping[str, Curve]]
+MetricCurves = Mapping[str, Mapping[str, GrowingCurve]]
 """For each metric its curves by epoch: of "training" and of each evaluation set."""
 
 
 def new_curves() -> Curves:
     """Return curves without points."""
-    return {"epoch": Curve(), "batch": Curve(), "example": Curve()}
+    return {"epoch": GrowingCurve(), "batch": GrowingCurve(), "example": GrowingCurve()}
 
 
-def load_curve(state: Mapping[str, Any]) -> Curve:
+def load_curve(state: Mapping[str, Any]) -> GrowingCurve:
     """Return a curve with the points of a state."""
-    curve = Curve()
+    curve = GrowingCurve()
     curve.load_state_dict(state)
     return curve
 

@@ -29,7 +29,7 @@ BRIGHT: Final = 0.6  # share of a row from which the cell is so bright that its 
 EXAMPLES_IN_A_ROW: Final = 4
 EXAMPLE: Final = 130  # pixels of the longer side of an example
 CAPTION: Final = 44  # pixels below an example, for two lines of text
-Examples = Mapping[str, Tensor]
+ShownExamples = Mapping[str, Tensor]
 """``inputs``, ``said``, ``true``, ``sure`` and ``place`` of examples."""
 
 
@@ -56,7 +56,7 @@ def confusion_figure(matrices: Mapping[str, Sequence[Sequence[int]]], names: Seq
     return figure
 
 
-def gallery_figure(sets: Mapping[str, Examples], names: Sequence[str]) -> Figure:
+def gallery_figure(sets: Mapping[str, ShownExamples], names: Sequence[str]) -> Figure:
     """Return the examples of evaluation sets below each other; ``names`` has the names of the classes, or none."""
     if not any(sets.values()):
         return sentence_figure(NO_EVALUATION)
@@ -73,7 +73,7 @@ def gallery_figure(sets: Mapping[str, Examples], names: Sequence[str]) -> Figure
     return figure
 
 
-def caption(examples: Examples, number: int, names: Sequence[str]) -> list[str]:
+def caption(examples: ShownExamples, number: int, names: Sequence[str]) -> list[str]:
     """Return the prediction for an example and its confidence, and the true class.
 
     >>> import torch
@@ -126,7 +126,7 @@ def _write_counts(axes: Axes, counts: Any, shares: Any, cell: float) -> None:
         axes.text(column, row, text, color=colour, fontsize=size, ha="center", va="center")
 
 
-def _draw_examples(part: Any, height: float, pictures: Tensor, examples: Examples, names: Sequence[str]) -> None:
+def _draw_examples(part: Any, height: float, pictures: Tensor, examples: ShownExamples, names: Sequence[str]) -> None:
     step, (wide, high) = 1 / EXAMPLES_IN_A_ROW, _size(pictures)
     for number, picture in enumerate(pictures):
         centre = (number % EXAMPLES_IN_A_ROW + 0.5) * step

@@ -9,7 +9,7 @@ from train_manager.reporting.panels import TRAINING_LOOK, Line, Look, Panel, Pan
 from train_manager.reporting.values import short_name
 
 if TYPE_CHECKING:
-    from train_manager.metrics.windows import Curve
+    from train_manager.metrics.windows import GrowingCurve
     from train_manager.reporting.curves import Curves, MetricCurves
 
 AXES: Final = {"epoch": "epochs", "batch": "batches", "example": "examples seen"}
@@ -65,6 +65,6 @@ def _loss_panel(by: str, label: str, scale: str, training: Curves, eval_sets: Ma
     return Panel(AXES[by], label, scale, lines)
 
 
-def _metric_panel(name: str, curves: Mapping[str, Curve], look_of: Mapping[str, Look]) -> Panel:
+def _metric_panel(name: str, curves: Mapping[str, GrowingCurve], look_of: Mapping[str, Look]) -> Panel:
     lines = [Line(look_of[of], curve.x, curve.y) for of, curve in curves.items()]
     return Panel(AXES["epoch"], name, "linear", lines)

@@ -8,7 +8,7 @@ from torch import nn
 
 from train_manager import add_loss, every
 from train_manager.extensions import LossCurves, Metrics, MetricStore
-from train_manager.metrics.windows import Curve
+from train_manager.metrics.windows import GrowingCurve
 from train_manager.runs.record.loss_curves import loss_curves
 from train_manager.runs.store.reader import MetricReader
 from train_manager.testing import tiny_manager
@@ -25,7 +25,7 @@ class Adds(nn.Linear):
         return super().forward(inputs)
 
 
-def points(curve: Curve) -> list[tuple[float, float]]:
+def points(curve: GrowingCurve) -> list[tuple[float, float]]:
     return [(x, round(y, 12)) for x, y in zip(curve.x, curve.y, strict=True)]
 
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from train_manager.loop.batch_losses import BatchRow
-from train_manager.metrics.windows import Curve
+from train_manager.metrics.windows import GrowingCurve
 from train_manager.runs.showing.live_losses import LiveLosses, Point, points_by_curve, points_of, shortened, smooth
 
 
-def curve_of(losses: list[tuple[float, int]]) -> Curve:
-    curve = Curve()
+def curve_of(losses: list[tuple[float, int]]) -> GrowingCurve:
+    curve = GrowingCurve()
     for step, (loss, examples) in enumerate(losses, start=1):
         curve.append(step, loss, examples)
     return curve

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fork_server import ForkServer
 from tests.support.programs import code
-from train_manager.metrics.windows import Curve
+from train_manager.metrics.windows import GrowingCurve
 from train_manager.reporting.panels import COLOURS, TRAINING_COLOUR
 from train_manager.runs.showing.live_svg import HEIGHT, WIDTH, live_svg
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 SPACE = "{http://www.w3.org/2000/svg}"
 
 
-def losses(count: int, name: str = "training") -> dict[str, Curve]:
-    curve = Curve()
+def losses(count: int, name: str = "training") -> dict[str, GrowingCurve]:
+    curve = GrowingCurve()
     for step in range(1, count + 1):
         curve.append(step, 1 / step**0.5 + 0.01 * math.sin(12.9898 * step), 64)
     return {name: curve}
@@ -158,7 +158,7 @@ def test_a_loss_that_falls_twentyfold_is_drawn_over_a_scale_of_powers() -> None:
 
 
 def test_a_loss_that_is_never_finite_is_an_empty_panel() -> None:
-    curve = Curve()
+    curve = GrowingCurve()
     curve.append(1, math.nan, 8)
     text, html = live_svg({"training": curve}, [], [])
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train_manager.metrics.history_rows import PART, is_loss, metrics_of
-from train_manager.metrics.windows import Curve
+from train_manager.metrics.windows import GrowingCurve
 from train_manager.reporting.curves import Curves
 from train_manager.reporting.loss_panels import part_label
 from train_manager.runs.store.curves import curves_of, example_knots
@@ -25,7 +25,7 @@ class LossCurves(NamedTuple):
 
     training: Curves
     eval_sets: dict[str, Curves]
-    metrics: dict[str, dict[str, Curve]]
+    metrics: dict[str, dict[str, GrowingCurve]]
     is_of_rank: bool  # the losses of batches are of the rows of rank 0
 
 
@@ -96,8 +96,8 @@ class _StoredLosses:
         return found
 
 
-def _curve(points: Points) -> Curve:
-    curve = Curve()
+def _curve(points: Points) -> GrowingCurve:
+    curve = GrowingCurve()
     for x, y in points:
         curve.append(x, y)
     return curve
@@ -111,11 +111,13 @@ def _points_of_batches(reader: MetricReader) -> dict[str, list[tuple[float, floa
     return {name: sorted(points, key=lambda point: point[0]) for name, points in found.items()}
 
 
-def _metrics(rows: Sequence[Row]) -> dict[str, dict[str, Curve]]:
+def _metrics(rows: Sequence[Row]) -> dict[str, dict[str, GrowingCurve]]:
     """Return for each metric its curves by epoch."""
-    found: dict[str, dict[str, Curve]] = {}
+    found: dict[str, dict[str, GrowingCurve]] = {}
     for row in sorted(rows, key=lambda row: row["step"]):
         for name, value in metrics_of(row).items():
             if not is_loss(name) and isinstance(value, int | float):
-                found.setdefault(name, {}).setdefault(row.get("set", "training"), Curve()).append(row["epoch"], value)
+                found.setdefault(name, {}).setdefault(row.get("set", "training"), GrowingCurve()).append(
+                    row["epoch"], value
+                )
     return found

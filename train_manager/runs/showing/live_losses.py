@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, final
 from train_manager.loop.batch_losses import BatchRow
 from train_manager.metrics.deferred import numbers, read_scalars
 from train_manager.metrics.history_rows import PART, metrics_of
-from train_manager.metrics.windows import Curve, thin_out
+from train_manager.metrics.windows import GrowingCurve, thin_out
 
 MOST: Final = 160
 """Points of a curve: a panel of a notebook has twice as many pixels, and the text is sent once a second."""
@@ -38,7 +38,7 @@ class LiveLosses:
     """
 
     def __init__(self) -> None:
-        self.curves: dict[str, Curve] = {}
+        self.curves: dict[str, GrowingCurve] = {}
 
     def take(self, rows: Sequence[BatchRow]) -> None:
         """Add batches, with one copy from the device for all of them."""
@@ -47,7 +47,7 @@ class LiveLosses:
         values = iter(read_scalars([loss for losses in named for loss in losses.values()]))
         for (_, step, *_), examples, losses in zip(rows, sizes, named, strict=True):
             for name in losses:
-                self.curves.setdefault(name, Curve()).append(step, next(values), examples)
+                self.curves.setdefault(name, GrowingCurve()).append(step, next(values), examples)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all points, as plain lists and numbers."""
@@ -55,15 +55,15 @@ class LiveLosses:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from what ``state_dict`` returned."""
-        self.curves = {name: Curve() for name in state}
+        self.curves = {name: GrowingCurve() for name in state}
         for name, curve in self.curves.items():
             curve.load_state_dict(state[name])
 
 
-def points_of(curve: Curve, most: int = MOST) -> list[Point]:
+def points_of(curve: GrowingCurve, most: int = MOST) -> list[Point]:
     """Return the points of a curve, joined to at most so many.
 
-    >>> curve = Curve()
+    >>> curve = GrowingCurve()
     >>> for step, (loss, examples) in enumerate([(0.5, 64), (0.5, 64), (1.0, 3), (0.5, 64)], start=1):
     ...     curve.append(step, loss, examples)
     >>> [(point.step, round(point.value, 2)) for point in points_of(curve)]
@@ -76,7 +76,7 @@ def points_of(curve: Curve, most: int = MOST) -> list[Point]:
 
 def shortened(points: Iterable[Point], most: int) -> list[Point]:
     """Return at most so many points, the means of neighbouring ones."""
-    curve = Curve()
+    curve = GrowingCurve()
     for point in points:
         curve.append(*point)
     return points_of(curve, most)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from xml.sax.saxutils import quoteattr
 
 from train_manager.metrics.history_rows import is_loss, metrics_of
-from train_manager.metrics.windows import Curve
+from train_manager.metrics.windows import GrowingCurve
 from train_manager.reporting.panels import TRAINING_LOOK, Line, Look, Panel, Panels, looks, scale_for
 from train_manager.reporting.svg import shapes
 from train_manager.reporting.values import short_name, text_of
@@ -37,7 +37,7 @@ MIXED: Final = (
 
 
 def live_svg(
-    losses: Mapping[str, Curve],
+    losses: Mapping[str, GrowingCurve],
     epochs: Sequence[Mapping[str, Any]],
     evaluations: Sequence[Mapping[str, Any]],
     label: str = "loss",
