@@ -1,4 +1,4 @@
-"""docs/how-to/coming-from.md and coming-from-others.md name nothing of this library that is not there."""
+"""The two pages about coming from elsewhere name nothing of this library that is not there."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import train_manager.extensions
 from train_manager.testing import tiny_manager
 from train_manager.words.hooks import HOOKS
 
-FOLDER = Path(__file__).parents[1] / "docs" / "how-to"
-FIRST = FOLDER / "coming-from.md"
-TEXT = FIRST.read_text(encoding="utf-8") + (FOLDER / "coming-from-others.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[1] / "docs"
+FIRST = DOCS / "how-to" / "coming-from.md"
+TEXT = FIRST.read_text(encoding="utf-8") + (DOCS / "reference" / "coming-from-others.md").read_text(encoding="utf-8")
 FOREIGN = {"ReduceLROnPlateau"}  # of torch
 TOOLS = list(dict.fromkeys(known.tool for known in HOOKS))
 

@@ -127,7 +127,7 @@ MADE: Final[dict[str, Callable[[], Iterator[str]]]] = {
 PAGES: Final = (
     DOCS / "reference" / "errors-and-cures.md",
     DOCS / "how-to" / "coming-from.md",
-    DOCS / "how-to" / "coming-from-others.md",
+    DOCS / "reference" / "coming-from-others.md",
 )
 
 

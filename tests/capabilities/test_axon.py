@@ -451,7 +451,7 @@ def test_a23_a_line_a_step_of_ones_own_and_a_loop_of_ones_own_train_alike() -> N
     ("page", "names"),
     [
         ("explanation/side-by-side.md", ["Lightning", "Ignite"]),
-        ("how-to/coming-from-others.md", ["Axon", "GoMLX", "FluxTraining"]),
+        ("reference/coming-from-others.md", ["Axon", "GoMLX", "FluxTraining"]),
     ],
 )
 def test_a24_the_docs_compare_this_library_with_others(page: str, names: list[str]) -> None:

@@ -1,8 +1,8 @@
 """The names of hooks in other tools, each with its counterpart here; data only.
 
-``docs/how-to/coming-from.md`` and ``coming-from-others.md`` show the same tables, and a test compares them. The
-counterparts are hooks of a TrainManager, methods of an extension, methods that a subclass of TrainManager overrides, or
-arguments of TrainManager (``loss=``).
+``docs/how-to/coming-from.md`` and ``docs/reference/coming-from-others.md`` show the same tables, and a test compares
+them. The counterparts are hooks of a TrainManager, methods of an extension, methods that a subclass of TrainManager
+overrides, or arguments of TrainManager (``loss=``).
 """
 
 from __future__ import annotations
