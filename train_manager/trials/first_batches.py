@@ -27,7 +27,6 @@ class FirstBatches:
 
     Attributes:
         batches: all of them.
-        example_index: the numbers of the examples in the batch that was given last; None if the data have none.
 
     Raises:
         InputError: there is no batch.
@@ -40,12 +39,17 @@ class FirstBatches:
             raise no_batch(data, name, "to try")
         self.batches = [without_source(batch) for batch, _ in read]
         self._numbers = [numbers for _, numbers in read]
-        self.example_index: Any = None
+        self._given: Any = None
+
+    @property
+    def example_index(self) -> Any:
+        """The numbers of the examples in the batch that was given last; None if the data have none."""
+        return self._given
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Any]:
         for batch, numbers in zip(self.batches, self._numbers, strict=True):
-            self.example_index = numbers
+            self._given = numbers
             yield batch

@@ -1,5 +1,5 @@
-"""A training that is tried on a few batches, and put back: the ``with`` block of ``lr_finder``, ``diagnose`` and
-``rehearse``, and the questions that each of them asks before it begins.
+"""A training that is tried on a few batches, and put back: the ``with`` block of ``lr_finder``, ``diagnose``,
+``rehearse`` and ``tune``, and the questions that each of them asks before it begins.
 """
 
 from __future__ import annotations

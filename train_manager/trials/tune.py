@@ -121,7 +121,10 @@ class Tuning:
         """Return what the training as it is has shown, and each of some trials; and the time of a step as it is."""
         every = [(), *trials]
         differences = {tricks: self._attempt(tricks, self._differences) for tricks in every}
-        rounds = [{tricks: self._attempt(tricks, self._seconds) for tricks in every} for _ in range(ROUNDS)]
+        rounds = []
+        for number in range(ROUNDS):
+            self._say(f"round {number + 1} of {ROUNDS}")
+            rounds.append({tricks: self._attempt(tricks, self._seconds) for tricks in every})
         tried = []
         for tricks in every:
             if tricks in self._failed:
@@ -136,7 +139,6 @@ class Tuning:
         """Return the result of a trial; None if it fails, or has failed before."""
         if tricks in self._failed:
             return None
-        self._say(Tried(tricks).name)
         try:
             return trial(tricks)
         except Exception as error:  # a trick that does not suit the model may raise anything
@@ -150,6 +152,7 @@ class Tuning:
 
     def _differences(self, tricks: Tricks) -> tuple[float, float]:
         """Return the largest differences of the losses and of the weights from the training as it is."""
+        self._say(Tried(tricks).name)
         losses, weights = map(largest_difference, self._plain, self._outcome(tricks))
         return losses, weights
 
@@ -201,7 +204,7 @@ class Tuning:
             print(f"tune: {text}", file=sys.stderr, flush=True)
 
 
-def promising(helpful: Iterable[Tried], most: int) -> list[Tricks]:
+def promising(helpful: Sequence[Tried], most: int) -> list[Tricks]:
     """Return combinations of single tricks, those first whose ratios have the smallest product.
 
     Args:
@@ -212,10 +215,10 @@ def promising(helpful: Iterable[Tried], most: int) -> list[Tricks]:
     for one in sorted(helpful, key=lambda one: one.ratio):
         (trick,) = one.tricks
         best.setdefault(trick.reads or trick.name, one)  # two numbers of workers exclude each other
-    sizes = range(2, len(best) + 1)
-    found = [chosen for size in sizes for chosen in combinations(best.values(), size)]
-    found.sort(key=lambda chosen: math.prod(one.ratio for one in chosen))
-    return [tuple(trick for one in chosen for trick in one.tricks) for chosen in found[:most]]
+    chosen = [one for one in helpful if one in best.values()]  # in their order
+    found = [some for size in range(2, len(chosen) + 1) for some in combinations(chosen, size)]
+    found.sort(key=lambda some: math.prod(one.ratio for one in some))
+    return [tuple(trick for one in some for trick in one.tricks) for some in found[:most]]
 
 
 def largest_difference(ones: Iterable[Tensor], others: Iterable[Tensor]) -> float:
@@ -235,27 +238,28 @@ class Clocked:
     """Data, pass after pass without an end, with the time at which some of their batches were asked for.
 
     Args:
-        data: the data.
+        data: the data that are read.
         clock: returns the seconds now.
         at: the numbers of these batches, from 0.
 
     Attributes:
+        data: the data.
         times: the times.
     """
 
     endless = True
 
     def __init__(self, data: Any, clock: Clock, at: Sequence[int]) -> None:
-        self._data, self._clock, self._at = data, clock, at
+        self.data, self._clock, self._at = data, clock, at
         self.times: list[float] = []
 
     @property
     def example_index(self) -> Any:
         """The numbers of the examples in the batch that was given last."""
-        return self._data.example_index
+        return self.data.example_index
 
     def __iter__(self) -> Iterator[Any]:
-        endless: Any = iter(Endless(self._data))
+        endless: Any = iter(Endless(self.data))
         with closing(endless) as batches:
             for number in count():
                 if number in self._at:

@@ -84,9 +84,9 @@ class TuneReport:
         return "\n".join([*imports, *(line for one in self.best.tricks for line in one.lines)])
 
     def __str__(self) -> str:
-        trials = plural(len(self.tried), "trial")
+        trials, steps = plural(len(self.tried), "trial"), plural(self.steps, "step")
         head = [
-            f"{trials} in turn, each {ROUNDS} rounds of {self.steps} steps after {WARM_UP}; the median round counts",
+            f"{trials} in turn, each {ROUNDS} rounds of {steps} after {WARM_UP}; the median round counts",
             f"loss, weights: the largest difference after {self.compared} steps from the training as it is",
         ]
         rows = [["", "ratio", "a step", "loss", "weights"], *(one.cells(self.seconds) for one in self.tried)]
