@@ -19,10 +19,11 @@ print("trained")
 
 @pytest.fixture(autouse=True)
 def interpreter_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put back what a script sees as its own."""
+    """Put back what a script sees as its own, and keep the trials short."""
     monkeypatch.setattr(sys, "argv", [*sys.argv])
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr("train_manager.trials.tune.ROUNDS", 1)
+    monkeypatch.setattr("train_manager.extensions.Compile", None, raising=False)  # it compiles for seconds
 
 
 def test_a_script_with_its_arguments_is_tuned_in_place_of_its_training(

@@ -52,12 +52,6 @@ def tune(
 ) -> TuneReport:
     """Try what may make the steps of a training faster, on its own model and data, and put everything back.
 
-    >>> from train_manager.testing import tiny_manager
-    >>> tm = tiny_manager()
-    >>> report = tune(tm, steps=2, quiet=True)
-    >>> report.tried[0].name, report.tried[0].ratio, tm.step_num
-    ('as it is', 1.0, 0)
-
     Tried are, as far as they suit the training and it does not use them: a fused optimizer, ``channels_last`` for
     images, ``MixedPrecision`` (bf16), ``Compile``, ``InMemory`` in place of a DataLoader over tensors, and other
     numbers of workers and pinned memory for other DataLoaders. First each alone; then those that make a step faster by
@@ -68,8 +62,8 @@ def tune(
     DataLoader, ``InMemory`` or ``Rows`` are read meanwhile; of other data the first ones are kept in memory. Losses and
     weights are compared on the same first batches. Extensions work as in ``rehearse``, but for ``Checkpoints``.
 
-    A training after it equals, to the bit, a training without it. Print the report: it is a table, and the lines to
-    paste.
+    A training after it equals, to the bit, a training without it. ``print(tune(tm))`` shows a table, and the lines to
+    paste. ``train-manager tune`` does the same to a script.
 
     Args:
         train_manager: the manager that will train; no run of it may be open.
@@ -111,14 +105,15 @@ class Tuning:
     def report(self) -> TuneReport:
         """Try each trick alone, and then combinations of those that help."""
         singles = [(one,) for one in tricks_for(self._tm, self._first.batches[0])]
-        tried, seconds = self._try(singles)
+        tried, plain = self._try(singles)
         more = promising([one for one in tried[1:] if one.ratio <= HELPS], MOST - len(singles))
         tried += self._try(more)[0][1:] if more else []
         notes = dict.fromkeys(note for one in tried for trick in one.tricks if (note := trick.note))
-        return TuneReport(tried, seconds, self._steps, len(self._first), [*self._notes, *notes])
+        notes |= dict.fromkeys(noise_in(plain))
+        return TuneReport(tried, median(plain), self._steps, len(self._first), [*self._notes, *notes])
 
-    def _try(self, trials: Sequence[Tricks]) -> tuple[list[Tried], float]:
-        """Return what the training as it is has shown, and each of some trials; and the time of a step as it is."""
+    def _try(self, trials: Sequence[Tricks]) -> tuple[list[Tried], list[float]]:
+        """Return what the training as it is has shown, and each of some trials; and the times of its rounds."""
         every = [(), *trials]
         differences = {tricks: self._attempt(tricks, self._differences) for tricks in every}
         rounds = []
@@ -133,7 +128,7 @@ class Tuning:
                 # The times of a round are those of the same minute, so that their ratio has less noise than they.
                 ratio = median(one[tricks] / one[()] for one in rounds)
                 tried.append(Tried(tricks, ratio, *differences[tricks]))
-        return tried, median(one[()] for one in rounds)
+        return tried, [one[()] for one in rounds]
 
     def _attempt(self, tricks: Tricks, trial: Callable[[Tricks], Any]) -> Any:
         """Return the result of a trial; None if it fails, or has failed before."""
@@ -226,6 +221,14 @@ def largest_difference(ones: Iterable[Tensor], others: Iterable[Tensor]) -> floa
     pairs = zip(ones, others, strict=True)
     found = [(one.double() - other.double()).abs().max().item() for one, other in pairs if one.numel()]
     return torch.tensor([0.0, *found]).max().item()  # Python's max() would pass over a nan
+
+
+def noise_in(seconds: Sequence[float]) -> Iterator[str]:
+    """Yield a note if the times of rounds that do the same differ by more than a tenth."""
+    least, most = min(seconds), max(seconds)
+    if most > 1.1 * least:
+        took = f"{1000 * least:.3g} to {1000 * most:.3g} ms"
+        yield f"as it is, a step took {took}: the machine is busy, and small gains are noise"
 
 
 def is_read_anew(data: Any) -> bool:

@@ -80,7 +80,7 @@ class TuneReport:
     @property
     def lines(self) -> str:
         """The code that puts the tricks of ``best`` in place, below ``tm = TrainManager(...)``."""
-        imports = dict.fromkeys(line for one in self.best.tricks for line in one.imports)
+        imports = sorted({line for one in self.best.tricks for line in one.imports})
         return "\n".join([*imports, *(line for one in self.best.tricks for line in one.lines)])
 
     def __str__(self) -> str:
