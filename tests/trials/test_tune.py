@@ -269,6 +269,13 @@ def test_a_training_that_cannot_be_tried_is_refused(options: dict[str, Any], ste
         tune(tiny_manager(**options), steps=steps, quiet=True)
 
 
+def test_a_training_that_ends_within_the_timed_steps_is_refused() -> None:
+    stops = Extension.of(post_train_step_batch=lambda train_manager: train_manager.stop("enough"))
+
+    with pytest.raises(InputError, match="a hook has ended the training within 6 steps, so they cannot be timed"):
+        tune(tiny_manager(stops), steps=1, quiet=True)
+
+
 def test_it_is_refused_in_a_run() -> None:
     tm = tiny_manager()
     with tm.run(), pytest.raises(StageError, match="tune cannot be called while a run is open"):

@@ -130,7 +130,7 @@ def _extensions(train_manager: TrainManager) -> list[type[Extension]]:
     # Looked up by name: an installation may lack it.
     compiles = getattr(importlib.import_module("train_manager.extensions"), "Compile", None)
     known = [MixedPrecision, *([] if compiles is None else [compiles])]
-    return [one for one in known if not any(type(there) is one for there in train_manager.extensions.values())]
+    return [one for one in known if not any(isinstance(there, one) for there in train_manager.extensions.values())]
 
 
 def _of_extension(extension: type[Extension]) -> Trick:

@@ -60,7 +60,8 @@ def tune(
     Each trial trains five rounds in turn with the others. The time of a step is the mean of a round, since workers
     deliver in bursts; its ratio to the training as it is in the same round, as the median of the rounds. Batches of a
     DataLoader, ``InMemory`` or ``Rows`` are read meanwhile; of other data the first ones are kept in memory. Losses and
-    weights are compared on the same first batches. Extensions work as in ``rehearse``, but for ``Checkpoints``.
+    weights are compared on the same first batches. Extensions work as in ``rehearse``, but for ``Checkpoints``. Each
+    round with ``Compile`` compiles anew.
 
     A training after it equals, to the bit, a training without it. ``print(tune(tm))`` shows a table, and the lines to
     paste. ``train-manager tune`` does the same to a script.
@@ -168,8 +169,10 @@ class Tuning:
             clocked = Clocked(data if is_read_anew(data) else self._first, self._now, (WARM_UP, WARM_UP + self._steps))
             self._tm.train_data = clocked
             self._tm.train_steps(WARM_UP + self._steps + 1)  # the clock is read before the last batch is
-        began, ended = clocked.times
-        return (ended - began) / self._steps
+        if len(clocked.times) < 2:
+            what = f"a hook has ended the training within {WARM_UP + self._steps} steps, so they cannot be timed"
+            raise InputError(what, name="steps", cure="tune(tm, steps=...) takes fewer steps")
+        return (clocked.times[1] - clocked.times[0]) / self._steps
 
     @contextmanager
     def _trying(self, tricks: Iterable[Trick]) -> Iterator[None]:
