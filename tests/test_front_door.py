@@ -53,6 +53,7 @@ PUBLIC = [
     "scheduled",
     "staged",
     "summary",
+    "tune",
     "when",
     "with_parameters",
 ]

@@ -26,7 +26,7 @@ torch are imported when they are first used. The folders and files; each imports
     checks        what is wrong with a model, a loss or a batch: checks that are functions
     testing       a toy problem for tests of your own
     extensions    everything that is not the algorithm
-    trials        trainings that are tried and put back: lr_finder, diagnose, rehearse, verify_resume
+    trials        trainings that are tried and put back: lr_finder, diagnose, rehearse, tune, verify_resume
     tools         the door of all tools; a summary, and exports
     learner       a learner from files
     jumpml        the learner under the names of the article that it comes from
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from train_manager.trials.diagnose import diagnose
     from train_manager.trials.lr_finder import lr_finder
     from train_manager.trials.rehearse import rehearse
+    from train_manager.trials.tune import tune
 else:
     _LAZY = {
         "data.in_memory": "InMemory",
@@ -88,6 +89,7 @@ else:
         "trials.diagnose": "diagnose",
         "trials.lr_finder": "lr_finder",
         "trials.rehearse": "rehearse",
+        "trials.tune": "tune",
         "tools.summary": "summary",
     }
 
@@ -146,6 +148,7 @@ __all__ = [
     "scheduled",
     "staged",
     "summary",
+    "tune",
     "when",
     "with_parameters",
 ]

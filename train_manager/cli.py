@@ -11,21 +11,21 @@ import sys
 from collections.abc import Sequence
 
 from train_manager._version import __version__
-from train_manager.commands import check, compare, export, report, reproduce, runs, show, verify_resume
+from train_manager.commands import check, compare, export, report, reproduce, runs, show, tune, verify_resume
 from train_manager.commands.exit_codes import ALL_IS_WELL, CANNOT_BE_DONE
 from train_manager.reporting.terminal import printable_lines
 from train_manager.telling.errors import TrainManagerError
 
-COMMANDS = (show, check, runs, compare, report, export, reproduce, verify_resume)  # as the help lists them
+COMMANDS = (show, check, runs, compare, report, export, reproduce, verify_resume, tune)  # as the help lists them
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return the exit code."""
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     of_script: list[str] = []
-    # The arguments after `--` belong to the script that is verified. argparse would take them for arguments of the
+    # The arguments after `--` belong to the script that is run. argparse would take them for arguments of the
     # command if an option stands before them.
-    if given[:1] == ["verify-resume"] and "--" in given:
+    if given[:1] in (["verify-resume"], ["tune"]) and "--" in given:
         of_script, given = given[given.index("--") + 1 :], given[: given.index("--")]
     options = parser().parse_args(given, argparse.Namespace(arguments=of_script))
     try:

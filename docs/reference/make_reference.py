@@ -253,6 +253,7 @@ EXAMPLES: Final = {
     "report": "train-manager report runs/digits --every 10",
     "reproduce": "train-manager reproduce runs/digits --link data",
     "verify-resume": "train-manager verify-resume train.py --at 40 --at 90 --lose 3 -- --epochs 2",
+    "tune": "train-manager tune train.py -- --epochs 2",
 }
 
 
@@ -261,8 +262,8 @@ def command_line_page() -> Iterator[str]:
     yield "# The command line"
     yield (
         "`python -m train_manager` is the same as `train-manager`. Exit codes: 0 for success, 1 if something is "
-        "damaged or differs, 2 if the command cannot be done. `verify_resume`, `compare_runs` and `reproduce` are also "
-        "[functions](api/tools.md)."
+        "damaged or differs, 2 if the command cannot be done. `verify_resume`, `compare_runs`, `reproduce` and `tune` "
+        "are also [functions](api/tools.md)."
     )
     for name, command in commands_of(parser()).items():
         yield f"## `train-manager {name}`"

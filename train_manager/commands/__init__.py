@@ -12,4 +12,5 @@ needs, so that the other commands stay fast. Its files in reading order; each im
     export         the metrics of a run, sent to another tool
     reproduce      whether a recorded run gives the same metrics again
     verify_resume  whether a script resumes exactly
+    tune           what makes the steps of a script's training faster
 """

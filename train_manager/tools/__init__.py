@@ -20,6 +20,7 @@ from train_manager.tools.summary import summary
 from train_manager.trials.diagnose import diagnose
 from train_manager.trials.lr_finder import lr_finder
 from train_manager.trials.rehearse import rehearse
+from train_manager.trials.tune import tune
 from train_manager.trials.verify_resume import verify_resume
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "rehearse",
     "reproduce",
     "summary",
+    "tune",
     "verify_resume",
     "write_report",
 ]

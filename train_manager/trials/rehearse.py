@@ -28,7 +28,7 @@ from train_manager.telling.errors import TrainManagerError
 from train_manager.telling.findings import Coverage, Finding, Findings
 from train_manager.telling.source_locations import display_path
 from train_manager.trials.few_batches import FewBatches
-from train_manager.trials.trial import TRAIN_DATA, Trial, data_of, require_manager
+from train_manager.trials.trial import TRAIN_DATA, Trial, data_of, require_manager, working
 
 STAGES, CHECKPOINT, DISK, GRAPHS = "rehearsal", "checkpoint", "disk", "graphs"
 """The checks, as the findings name them."""
@@ -116,7 +116,7 @@ class Rehearsal:
     def run(self, data: Mapping[str, Iterable[Any]]) -> str:
         """Train on a few batches, evaluate if all sets are given, and return the stage at which it fails."""
         planned = max(1, self._tm.epochs - self._tm.epoch_num)
-        with Trial(self._tm, "rehearse", copied=_working(self._tm)) as trial:
+        with Trial(self._tm, "rehearse", copied=working(self._tm)) as trial:
             for name, why in trial.left_out.items():
                 self._find(Finding(STAGES, "note", f"extension {name!r} was left out: {why}"))
             sets = self._read(data)
@@ -218,13 +218,6 @@ class Rehearsal:
         # The second run, without the evaluation, finds the same once more.
         if all(finding.identity != known.identity for known in self.found):
             self.found.append(finding)
-
-
-def _working(train_manager: TrainManager) -> list[str]:
-    """Return the names of the extensions that a rehearsal runs."""
-    # Distributed pauses: each process rehearses by itself, as none knows whether the others do.
-    joins = {name for name, one in train_manager.extensions.items() if getattr(one, "joined", None) is not None}
-    return [name for name in train_manager.extensions if name not in train_manager.paused_extensions | joins]
 
 
 # ---- the graphs of earlier steps -------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""A training that is tried on a few batches, and put back: the ``with`` block of ``lr_finder``, ``diagnose`` and
-``rehearse``, and the questions that each of them asks before it begins.
+"""A training that is tried on a few batches, and put back: the ``with`` block of ``lr_finder``, ``diagnose``,
+``rehearse`` and ``tune``, and the questions that each of them asks before it begins.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from train_manager.loop.windows import Windows, preserve_gradients
 from train_manager.manager import TrainManager
 from train_manager.telling.errors import InputError, StageError, TrainManagerError
 from train_manager.trials.few_batches import FewBatches
+from train_manager.trials.first_batches import FirstBatches
 
 TRAIN_DATA: Final = "train_data"
 OWN: Final = "train_manager."
@@ -90,6 +91,13 @@ def data_of(train_manager: TrainManager, purpose: str, *, of_evaluations: bool =
 def name_of_set(name: str) -> str:
     """Return the name of an evaluation set in messages."""
     return f"eval_data[{name!r}]"
+
+
+def working(train_manager: TrainManager) -> list[str]:
+    """Return the names of the extensions that take part in a trial of the whole training."""
+    # Distributed pauses: each process tries by itself, as none knows whether the others do.
+    joins = {name for name, one in train_manager.extensions.items() if getattr(one, "joined", None) is not None}
+    return [name for name in train_manager.extensions if name not in train_manager.paused_extensions | joins]
 
 
 def in_a_line(error: Exception) -> str:
@@ -168,7 +176,7 @@ class Trial:
         with self._tm.run(), self._tm.mode(training=True):  # train_on_batch() sets no mode: train() does
             yield self._step
 
-    def shorten(self, epochs: int, sets: Mapping[str, FewBatches]) -> None:
+    def shorten(self, epochs: int, sets: Mapping[str, FewBatches | FirstBatches]) -> None:
         """Let a training call be of a few epochs of a few batches.
 
         Args:

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from train_manager import cli
+
+TRAINING = """
+import sys
+from train_manager.testing import tiny_manager
+
+tm = tiny_manager(epochs=int(sys.argv[1]))
+tm.train()
+print("trained")
+"""
+
+
+@pytest.fixture(autouse=True)
+def interpreter_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put back what a script sees as its own, and keep the trials short."""
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr("train_manager.trials.tune.ROUNDS", 1)
+    monkeypatch.setattr("train_manager.extensions.Compile", None, raising=False)  # it compiles for seconds
+
+
+def test_a_script_with_its_arguments_is_tuned_in_place_of_its_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    code = cli.main(["tune", str(tmp_path / "train.py"), "--steps", "1", "--quiet", "--", "2"])
+    out, err = capsys.readouterr()
+
+    assert (code, err) == (0, "")
+    assert "\nas it is   1.00" in out
+    assert "trained" not in out
+
+
+def test_a_script_that_does_not_train_cannot_be_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text("print('nothing')")
+
+    assert cli.main(["tune", str(tmp_path / "train.py")]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "train-manager: train.py has ended, and no TrainManager in it has trained",
+        "  give a script that calls tm.train()",
+    ]
