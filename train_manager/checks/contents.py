@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import SimpleNamespace
+from types import FunctionType, NoneType, SimpleNamespace
 from typing import Any, Final, final
 
 import numpy as np
@@ -29,6 +29,9 @@ CLOSED: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "train_ma
 
 OF_THREADS: Final = frozenset({"_thread", "threading", "queue", "_queue", "socket", "asyncio", "multiprocessing"})
 """Packages of threads: an object that refers to a lock or a queue is not looked into, as a thread may be using it."""
+
+UNCHANGING: Final = (int, float, str, NoneType, FunctionType, type)
+"""Classes of objects that cannot change, and of functions and classes, which are not looked into."""
 
 GENERATORS: Final = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 """Classes of random generators."""
@@ -55,24 +58,29 @@ class Contents:
     Args:
         roots: the objects.
         left_out: objects that are not looked into, even if the roots refer to them.
+        looked_into: further roots, whose attributes are put back whatever their class.
 
     Attributes:
         objects: the roots, all objects to which they refer, and those that were left out.
     """
 
-    def __init__(self, roots: Iterable[object], left_out: Iterable[object] = ()) -> None:
+    def __init__(
+        self, roots: Iterable[object], left_out: Iterable[object] = (), looked_into: Iterable[object] = ()
+    ) -> None:
         # The values keep the objects alive, so that no new object can get one of their ids.
         seen = {id(one): one for one in left_out}
         self._restores: list[Restore] = []
-        ahead = list(roots)  # a stack in place of recursion, which long linked objects would exceed
+        opened = {id(one): one for one in looked_into}
+        ahead = [*roots, *opened.values()]  # a stack in place of recursion, which long linked objects would exceed
         while ahead:
             one = ahead.pop()
             if id(one) not in seen:
                 seen[id(one)] = one
-                restore, inner = _taken(one)
-                self._restores += [] if restore is None else [restore]
-                # A list of a million numbers is put back as a whole; its items cannot change.
-                ahead += [part for part in inner if not isinstance(part, (int, float, str))]
+                for restore, inner in [_taken(one), _attributes_of(one)] if id(one) in opened else [_taken(one)]:
+                    if restore is not None:
+                        self._restores.append(restore)
+                    # A list of a million numbers is put back as a whole; its items cannot change.
+                    ahead += [part for part in inner if not isinstance(part, UNCHANGING)]
         self.objects = list(seen.values())
 
     def put_back(self) -> None:
@@ -100,21 +108,35 @@ def _ids(items: Any) -> list[int]:
 
 def _taken(one: Any) -> tuple[Restore | None, Iterable[object]]:
     """Return the function that puts the contents of an object back, or None, and the objects in it."""
+    # Most objects are dicts, of which a module alone has a dozen: the question whether they are a tensor takes longer.
+    if isinstance(one, dict):
+        return partial(refill, one, dict(one)), one.values()
+    if isinstance(one, (tuple, frozenset)):
+        return None, one
+    if isinstance(one, (list, deque, set)):
+        return partial(refill, one, list(one)), one
     if isinstance(one, Tensor):
         return _of_tensor(one), ()
     if isinstance(one, np.ndarray):
         return (partial(np.copyto, one, one.copy()) if one.flags.writeable else None), ()
     if isinstance(one, GENERATORS):
         return _of_generator(one), ()
-    if isinstance(one, (tuple, frozenset)):
-        return None, one
-    if isinstance(one, dict):
-        return partial(refill, one, dict(one)), one.values()
-    if isinstance(one, (list, deque, set)):
-        return partial(refill, one, list(one)), one
     if _is_looked_into(one):
-        return partial(refill, vars(one), dict(vars(one))), vars(one).values()
+        return _attributes_of(one)
     return None, ()
+
+
+def _attributes_of(one: Any) -> tuple[Restore, Iterable[object]]:
+    """Return the function that sets the attributes of an object again, and their values."""
+    if hasattr(one, "__dict__"):
+        return partial(refill, vars(one), dict(vars(one))), vars(one).values()
+    values = {name: getattr(one, name) for name in type(one).__slots__}
+    return partial(_set_attributes, one, values), values.values()
+
+
+def _set_attributes(one: object, values: Mapping[str, object]) -> None:
+    for name, value in values.items():
+        setattr(one, name, value)
 
 
 def _of_generator(one: Any) -> Restore:
