@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from types import FunctionType, NoneType, SimpleNamespace
 from typing import Any, Final, final
@@ -13,6 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -21,7 +22,7 @@ from train_manager.core.schedule import Schedule
 
 Restore = Callable[[], object]
 
-OF_LIBRARIES: Final = (nn.Module, Optimizer, LRScheduler, ReduceLROnPlateau, Schedule, SimpleNamespace)
+OF_LIBRARIES: Final = (nn.Module, Optimizer, LRScheduler, ReduceLROnPlateau, GradScaler, Schedule, SimpleNamespace)
 """Classes of libraries whose objects are looked into, as are objects of the user's own classes."""
 
 CLOSED: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "train_manager"}) - {"__main__"}
@@ -59,13 +60,18 @@ class Contents:
         roots: the objects.
         left_out: objects that are not looked into, even if the roots refer to them.
         looked_into: further roots, whose attributes are put back whatever their class.
+        closed: the packages whose objects are not looked into, but for those in ``OF_LIBRARIES``.
 
     Attributes:
         objects: the roots, all objects to which they refer, and those that were left out.
     """
 
     def __init__(
-        self, roots: Iterable[object], left_out: Iterable[object] = (), looked_into: Iterable[object] = ()
+        self,
+        roots: Iterable[object],
+        left_out: Iterable[object] = (),
+        looked_into: Iterable[object] = (),
+        closed: Container[str] = CLOSED,
     ) -> None:
         # The values keep the objects alive, so that no new object can get one of their ids.
         seen = {id(one): one for one in left_out}
@@ -76,12 +82,17 @@ class Contents:
             one = ahead.pop()
             if id(one) not in seen:
                 seen[id(one)] = one
-                for restore, inner in [_taken(one), _attributes_of(one)] if id(one) in opened else [_taken(one)]:
-                    if restore is not None:
-                        self._restores.append(restore)
-                    # A list of a million numbers is put back as a whole; its items cannot change.
-                    ahead += [part for part in inner if not isinstance(part, UNCHANGING)]
+                ahead += self._keep(*_taken(one, closed))
+                if id(one) in opened:
+                    ahead += self._keep(*_attributes_of(one))
         self.objects = list(seen.values())
+
+    def _keep(self, restore: Restore | None, inner: Iterable[object]) -> list[object]:
+        """Keep what puts an object back, and return the objects in it that can change."""
+        if restore is not None:
+            self._restores.append(restore)
+        # A list of a million numbers is put back as a whole; its items cannot change.
+        return [part for part in inner if not isinstance(part, UNCHANGING)]
 
     def put_back(self) -> None:
         """Put all contents back, also if Ctrl-C comes meanwhile."""
@@ -106,7 +117,7 @@ def _ids(items: Any) -> list[int]:
     return [*map(id, items), *map(id, items.values() if isinstance(items, dict) else ())]
 
 
-def _taken(one: Any) -> tuple[Restore | None, Iterable[object]]:
+def _taken(one: Any, closed: Container[str]) -> tuple[Restore | None, Iterable[object]]:
     """Return the function that puts the contents of an object back, or None, and the objects in it."""
     # Most objects are dicts, of which a module alone has a dozen: the question whether they are a tensor takes longer.
     if isinstance(one, dict):
@@ -121,7 +132,7 @@ def _taken(one: Any) -> tuple[Restore | None, Iterable[object]]:
         return (partial(np.copyto, one, one.copy()) if one.flags.writeable else None), ()
     if isinstance(one, GENERATORS):
         return _of_generator(one), ()
-    if _is_looked_into(one):
+    if _is_looked_into(one, closed):
         return _attributes_of(one)
     return None, ()
 
@@ -163,10 +174,10 @@ def _refill_tensor(one: Tensor, memory: Tensor, values: Tensor, requires_grad: b
     one.requires_grad_(requires_grad)
 
 
-def _is_looked_into(one: object) -> bool:
+def _is_looked_into(one: object, closed: Container[str]) -> bool:
     if isinstance(one, OF_LIBRARIES):
         return True
-    if isinstance(one, type) or not hasattr(one, "__dict__") or _package(one) in CLOSED:
+    if isinstance(one, type) or not hasattr(one, "__dict__") or _package(one) in closed:
         return False
     return not any(_package(inner) in OF_THREADS for inner in vars(one).values())
 

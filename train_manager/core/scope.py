@@ -154,7 +154,8 @@ class LiveCell(Cell):
 
     def content(self) -> Content:
         """Return a copy of the attributes of the cell, in which a live value stays live."""
-        return super().content()._replace(values=(self.given,) if hasattr(self, "given") else ())
+        values = (self.given,) if hasattr(self, "given") else ()
+        return Content(self.owner, self.definer, self.stage, self.compute, self.next, values)
 
 
 class Hidden(NamedTuple):

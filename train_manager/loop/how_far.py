@@ -8,7 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from train_manager.core.declarations import fixture
+from train_manager.core.hooks import EVERY_STAGE
 from train_manager.data.readable import example_index_of, objects_in
+from train_manager.loop.arguments import INNER
 from train_manager.loop.attributes import Attributes, Model
 from train_manager.loop.books import Lifetime
 from train_manager.loop.level import Level
@@ -150,9 +152,11 @@ class HowFar(Attributes[Model]):
         losses = self.fixtures.get("losses", progress.step.losses)  # an evaluation has no Step, but has losses
         own: list[object] = [self._counts, progress, progress.run, progress.call, progress.present_epoch, progress.step]
         own += [losses, windows, *(windows[name] for name in windows.names())]
+        inside = {hook.owner for hook in self._registry.hooks if hook.stage in (*INNER, EVERY_STAGE)}
+        extensions = [one for name, one in self._registry.extensions.items() if name in inside]
         sets = [self.train_data, *self.eval_data.values()]
         data = [part for one in sets if one is not None for part in objects_in(one)]
-        return StateOfBatch(own, self._setup.changed_in_place(), data)
+        return StateOfBatch(own, self._setup.changed_in_place(), extensions, data)
 
     @property
     def _level(self) -> Level:

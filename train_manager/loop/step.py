@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, final
 
 from torch import Tensor
 
+from train_manager.core.extension import Extension
 from train_manager.core.store import Store
 from train_manager.loop.losses import Losses
 
@@ -78,6 +79,7 @@ class StateOfBatch(NamedTuple):
 
     own: Sequence[object]  # of the loop: their attributes change
     components: Iterable[object]  # the modules, their tensors and the optimizers, which change in place
+    extensions: Sequence[Extension]  # with hooks in the stages inside a batch
     data: Sequence[object]  # never looked into: the batches that have been read stay read
 
 

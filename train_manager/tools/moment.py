@@ -8,15 +8,13 @@ from typing import Any, final
 
 from torch import Tensor
 
-from train_manager.checks.contents import Contents
+from train_manager.checks.contents import CLOSED, Contents
 from train_manager.core.extensible import Extensible
 from train_manager.core.store import Store
 from train_manager.data.random_state import random_state, set_random_state
 from train_manager.loop.step import StateOfBatch
 from train_manager.manager import TrainManager
 from train_manager.telling.errors import NoStageOpen, StageError
-
-NOTHING_MORE = StateOfBatch((), (), ())
 
 
 @final
@@ -40,12 +38,12 @@ class Moment:
     True True
 
     Put back are the fixtures of all open stages, the attributes of the Extensible, and what both refer to: tensors,
-    modules, optimizers, lists, dicts and objects of your own classes, your extensions among them, with gradients and
-    random states. Of a TrainManager also its counts and the state of its batch, which must be open.
+    modules, optimizers, lists, dicts and objects of your own classes, with gradients and random states; and what
+    extensions keep. Of a TrainManager also its counts and the state of its batch, which must be open.
 
-    Not put back are what extensions of the library keep, as the average of ``EMA``; the place in the data; what was
-    printed or written; and values that autograd has computed before, whose graph a second backward pass cannot use: so
-    a Moment comes before the forward pass. It holds copies of all these tensors, as long as you hold it.
+    Not put back are the place in the data; what was printed, written or sent; and values that autograd has computed
+    before, whose graph a second backward pass cannot use: so a Moment comes before the forward pass. It holds copies of
+    all tensors, as long as you hold it.
 
     Args:
         extensible: the object whose stage is open.
@@ -67,7 +65,7 @@ class Moment:
             raise NoStageOpen(
                 "a Moment is of an open stage, and no stage is open", cure="make it inside `with self.staged(...):`"
             )
-        state = extensible._state_of_batch() if isinstance(extensible, TrainManager) else NOTHING_MORE
+        state = _state_of(extensible)
         self.path: tuple[str, ...] = self._store.path
         self.fixtures: Mapping[str, Any] = MappingProxyType(self._store.computed)
         put_aside = [one.outer.hidden for one in self._cells if one.outer.hidden is not None]  # by recursions
@@ -75,12 +73,14 @@ class Moment:
         self._contents = Contents(
             [
                 *(value for content in kept for value in content.values),
-                *self._store.extensions.values(),
                 *state.components,
             ],
             left_out=state.data,
             looked_into=[extensible, *state.own],
         )
+        apart = [*self._contents.objects, *vars(extensible).values()]  # put back already, or never
+        # Extensions of this library keep their state in classes of their own, such as the average of EMA.
+        self._of_extensions = Contents(state.extensions, left_out=apart, closed=CLOSED - {"train_manager"})
         leaves = [one for one in self._contents.objects if isinstance(one, Tensor) and one.is_leaf]
         self._gradients = [(leaf, leaf.grad) for leaf in leaves]
         # A backward pass adds to a gradient in place, or a step lets go of it: both its place and its values are kept.
@@ -104,6 +104,7 @@ class Moment:
                 cure="restore it in the same `with` block, and outside of stages inside this block",
             )
         self._contents.put_back()
+        self._of_extensions.put_back()
         for leaf, gradient in self._gradients:
             leaf.grad = gradient
         self._of_gradients.put_back()
@@ -122,3 +123,9 @@ class Moment:
                 stages=self._store.path,
                 cure="make it and restore it in a method of the extensible",
             )
+
+
+def _state_of(extensible: Extensible) -> StateOfBatch:
+    if isinstance(extensible, TrainManager):
+        return extensible._state_of_batch()
+    return StateOfBatch(own=(), components=(), extensions=[*extensible.extensions.values()], data=())
