@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from functools import partial
 from types import FunctionType, NoneType, SimpleNamespace
 from typing import Any, Final, final
@@ -87,12 +87,12 @@ class Contents:
                     ahead += self._keep(*_attributes_of(one))
         self.objects = list(seen.values())
 
-    def _keep(self, restore: Restore | None, inner: Iterable[object]) -> list[object]:
+    def _keep(self, restore: Restore | None, inner: Collection[object]) -> Collection[object]:
         """Keep what puts an object back, and return the objects in it that can change."""
         if restore is not None:
             self._restores.append(restore)
         # A list of a million numbers is put back as a whole; its items cannot change.
-        return [part for part in inner if not isinstance(part, UNCHANGING)]
+        return [part for part in inner if not isinstance(part, UNCHANGING)] if inner else ()
 
     def put_back(self) -> None:
         """Put all contents back, also if Ctrl-C comes meanwhile."""
@@ -117,11 +117,11 @@ def _ids(items: Any) -> list[int]:
     return [*map(id, items), *map(id, items.values() if isinstance(items, dict) else ())]
 
 
-def _taken(one: Any, closed: Container[str]) -> tuple[Restore | None, Iterable[object]]:
+def _taken(one: Any, closed: Container[str]) -> tuple[Restore | None, Collection[object]]:
     """Return the function that puts the contents of an object back, or None, and the objects in it."""
     # Most objects are dicts, of which a module alone has a dozen: the question whether they are a tensor takes longer.
     if isinstance(one, dict):
-        return partial(refill, one, dict(one)), one.values()
+        return partial(refill, one, dict(one)), one.values() if one else ()
     if isinstance(one, (tuple, frozenset)):
         return None, one
     if isinstance(one, (list, deque, set)):
@@ -137,7 +137,7 @@ def _taken(one: Any, closed: Container[str]) -> tuple[Restore | None, Iterable[o
     return None, ()
 
 
-def _attributes_of(one: Any) -> tuple[Restore, Iterable[object]]:
+def _attributes_of(one: Any) -> tuple[Restore, Collection[object]]:
     """Return the function that sets the attributes of an object again, and their values."""
     if hasattr(one, "__dict__"):
         return partial(refill, vars(one), dict(vars(one))), vars(one).values()
