@@ -14,7 +14,7 @@ from train_manager.core.store import Store
 from train_manager.data.random_state import random_state, set_random_state
 from train_manager.loop.step import StateOfBatch
 from train_manager.manager import TrainManager
-from train_manager.telling.errors import NoStageOpen, StageError
+from train_manager.telling.errors import StageError
 
 
 @final
@@ -62,26 +62,22 @@ class Moment:
         self._refuse_in_hook("makes")
         self._cells = self._store.contents()
         if not self._cells:
-            raise NoStageOpen(
-                "a Moment is of an open stage, and no stage is open", cure="make it inside `with self.staged(...):`"
-            )
+            cure = "make it inside `with self.staged(...):`"
+            raise StageError("a Moment is of an open stage, and no stage is open", cure=cure)
         state = _state_of(extensible)
         self.path: tuple[str, ...] = self._store.path
         self.fixtures: Mapping[str, Any] = MappingProxyType(self._store.computed)
         put_aside = [one.outer.hidden for one in self._cells if one.outer.hidden is not None]  # by recursions
         kept = [content for one in (*self._cells, *put_aside) for _, content in one.contents]
-        self._contents = Contents(
-            [
-                *(value for content in kept for value in content.values),
-                *state.components,
-            ],
-            left_out=state.data,
-            looked_into=[extensible, *state.own],
-        )
-        apart = [*self._contents.objects, *vars(extensible).values()]  # put back already, or never
-        # Extensions of this library keep their state in classes of their own, such as the average of EMA.
-        self._of_extensions = Contents(state.extensions, left_out=apart, closed=CLOSED - {"train_manager"})
-        leaves = [one for one in self._contents.objects if isinstance(one, Tensor) and one.is_leaf]
+        values = [value for content in kept for value in content.values]
+        left_out, looked_into = [*state.data, *state.extensions], [extensible, *state.own]
+        self._contents = Contents([*values, *state.components], left_out, looked_into)
+        # Apart from the others, since extensions of this library keep state in classes of their own: the average of EMA
+        # is looked into, and the position in the data, which the loop keeps in such a class, is not.
+        extensions = set(map(id, state.extensions))
+        known = [one for one in self._contents.objects if id(one) not in extensions]
+        self._of_extensions = Contents(state.extensions, left_out=known, closed=CLOSED - {"train_manager"})
+        leaves = [one for one in self._of_extensions.objects if isinstance(one, Tensor) and one.is_leaf]
         self._gradients = [(leaf, leaf.grad) for leaf in leaves]
         # A backward pass adds to a gradient in place, or a step lets go of it: both its place and its values are kept.
         self._of_gradients = Contents(gradient for _, gradient in self._gradients if gradient is not None)
