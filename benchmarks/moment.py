@@ -54,14 +54,15 @@ def section(rounds: int = 7, steps: int = 300) -> Section:
     batches = new_batches(steps + 2 * WARMUP)
     cases = {(name, kind): _turn(batches, name, kind) for name in OPTIMIZERS for kind in KINDS}
     measured = interleaved(cases, rounds)
-    rows, claims = [], []
+    rows, of_a_moment = [], {}
     for name in OPTIMIZERS:
         kept = differences(measured[name, "kept"], measured[name, "plain"]).times(1e3)
         put_back = differences(measured[name, "put back"], measured[name, "kept"]).times(1e3)
         rows.append([name, kept.shown(2), put_back.shown(2)])
-        claims.append(Claim(f"a Moment of a small model with {name}", kept.median, must=0.7, goal=0.6, unit="ms"))
+        of_a_moment[name] = kept.median
     text = TEXT.format(table=table(["optimizer", "Moment, ms", "restore, ms"], rows))
-    return Section("A stage again", text, claims, on_page=False)
+    claim = Claim("a Moment of a small model with SGD", of_a_moment["SGD"], must=0.7, goal=0.6, unit="ms")
+    return Section("A stage again", text, [claim], on_page=False)
 
 
 def _turn(batches: list[Any], name: str, kind: str) -> Callable[[], float]:
