@@ -26,6 +26,7 @@ NAMES: Final = (
     "metric_cost",
     "curve_cost",
     "batch_leak",
+    "moment",
     "ranks",
     "watchers",
     "sinks",

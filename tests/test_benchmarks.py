@@ -35,6 +35,7 @@ TINY: dict[str, dict[str, Any]] = {
     "metric_cost": {"rounds": 1, "scalars": 2000, "steps": 50},
     "curve_cost": {"rounds": 1, "steps": 100, "long": 100},
     "batch_leak": {"rounds": 1, "width": 16, "examples": 4},
+    "moment": {"rounds": 1, "steps": 5},
     "ranks": {"rounds": 1, "steps": 5},
     "learner": {"seeds": 1, "phase_epochs": 1, "epochs": 1},
     "soak": {"stages": 2000},

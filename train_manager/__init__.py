@@ -27,7 +27,7 @@ torch are imported when they are first used. The folders and files; each imports
     testing       a toy problem for tests of your own
     extensions    everything that is not the algorithm
     trials        trainings that are tried and put back: lr_finder, diagnose, rehearse, tune, verify_resume
-    tools         the door of all tools; a summary, and exports
+    tools         the door of all tools; a summary, exports, a stage again or two at once
     learner       a learner from files
     jumpml        the learner under the names of the article that it comes from
     demo          the program that `make demo` runs

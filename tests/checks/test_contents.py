@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from threading import local
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 from train_manager.checks.contents import Contents
+from train_manager.loop.counts import Counts
 
 
 class Holder(nn.Module):
@@ -135,3 +137,34 @@ def test_the_buffers_of_a_scripted_module_are_back() -> None:
     kept.put_back()
 
     assert torch.equal(scripted.running_mean, torch.zeros(2))
+
+
+class Slotted:
+    __slots__ = ("held",)
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
+def test_objects_that_are_looked_into_have_their_attributes_put_back_whatever_their_class() -> None:
+    slotted, thread_local = Slotted([1]), local()  # of neither are the attributes looked into otherwise
+    thread_local.count = 1
+    kept = Contents([], looked_into=[slotted, thread_local])
+
+    slotted.held.append(2)
+    slotted.held, thread_local.count = [], 2
+    kept.put_back()
+
+    assert (slotted.held, thread_local.count) == ([1], 1)
+
+
+def test_objects_of_closed_packages_stay_as_they_are() -> None:
+    counted = Counts(step_num=1)
+    closed, opened = Contents([counted]), Contents([counted], closed=())
+
+    counted.step_num = 2
+    closed.put_back()
+    assert counted.step_num == 2
+
+    opened.put_back()
+    assert counted.step_num == 1

@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from functools import partial
-from types import SimpleNamespace
+from types import FunctionType, NoneType, SimpleNamespace
 from typing import Any, Final, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -21,7 +22,7 @@ from train_manager.core.schedule import Schedule
 
 Restore = Callable[[], object]
 
-OF_LIBRARIES: Final = (nn.Module, Optimizer, LRScheduler, ReduceLROnPlateau, Schedule, SimpleNamespace)
+OF_LIBRARIES: Final = (nn.Module, Optimizer, LRScheduler, ReduceLROnPlateau, GradScaler, Schedule, SimpleNamespace)
 """Classes of libraries whose objects are looked into, as are objects of the user's own classes."""
 
 CLOSED: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "train_manager"}) - {"__main__"}
@@ -29,6 +30,9 @@ CLOSED: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "train_ma
 
 OF_THREADS: Final = frozenset({"_thread", "threading", "queue", "_queue", "socket", "asyncio", "multiprocessing"})
 """Packages of threads: an object that refers to a lock or a queue is not looked into, as a thread may be using it."""
+
+UNCHANGING: Final = (int, float, str, NoneType, FunctionType, type)
+"""Classes of objects that cannot change, and of functions and classes, which are not looked into."""
 
 GENERATORS: Final = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 """Classes of random generators."""
@@ -55,25 +59,40 @@ class Contents:
     Args:
         roots: the objects.
         left_out: objects that are not looked into, even if the roots refer to them.
+        looked_into: further roots, whose attributes are put back whatever their class.
+        closed: the packages whose objects are not looked into, but for those in ``OF_LIBRARIES``.
 
     Attributes:
         objects: the roots, all objects to which they refer, and those that were left out.
     """
 
-    def __init__(self, roots: Iterable[object], left_out: Iterable[object] = ()) -> None:
+    def __init__(
+        self,
+        roots: Iterable[object],
+        left_out: Iterable[object] = (),
+        looked_into: Iterable[object] = (),
+        closed: Container[str] = CLOSED,
+    ) -> None:
         # The values keep the objects alive, so that no new object can get one of their ids.
         seen = {id(one): one for one in left_out}
         self._restores: list[Restore] = []
-        ahead = list(roots)  # a stack in place of recursion, which long linked objects would exceed
+        opened = {id(one): one for one in looked_into}
+        ahead = [*roots, *opened.values()]  # a stack in place of recursion, which long linked objects would exceed
         while ahead:
             one = ahead.pop()
             if id(one) not in seen:
                 seen[id(one)] = one
-                restore, inner = _taken(one)
-                self._restores += [] if restore is None else [restore]
-                # A list of a million numbers is put back as a whole; its items cannot change.
-                ahead += [part for part in inner if not isinstance(part, (int, float, str))]
+                ahead += self._keep(*_taken(one, closed))
+                if id(one) in opened:
+                    ahead += self._keep(*_attributes_of(one))
         self.objects = list(seen.values())
+
+    def _keep(self, restore: Restore | None, inner: Collection[object]) -> Collection[object]:
+        """Keep what puts an object back, and return the objects in it that can change."""
+        if restore is not None:
+            self._restores.append(restore)
+        # A list of a million numbers is put back as a whole; its items cannot change.
+        return [part for part in inner if not isinstance(part, UNCHANGING)] if inner else ()
 
     def put_back(self) -> None:
         """Put all contents back, also if Ctrl-C comes meanwhile."""
@@ -98,23 +117,37 @@ def _ids(items: Any) -> list[int]:
     return [*map(id, items), *map(id, items.values() if isinstance(items, dict) else ())]
 
 
-def _taken(one: Any) -> tuple[Restore | None, Iterable[object]]:
+def _taken(one: Any, closed: Container[str]) -> tuple[Restore | None, Collection[object]]:
     """Return the function that puts the contents of an object back, or None, and the objects in it."""
+    # Most objects are dicts, of which a module alone has a dozen: the question whether they are a tensor takes longer.
+    if isinstance(one, dict):
+        return partial(refill, one, dict(one)), one.values() if one else ()
+    if isinstance(one, (tuple, frozenset)):
+        return None, one
+    if isinstance(one, (list, deque, set)):
+        return partial(refill, one, list(one)), one
     if isinstance(one, Tensor):
         return _of_tensor(one), ()
     if isinstance(one, np.ndarray):
         return (partial(np.copyto, one, one.copy()) if one.flags.writeable else None), ()
     if isinstance(one, GENERATORS):
         return _of_generator(one), ()
-    if isinstance(one, (tuple, frozenset)):
-        return None, one
-    if isinstance(one, dict):
-        return partial(refill, one, dict(one)), one.values()
-    if isinstance(one, (list, deque, set)):
-        return partial(refill, one, list(one)), one
-    if _is_looked_into(one):
-        return partial(refill, vars(one), dict(vars(one))), vars(one).values()
+    if _is_looked_into(one, closed):
+        return _attributes_of(one)
     return None, ()
+
+
+def _attributes_of(one: Any) -> tuple[Restore, Collection[object]]:
+    """Return the function that sets the attributes of an object again, and their values."""
+    if hasattr(one, "__dict__"):
+        return partial(refill, vars(one), dict(vars(one))), vars(one).values()
+    values = {name: getattr(one, name) for name in type(one).__slots__}
+    return partial(_set_attributes, one, values), values.values()
+
+
+def _set_attributes(one: object, values: Mapping[str, object]) -> None:
+    for name, value in values.items():
+        setattr(one, name, value)
 
 
 def _of_generator(one: Any) -> Restore:
@@ -141,10 +174,10 @@ def _refill_tensor(one: Tensor, memory: Tensor, values: Tensor, requires_grad: b
     one.requires_grad_(requires_grad)
 
 
-def _is_looked_into(one: object) -> bool:
+def _is_looked_into(one: object, closed: Container[str]) -> bool:
     if isinstance(one, OF_LIBRARIES):
         return True
-    if isinstance(one, type) or not hasattr(one, "__dict__") or _package(one) in CLOSED:
+    if isinstance(one, type) or not hasattr(one, "__dict__") or _package(one) in closed:
         return False
     return not any(_package(inner) in OF_THREADS for inner in vars(one).values())
 

@@ -154,15 +154,22 @@ class LiveCell(Cell):
 
     def content(self) -> Content:
         """Return a copy of the attributes of the cell, in which a live value stays live."""
-        return super().content()._replace(values=(self.given,) if hasattr(self, "given") else ())
+        values = (self.given,) if hasattr(self, "given") else ()
+        return Content(self.owner, self.definer, self.stage, self.compute, self.next, values)
 
 
 class Hidden(NamedTuple):
-    """The fixtures of the outer stage of a recursion, put aside until the inner stage ends."""
+    """The fixtures of a stage as they were: of the outer stage of a recursion, put aside until the inner stage ends."""
 
     outer: Scope
     first: Cell | None  # the newest cell of the outer stage, at which its list of cells begins
     contents: tuple[tuple[Cell, Content], ...]
+
+    def put_back(self) -> None:
+        """Give the stage its fixtures again; none of their names may be alive."""
+        for cell, content in self.contents:
+            cell.restore(content)
+        self.outer.first = self.first
 
     def content_of(self, name: str) -> Content | None:
         """Return the copy of the cell of this name, or None."""
@@ -247,6 +254,10 @@ class Scope:
             found.append(cell)
             cell = cell.next
         return found
+
+    def contents(self) -> Hidden:
+        """Return a copy of this scope's cells."""
+        return Hidden(self, self.first, tuple((cell, cell.content()) for cell in self.cells()))
 
     @property
     def owned(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any, final
@@ -284,9 +284,7 @@ class Store:
         # A recursion ends: the fixtures of the outer stage of the same name come back.
         hidden = scope.hidden
         if hidden is not None:
-            for cell, content in hidden.contents:
-                cell.restore(content)
-            hidden.outer.first = hidden.first
+            hidden.put_back()
             scope.add_extras().hidden = None
         self._note_end(scope)
         self.innermost = scope.parent
@@ -304,11 +302,25 @@ class Store:
 
     def hide(self, outer: Scope, inner: Scope) -> None:
         """Put the fixtures of the outer stage of a recursion aside, until the inner one closes."""
-        hidden = Hidden(outer, outer.first, tuple((cell, cell.content()) for cell in outer.cells()))
+        hidden = outer.contents()
         inner.add_extras().hidden = hidden
         outer.first = None
         for cell, _ in hidden.contents:
             cell.empty()
+
+    def contents(self) -> list[Hidden]:
+        """Return a copy of the cells of all open stages, the innermost first."""
+        self.require_own_thread()
+        self.open_inner()
+        return [scope.contents() for scope in self.scopes()]
+
+    def put_back(self, contents: Collection[Hidden]) -> None:
+        """Give the open stages the fixtures that ``contents`` has returned while the same stages were open."""
+        for outer, _, _ in contents:
+            for cell in outer.cells():
+                cell.empty()
+        for one in contents:  # only now: a name may have died in one stage since, and be alive in another
+            one.put_back()
 
     def define(self, name: str, value: Any, scope: Scope | None, definer: Definer) -> None:
         """Give a scope a fixture of its own."""

@@ -8,13 +8,17 @@ from typing import Any
 from torch import Tensor
 
 from train_manager.core.declarations import fixture
-from train_manager.data.readable import example_index_of
+from train_manager.core.hooks import EVERY_STAGE
+from train_manager.data.readable import example_index_of, objects_in
+from train_manager.loop.arguments import INNER
 from train_manager.loop.attributes import Attributes, Model
 from train_manager.loop.books import Lifetime
 from train_manager.loop.level import Level
+from train_manager.loop.step import StateOfBatch
 from train_manager.metrics.history_rows import PART
 from train_manager.model.optimizers import learning_rates
 from train_manager.schedules.rules import CallProgress
+from train_manager.telling.errors import StageError
 
 
 class HowFar(Attributes[Model]):
@@ -133,6 +137,26 @@ class HowFar(Attributes[Model]):
         """How long the training has waited for this batch; nan for one of your own, and where no hook has asked."""
         progress = self._progress
         return float("nan") if progress.step.is_own else progress.feed.data_seconds
+
+    def _state_of_batch(self) -> StateOfBatch:
+        """Return the objects that a stage of the open batch may change.
+
+        Raises:
+            StageError: no batch is open.
+        """
+        if not any(f"{kind}_step_batch" in self._store.open for kind in ("train", "eval", "predict")):
+            cure = "make it in train_batch(self) or eval_batch(self); checkpoints keep a training as a whole"
+            what = "a Moment of a TrainManager is of one batch, and no batch is open"
+            raise StageError(what, stages=self.fixtures.path, cure=cure)
+        progress, windows = self._progress, self._windows
+        losses = self.fixtures.get("losses", progress.step.losses)  # an evaluation has no Step, but has losses
+        own: list[object] = [self._counts, progress, progress.run, progress.call, progress.present_epoch, progress.step]
+        own += [losses, windows, *(windows[name] for name in windows.names())]
+        inside = {hook.owner for hook in self._registry.hooks if hook.stage in (*INNER, EVERY_STAGE)}
+        extensions = [one for name, one in self._registry.extensions.items() if name in inside]
+        sets = [self.train_data, *self.eval_data.values()]
+        data = [part for one in sets if one is not None for part in objects_in(one)]
+        return StateOfBatch(own, self._setup.changed_in_place(), extensions, data)
 
     @property
     def _level(self) -> Level:

@@ -162,6 +162,13 @@ class Setup:
         """Return the modules of the model and of the loss, which an evaluation puts into eval mode."""
         return list(dict.fromkeys((*self.modules_of_model(), *modules_in_loss(self.loss))))
 
+    def changed_in_place(self) -> Iterator[object]:
+        """Give the components that training changes in place: modules, their tensors, optimizers, schedules."""
+        for module in self.modules():
+            # A scripted module has its parameters in no attribute, where ``Contents`` would find them.
+            yield from (module, *module.parameters(), *module.buffers())
+        yield from (self.model, self.loss, *self.optimizers.values(), self.lr_schedule)
+
     def resting_modules(self) -> list[str]:
         """Return the names of the modules of the model that are in eval mode, as a hook may have set them."""
         modules = self.model.named_modules() if isinstance(self.model, nn.Module) else ()

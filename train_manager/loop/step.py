@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any, Final, NamedTuple, final
 
 from torch import Tensor
 
+from train_manager.core.extension import Extension
 from train_manager.core.store import Store
 from train_manager.loop.losses import Losses
 
@@ -71,6 +72,15 @@ class Step:
     def for_probe(self) -> Step:
         """Return a new Step of the same batch, so that the forward pass of a probe adds no loss to this one."""
         return Step(self.batch_num, is_own=self.is_own, is_own_last=self.is_own_last, is_counted=self.is_counted)
+
+
+class StateOfBatch(NamedTuple):
+    """The objects that a stage of a batch may change, for ``Moment``."""
+
+    own: Sequence[object]  # of the loop: their attributes change
+    components: Iterable[object]  # the modules, their tensors and the optimizers, which change in place
+    extensions: Sequence[Extension]  # with hooks in the stages inside a batch
+    data: Sequence[object]  # never looked into: the batches that have been read stay read
 
 
 @final

@@ -295,11 +295,8 @@ def _put_back_otherwise(train_manager: TrainManager) -> list[object]:
 def _roots(train_manager: TrainManager, copied: Iterable[Extension], parts: Iterable[object]) -> Iterator[object]:
     """Yield the objects that a training changes in place."""
     setup = train_manager._setup
-    for module in setup.modules():
-        # A scripted module has its parameters in no attribute, where ``Contents`` would find them.
-        yield from (module, *module.parameters(), *module.buffers())
-    yield from (setup.model, setup.loss, *train_manager.optimizers.values())
-    yield from (setup.lr_schedule, setup.eval_data, *vars(train_manager).values())
+    yield from setup.changed_in_place()
+    yield from (setup.eval_data, *vars(train_manager).values())
     yield from (one for part in parts for one in vars(part).values() if isinstance(one, GENERATORS))
     yield from _around(setup.loss)
     for extension in copied:
