@@ -106,7 +106,10 @@ class DeferredScalars:
             copies = self._copies or value._version
         except RuntimeError:  # an inference tensor has no version
             copies = True
-        value = value.detach().clone() if copies else value.detach()
+        if value.requires_grad:  # in an evaluation no loss has a graph
+            value = value.detach()
+        if copies:
+            value = value.clone()
         scalars.append(value)
         return value
 
