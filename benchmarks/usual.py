@@ -99,6 +99,7 @@ def cases_of(steps: int) -> list[Case]:
         Case("a step with clipped gradients", partial(train, [clip]), partial(by_hand, max_norm=MAX_NORM), 1.18),
         Case("a step with a hook in each stage inside", partial(train, [Inside]), by_hand, 1.23),
         Case(f"an evaluation of {EVALUATED} batches", *evaluations(new_batches(EVALUATED)), limit=1.30),
+        Case("an evaluation of one batch", *evaluations(new_batches(1), calls=100), limit=5),
         Case("an epoch with an evaluation, of DataLoaders", *epochs(steps), limit=1.12),
     ]
 

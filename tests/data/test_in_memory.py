@@ -90,6 +90,67 @@ def test_what_is_done_to_a_batch_in_place_does_not_change_the_data(shuffle: bool
     assert x.equal(torch.ones(4, 2))
 
 
+def test_without_copies_batches_in_order_are_parts_of_the_arrays() -> None:
+    x = torch.arange(7)
+    batches = list(InMemory(x, batch_size=3, copy=False))
+
+    assert torch.cat(batches).equal(x)
+    assert [batch.data_ptr() for batch in batches] == [x[start:].data_ptr() for start in (0, 3, 6)]
+
+
+def test_a_change_in_place_of_a_part_of_the_arrays_is_refused_at_the_next_batch() -> None:
+    batches = iter(InMemory(torch.ones(4, 2), batch_size=2, copy=False))
+    next(batches).zero_()
+
+    assert refusal(lambda: next(batches)) == (
+        "a batch of InMemory was changed in place, and with copy=False it is a part of the data\n"
+        "  leave out copy=False, and give the data anew: what was changed stays changed"
+    )
+
+
+def test_so_is_a_change_of_the_last_part() -> None:
+    batches = iter(InMemory(torch.ones(2, 2), batch_size=2, copy=False))
+    next(batches).zero_()
+
+    assert "changed in place" in refusal(lambda: next(batches))
+
+
+def test_the_arrays_of_parts_may_change_between_two_passes() -> None:
+    x = torch.zeros(4)
+    data = InMemory(x, batch_size=2, copy=False)
+    numbers(data)
+    x += 1
+
+    assert numbers(data) == [1, 1, 1, 1]
+
+
+def test_without_copies_shuffled_batches_may_be_changed() -> None:
+    x = torch.ones(4, 2)
+    for batch in InMemory(x, batch_size=2, shuffle=True, copy=False):
+        batch.zero_()
+
+    assert x.equal(torch.ones(4, 2))
+
+
+def test_a_transform_makes_each_batch() -> None:
+    x = torch.arange(5)
+    data = InMemory({"inputs": x}, batch_size=2, transform=lambda batch: {**batch, "rows": len(batch["inputs"])})
+
+    assert [batch["rows"] for batch in data] == [2, 2, 1]
+
+
+def test_a_transform_that_returns_nothing_is_refused() -> None:
+    def forgetful(batch: Tensor) -> None:
+        batch.neg_()
+
+    data = InMemory(torch.ones(2), batch_size=2, transform=forgetful)
+
+    assert refusal(lambda: next(iter(data))) == (
+        "the transform of InMemory, forgetful, returned None in place of a batch\n"
+        "  return the batch, also if it was changed in place"
+    )
+
+
 def test_a_numpy_array_is_taken_without_a_copy() -> None:
     array = np.zeros((4, 2), dtype=np.float32)
     data = InMemory(array, batch_size=4)

@@ -51,6 +51,17 @@ def test_drawing_inside_leaves_the_states_as_they_were() -> None:
     assert draw() == expected
 
 
+def test_the_second_number_of_a_pair_that_numpy_holds_back_is_left_too() -> None:
+    np.random.seed(7)
+    first, second = np.random.randn(), np.random.randn()
+    np.random.seed(7)
+    assert np.random.randn() == first
+    with preserve_random_state():
+        np.random.randn(3)
+
+    assert np.random.randn() == second
+
+
 def test_the_states_are_left_as_they_were_also_after_an_error() -> None:
     seed_all(7)
     expected = draw()

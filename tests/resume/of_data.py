@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from tests.resume.trainings import EXAMPLES, batches, examples, in_memory, network, training
 from train_manager import (
     Endless,
+    InMemory,
     Interleaved,
     Rows,
     SeededDataLoader,
@@ -59,6 +60,17 @@ def shuffled_rows() -> dict[str, Any]:
 @training()
 def rows_with_augmentation() -> dict[str, Any]:
     return {"train_data": Rows(Augmented(), batch_size=8, shuffle=True)}
+
+
+def augmented(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """A batch with noise, drawn from python, numpy and torch."""
+    inputs, targets = batch
+    return inputs + torch.rand_like(inputs) * random.random() + float(np.random.rand()), targets
+
+
+@training()
+def in_memory_with_a_random_transform() -> dict[str, Any]:
+    return {"train_data": InMemory(*examples(), batch_size=8, shuffle=True, transform=augmented)}
 
 
 @training()

@@ -51,6 +51,7 @@ class Methods:
         self._named: dict[str, FunctionType | None] = {}
         self._parameters: dict[FunctionType, list[inspect.Parameter]] = {}
         self._called: dict[FunctionType, frozenset[FunctionType]] = {}
+        self._generators: dict[FunctionType, bool] = {}
         # The class that brings a table, and the bases that it was written for.
         self._loop: type | None = next((cls for cls in owner.__mro__ if "_stages" in vars(cls)), None)
         self._table: Table | None = None if self._loop is None else vars(self._loop)["_stages"]
@@ -91,6 +92,10 @@ class Methods:
 
         Of a loop with a table they are the methods of the table, and those that subclasses add.
         """
+        return self._all
+
+    @cached_property
+    def _all(self) -> dict[str, FunctionType]:
         found = {name: self.named(name) for name in self._attributes}
         return {name: one for name, one in found.items() if one is not None and self._may_open(one)}
 
@@ -125,9 +130,13 @@ class Methods:
 
     def is_generator(self, function: FunctionType) -> bool:
         """Return whether a call of a method runs none of it yet, but makes an iterator or a context manager."""
-        if self.is_of_the_loop(function):
-            return _has_yield(self.outline(function))
-        return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+        if function not in self._generators:
+            self._generators[function] = (
+                _has_yield(self.outline(function))
+                if self.is_of_the_loop(function)
+                else inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+            )
+        return self._generators[function]
 
     # ---- what it does --------------------------------------------------------------------------------------------
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from train_manager.data.passes import RowBatches
+from train_manager.data.passes import PassPosition, RowBatches
 from train_manager.telling.errors import InputError
 
 
@@ -33,6 +34,16 @@ class InMemory(RowBatches):
     >>> next(iter(InMemory({"inputs": x, "targets": y}, batch_size=4)))["targets"]
     tensor([0, 1, 2, 3])
 
+    ``transform`` is called with each batch, as an augmentation of all its rows at once:
+
+    >>> def noisy(batch):
+    ...     inputs, targets = batch
+    ...     return inputs + 0.1 * torch.randn_like(inputs), targets
+    >>> data = InMemory(x, y, batch_size=4, transform=noisy)
+
+    It draws from the random states of the training, which checkpoints hold, and no batch is read ahead: a training
+    that resumes draws what it would have drawn without the stop.
+
     Args:
         arrays: tensors or numpy arrays of equal length; or one dict of them.
         batch_size: the rows of a batch; the last batch may have fewer.
@@ -40,9 +51,13 @@ class InMemory(RowBatches):
         seed: determines the orders.
         drop_last: drop the last batch if it is not full.
         device: move all arrays there, once; for data that fits on the GPU beside the model.
+        transform: a function of a batch that returns the batch to give; called as the batch is read.
+        copy: False gives a part of the arrays themselves where rows come in their own order, which saves the time of
+            the copy. Then nothing may change a batch in place: it would change the data.
 
     Raises:
-        InputError: the arrays differ in length, are not numeric, or make no batch.
+        InputError: the arrays differ in length, are not numeric, or make no batch; or, while reading, ``transform``
+            has returned None, or an operation of torch has changed a batch in place, with ``copy=False``.
     """
 
     def __init__(
@@ -53,7 +68,10 @@ class InMemory(RowBatches):
         seed: int = 0,
         drop_last: bool = False,
         device: torch.device | str | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        copy: bool = True,
     ) -> None:
+        self._transform, self._copies = transform, copy
         named = arrays[0] if len(arrays) == 1 and isinstance(arrays[0], Mapping) else None
         self._names = None if named is None else tuple(named)  # None: batches are tensors or tuples, not dicts
         labelled: Iterable[tuple[object, Any]] = enumerate(arrays, start=1) if named is None else named.items()
@@ -69,18 +87,68 @@ class InMemory(RowBatches):
     def _device(self) -> torch.device:
         return self._arrays[0].device
 
+    def _reading(self, position: PassPosition) -> AbstractContextManager[Callable[[Tensor | slice], Any]]:
+        return super()._reading(position) if self._copies else reading_unchanged(self._batch, self._arrays)
+
     def _batch(self, rows: Tensor | slice) -> Any:
-        copies = [copy_rows(array, rows) for array in self._arrays]
+        parts = [take_rows(array, rows, copies=self._copies) for array in self._arrays]
         if self._names is not None:
-            return dict(zip(self._names, copies, strict=True))
-        return copies[0] if len(copies) == 1 else tuple(copies)
+            batch: Any = dict(zip(self._names, parts, strict=True))
+        else:
+            batch = parts[0] if len(parts) == 1 else tuple(parts)
+        return batch if self._transform is None else transformed(batch, self._transform)
 
 
-def copy_rows(array: Tensor, rows: Tensor | slice) -> Tensor:
-    """Return a copy of some rows."""
+def take_rows(array: Tensor, rows: Tensor | slice, *, copies: bool) -> Tensor:
+    """Return some rows: a copy, unless they are a slice of which none is asked for."""
     if isinstance(rows, slice):
-        return array[rows].clone()  # a copy: changing a batch in place must not change the data
+        # A copy: changing a batch in place must not change the data.
+        return array[rows].clone() if copies else array[rows]
     return array.index_select(0, rows)  # a copy too; takes half the time of array[rows]
+
+
+def transformed(batch: Any, transform: Callable[[Any], Any]) -> Any:
+    """Return what a transform makes of a batch.
+
+    Raises:
+        InputError: it has returned None.
+    """
+    found = transform(batch)
+    if found is None:  # else the error would come from the model, which knows nothing of the transform
+        name = getattr(transform, "__name__", type(transform).__name__)
+        what = f"the transform of InMemory, {name}, returned None in place of a batch"
+        raise InputError(what, name="transform", cure="return the batch, also if it was changed in place")
+    return found
+
+
+@contextmanager
+def reading_unchanged(
+    read: Callable[[Tensor | slice], Any], arrays: tuple[Tensor, ...]
+) -> Iterator[Callable[[Tensor | slice], Any]]:
+    """Give a function that reads batches which are parts of the arrays, and refuses to go on after a change of one.
+
+    Raises:
+        InputError: torch has counted a change in place of an array since the pass began.
+    """
+    before = changes_of(arrays)
+
+    def require_unchanged() -> None:
+        if changes_of(arrays) != before:
+            what = "a batch of InMemory was changed in place, and with copy=False it is a part of the data"
+            cure = "leave out copy=False, and give the data anew: what was changed stays changed"
+            raise InputError(what, name="copy", cure=cure)
+
+    def checked(rows: Tensor | slice) -> Any:
+        require_unchanged()
+        return read(rows)
+
+    yield checked
+    require_unchanged()  # after the last batch
+
+
+def changes_of(arrays: tuple[Tensor, ...]) -> list[int]:
+    """Return how often torch has changed each array in place, or a part of it; an inference tensor has no count."""
+    return [0 if array.is_inference() else array._version for array in arrays]
 
 
 def as_rows(array: Any, label: str, device: torch.device | str | None) -> Tensor:

@@ -316,9 +316,11 @@ class Attributes(Extensible, Generic[Model]):
         Place(rank=0, number=1)
         """
         paused = self._registry.paused
-        present = (one for name, one in self._registry.extensions.items() if name not in paused)
-        joined = (getattr(one, "joined", None) for one in present)
-        return next(filter(None, joined), ONE_PROCESS)
+        for name, one in self._registry.extensions.items():
+            joined: Ranks | None = getattr(one, "joined", None)
+            if joined and name not in paused:
+                return joined
+        return ONE_PROCESS
 
     @property
     def paused_extensions(self) -> Set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -74,10 +74,10 @@ class Evaluation(Batch[Model]):
     def _eval_step_epoch(self, name: str, data: Iterable[Any]) -> EvalResult:
         with self.staged("eval_step_epoch", {"datasource_name": name}) as stage:
             mean_loss, data_name = WeightedMean(), f"eval_data[{name!r}]"
-            is_within, is_own = self._progress.feed.is_within(data), self._overrides("eval_batch", Batch)
+            is_within, own = self._progress.feed.is_within(data), self._own_methods()
             batches = eval_batches(data, data_name, self.epoch_num, is_within=is_within)
             had_loss = [  # for each batch True or False; None if a hook has skipped it
-                self._eval_step_batch(self._setup.on_device(batch), mean_loss, data_name, counts=counts, is_own=is_own)
+                self._eval_step_batch(self._setup.on_device(batch), mean_loss, data_name, own, counts=counts)
                 for batch, counts in eval_shares(batches, self.ranks, data, data_name)
             ]
             found = self.ranks.sum([*mean_loss.totals(), had_loss.count(False), had_loss.count(True)])
@@ -90,7 +90,7 @@ class Evaluation(Batch[Model]):
 
     @skippable("eval_step_batch")
     def _eval_step_batch(
-        self, batch: Any, mean_loss: WeightedMean, data_name: str, *, counts: bool, is_own: bool
+        self, batch: Any, mean_loss: WeightedMean, data_name: str, own: Set[str], *, counts: bool
     ) -> bool:
         """Evaluate a batch, perhaps in an own ``eval_batch``; return whether it has a loss."""
         with self.staged("eval_step_batch", {"batch": batch, "losses": Losses()}):
@@ -100,9 +100,10 @@ class Evaluation(Batch[Model]):
             if isinstance(self.model, nn.Module):
                 # Terms that an own eval_batch adds beside forward() are kept by name, but are in no loss: the loss that
                 # it sets in the fixtures is complete.
-                self._collector.beside = self.fixtures["losses"] if is_own else None
+                self._collector.beside = self._losses if "eval_batch" in own else None
+                evaluate: Callable[[], Any] = self._chosen.eval_batch if own else self._eval_forward
                 try:
-                    returned = self._chosen.eval_batch()
+                    returned = evaluate()
                 except Exception as error:
                     add_cure(error, self._store.computed)
                     raise
@@ -116,6 +117,15 @@ class Evaluation(Batch[Model]):
             if loss is not None:
                 mean_loss.append(require_scalar_loss(loss), weight=self.fixtures["true_batch_size"])
         return loss is not None
+
+    def _own_methods(self) -> Set[str]:
+        """Return which of the methods are overridden that an evaluated batch calls before its inner stages."""
+        return {name for name in ("eval_batch", "forward") if self._overrides(name, Batch)}
+
+    def _eval_forward(self) -> None:
+        """Open the stages inside a batch, as the ``eval_batch`` and ``forward`` of the library do, in fewer calls."""
+        self._eval_model_forward()
+        self._eval_loss_forward()
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:

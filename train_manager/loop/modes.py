@@ -13,13 +13,15 @@ from torch import nn
 def preserve_modes(*models: nn.Module) -> Iterator[None]:
     """Restore grad mode, and train or eval mode of each submodule, however the block ends."""
     before = [(module, module.training) for model in models for module in model.modules()]
+    records_graphs = torch.is_grad_enabled()
     try:
-        # Sets grad mode to its present value, so that it is restored at the end.
-        with torch.set_grad_enabled(torch.is_grad_enabled()):
-            yield
+        yield
     finally:
+        torch.set_grad_enabled(records_graphs)
         for module, was_training in before:
-            module.training = was_training  # not module.train(), which would set its submodules too
+            # Most are as they were, and setting an attribute of a module takes 1 us.
+            if module.training is not was_training:
+                module.training = was_training  # not module.train(), which would set its submodules too
 
 
 @contextmanager

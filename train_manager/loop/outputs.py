@@ -224,6 +224,8 @@ def join_predictions(predictions: list[Any]) -> Any:
 
 def require_scalar_loss(value: Tensor) -> Tensor:
     """Return a tensor that is one number."""
+    if type(value) is Tensor and not value.dim():  # the usual case, in one line for speed
+        return value
     if not isinstance(value, Tensor):
         what = f"the loss must be a tensor, but is a {type(value).__name__}"
         cure = "leave out .item(): return the tensor itself" if isinstance(value, float) else "return the tensor itself"

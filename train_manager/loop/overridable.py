@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
@@ -60,6 +62,7 @@ _CALL_THE_LOSS = ("loss_forward", *_COMPUTE_A_LOSS)
 _TRAIN_A_BATCH = frozenset({"forward", "update", "backward", "step"})
 _METHODS = Chosen._fields[2:]
 _READ_A_BATCH = (*_METHODS, "model_forward", "loss_forward")
+_LOOKED_AT = (*_METHODS, "model_forward", "loss_forward", *sorted(_TRAIN_A_BATCH))
 _FOUND_ONCE = frozenset({*_METHODS, *_COMMON.values()})
 """Methods that are found once per call: a method that was replaced meanwhile would count from the next call only."""
 
@@ -139,10 +142,11 @@ class Overridable(HowFar[Model]):
         Return None if there is none, because the model adds all of it (``add_loss``), or because an evaluation has
         metrics alone.
         """
-        if self.loss is None:
+        loss = self.loss
+        if loss is None:
             return loss_in(self.fixtures["prediction"])
-        if self.loss is not self._named_loss[0]:
-            self._named_loss = self.loss, bind_loss(self.loss, FIXTURES_OF_A_BATCH.union(self._store.names()))
+        if loss is not self._named_loss[0]:
+            self._named_loss = loss, bind_loss(loss, FIXTURES_OF_A_BATCH.union(self._store.names()))
         by_name = self._named_loss[1]
         if by_name is not None:
             return by_name(self._store)  # type: ignore[no-any-return]
@@ -153,7 +157,7 @@ class Overridable(HowFar[Model]):
             if "targets" in self.fixtures:
                 raise
             raise no_targets(self.fixtures["batch"]) from None
-        return self.loss(self.fixtures["prediction"], targets)  # type: ignore[no-any-return]
+        return loss(self.fixtures["prediction"], targets)  # type: ignore[no-any-return]
 
     @overridable
     def train_loss_forward(self) -> Tensor | None:
@@ -201,15 +205,13 @@ class Overridable(HowFar[Model]):
 
     def _choose(self) -> Chosen:
         """Find the methods that the batches to come will call."""
-        names = {name: name for name in _METHODS}
-        own = {name for name in names if name in vars(Overridable) and self._overrides(name, Overridable)}
-        # A train_model_forward that is not overridden only calls model_forward: the latter takes its place.
-        names |= {name: common for name, common in _COMMON.items() if name not in own}
-        as_usual = own.isdisjoint({"unpack_batch", "get_true_batch_size"})
-        in_own_way = not all(_is_of_the_library(self._function_of(name)) for name in ("train_batch", *_TRAIN_A_BATCH))
-        ready = {field: self._ready(name) for field, name in names.items()}
+        choice = choice_of(tuple(map(self._function_of, _LOOKED_AT)))
+        ready = {
+            field: getattr(self, name) if name in choice.plain else self._ready(name)
+            for field, name in choice.names.items()
+        }
         ready |= {field: refusing_stretched(ready[field], self._store) for field in _COMPUTE_A_LOSS}
-        return Chosen(as_usual, in_own_way, **ready)
+        return Chosen(choice.unpacks_as_usual, choice.trains_in_own_way, **ready)
 
     @contextmanager
     def _methods_chosen(self) -> Iterator[None]:
@@ -244,3 +246,38 @@ class Overridable(HowFar[Model]):
 
 def _is_of_the_library(function: Any) -> bool:
     return str(getattr(function, "__module__", "")).startswith("train_manager.")
+
+
+class Choice(NamedTuple):
+    """What ``Chosen`` is made of for all objects with the same methods."""
+
+    unpacks_as_usual: bool
+    trains_in_own_way: bool
+    names: Mapping[str, str]  # the method that each field of Chosen calls
+    plain: frozenset[str]  # the methods without parameters, which need no fixtures
+
+
+@lru_cache(maxsize=64)  # as each evaluation asks; bounded, as the cache keeps the functions alive
+def choice_of(functions: tuple[Any, ...]) -> Choice:
+    """Return which methods the batches call, and how.
+
+    Args:
+        functions: those of the methods in ``_LOOKED_AT``; None stands for a callable that has replaced a method.
+    """
+    found = dict(zip(_LOOKED_AT, functions, strict=True))
+    names = {name: name for name in _METHODS}
+    own = {name for name in names if found[name] is not vars(Overridable).get(name, found[name])}
+    # A train_model_forward that is not overridden only calls model_forward: the latter takes its place.
+    names |= {name: common for name, common in _COMMON.items() if name not in own}
+    as_usual = own.isdisjoint({"unpack_batch", "get_true_batch_size"})
+    in_own_way = not all(_is_of_the_library(found[name]) for name in ("train_batch", *_TRAIN_A_BATCH))
+    plain = frozenset(name for name in names.values() if found[name] is not None and _takes_self_only(found[name]))
+    return Choice(as_usual, in_own_way, names, plain)
+
+
+def _takes_self_only(function: Any) -> bool:
+    try:
+        parameters = [*signature(function).parameters.values()]
+    except (TypeError, ValueError):  # a function in C without a signature
+        return False
+    return len(parameters) == 1 and parameters[0].kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final, Protocol, TypeVar
 
 from train_manager.data.batch import FromSource
@@ -183,7 +184,7 @@ def eval_shares(batches: Iterable[Any], ranks: Ranks, data: Any, name: str) -> I
         name: the name of the set in warnings.
     """
     if ranks.place is ALONE:
-        yield from ((batch, True) for batch in batches)
+        yield from zip(batches, repeat(True))
         return
     # Else each process reads the same batches, and they count on rank 0.
     iterator, counts_here = iter(batches), ranks.counts_in_each(data, name) or not ranks.place.rank

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from operator import mul
+from operator import attrgetter, mul
 from typing import Any, Final, TypeAlias, final
 
 import torch
@@ -18,6 +18,8 @@ from train_manager.telling.errors import InputError, NonFiniteLoss
 
 Totals: TypeAlias = tuple[float, float]
 """The sum of values by their weights, and the sum of the weights."""
+
+_VERSION: Final = attrgetter("_version")
 
 NO_TOTALS: Final[Mapping[str, Totals]] = {}
 
@@ -54,14 +56,21 @@ def on_host(value: Any) -> Any:
     return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
 
 
+def _is_any_changed(scalars: Sequence[Tensor]) -> bool:
+    """Return whether a scalar was changed in place; as they were kept, torch had counted no change of any."""
+    try:
+        return any(map(_VERSION, scalars))
+    except RuntimeError:  # an inference tensor has no count, and was copied
+        return any(scalar._version for scalar in scalars if not scalar.is_inference())
+
+
 def read_scalars(scalars: Sequence[Tensor]) -> list[float]:
     """Return the values of scalars that were kept, with one copy to the host.
 
     Raises:
         InputError: a scalar that was not copied was changed in place meanwhile, so its value is lost.
     """
-    # torch counts the changes in place of a tensor; as they were kept, all scalars had the count 0.
-    if any(scalar._version for scalar in scalars if not scalar.is_inference()):
+    if _is_any_changed(scalars):
         raise InputError(
             "a scalar whose reading was deferred, such as the loss of a step, was changed in place",
             name="loss",
@@ -106,7 +115,10 @@ class DeferredScalars:
             copies = self._copies or value._version
         except RuntimeError:  # an inference tensor has no version
             copies = True
-        value = value.detach().clone() if copies else value.detach()
+        if value.requires_grad:  # in an evaluation no loss has a graph
+            value = value.detach()
+        if copies:
+            value = value.clone()
         scalars.append(value)
         return value
 
