@@ -177,9 +177,7 @@ class Registry:
     def _watchers(self) -> dict[str, Watcher]:
         """Return the watchers of this process that do not pause, by name."""
         used = {name: one.extension for name, one in _without(self._added, self._paused).items()}
-        return {
-            name: one for name, one in used.items() if isinstance(one, Watcher) and one.ranks in (None, self._rank)
-        }
+        return {name: one for name, one in used.items() if isinstance(one, Watcher) and one.ranks in (None, self._rank)}
 
     def _all_of(self, added: Mapping[str, Added]) -> Found:
         """Return the hooks that run in this process, and the providers of all these extensions."""
