@@ -28,6 +28,7 @@ NAMES: Final = (
     "batch_leak",
     "ranks",
     "watchers",
+    "change_log",
     "sinks",
     "defaults",
     "learner",

