@@ -12,6 +12,8 @@ through the stage:
         stage._call(hook_1)  # GradNorm.post_train_step_batch
         store.running = None
 
+With a watcher, ``store.watch(stage, hook_0)`` follows each hook; without one there is no such line.
+
 ``explain(stage, format="code")`` shows the function, and tracebacks have its lines. The plain loop over hooks that the
 function replaces is the oracle in ``tests/core/test_dispatch.py``.
 """

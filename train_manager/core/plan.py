@@ -135,8 +135,6 @@ def compile_plan(
     is_timed: bool = False,
     store: Store | None = None,
     own_names: frozenset[str] = frozenset(),
-    *,
-    is_watched: bool = False,
 ) -> Plan:
     """Make the plan of a stage.
 
@@ -149,7 +147,6 @@ def compile_plan(
         is_timed: the time of the hooks is added to ``store.hook_seconds``.
         store: computes the lazy fixtures; None for a plan that no stage runs.
         own_names: fixture names of the Extensible.
-        is_watched: the functions that call the hooks tell the watchers.
     """
     lazy = _of_all_stages(providers)
     hooks = tuple(hooks)  # iterated over twice
@@ -158,6 +155,7 @@ def compile_plan(
     schedules = tuple(schedule for hook in around + pre + post for schedule, _ in hook.schedules)
     # Hooks of any stage may count the ends of this one: `@every(100, of="train_optimizer_step")`.
     counting = tuple(schedule for hook in hooks for schedule, _ in hook.schedules if schedule.of == stage)
+    is_watched = store is not None and store.watch is not unwatched
     sequences = (
         HookSequence(
             f"pre_{stage}",
@@ -236,7 +234,6 @@ class Plans:
                 is_timed=state.options.times_hooks,
                 store=state,
                 own_names=state.own_names,
-                is_watched=state.is_watched,
             )
             state.plans[stage] = plan
             if plan.is_empty and stage in state.options.closing and not state.without_hooks:

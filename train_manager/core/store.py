@@ -135,11 +135,6 @@ class Store:
         # still call it.
         self.watch: Callable[[Scope, Caller | str], None] = unwatched
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether the plans that are made now tell watchers what has run."""
-        return self.watch is not unwatched
-
     def forget_plans(self) -> None:
         """Let each plan be made anew at the next opening of its stage."""
         self.closed.clear()

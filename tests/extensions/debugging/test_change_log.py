@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from typing import Any
 from weakref import ref
 
@@ -176,6 +177,11 @@ def test_a_batch_that_is_skipped_counts_as_no_step() -> None:
 
     tiny_manager(Skips(), log := ChangeLog(), epochs=1).train()
     assert [change.step for change in log.why("step_num")][-2:] == [1, 2]
+
+
+def test_the_rows_are_pickled_with_the_log() -> None:
+    tiny_manager(log := ChangeLog(), epochs=1).train()
+    assert pickle.loads(pickle.dumps(log)).changes == log.changes
 
 
 def test_rows_go_to_a_logger_at_debug(caplog: pytest.LogCaptureFixture) -> None:
