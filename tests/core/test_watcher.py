@@ -8,6 +8,7 @@ import pytest
 from train_manager import Extensible, Extension, Watcher, always, fixture, modifies
 from train_manager.core.plan import without_hooks
 from train_manager.core.scope import Caller, Scope
+from train_manager.errors import StageError
 from train_manager.testing import tiny_manager
 
 
@@ -81,6 +82,19 @@ def test_after_a_failed_body_it_is_told_of_its_end_before_the_always_hooks() -> 
     with pytest.raises(KeyError, match="hook"):
         work.work()
     assert told.taken()[2:] == ["part begins", "part ends", "part post_part", "work ends", "work post_work"]
+
+
+def test_it_is_told_of_the_end_of_a_stage_that_a_generator_has_left_open() -> None:
+    class LeavesOpen(Extensible):
+        def parts(self) -> Iterator[None]:
+            with self.staged("part"):
+                yield
+
+    left = LeavesOpen([told := Told()])
+    parts = left.parts()
+    with pytest.raises(StageError, match="while stage 'part' inside it was still open"), left.staged("work"):
+        next(parts)
+    assert told.lines == ["work begins", "part begins", "part ends", "work ends"]
 
 
 def test_it_is_told_of_a_provider_apart_from_the_body_or_the_hook_that_asks() -> None:

@@ -86,6 +86,16 @@ def test_an_equal_value_is_no_change(value: float) -> None:
     assert [change.how for change in log.changes] == ["defines", "defines"]
 
 
+def test_with_deep_a_tensor_that_changes_past_its_version_changes_in_place() -> None:
+    class Doubles(Extension):
+        def post_work(self, result: Tensor) -> None:
+            result.data.mul_(2)
+
+    for deep, found in ((False, []), (True, ["work: Doubles.post_work changes in place: result 2 -> 4"])):
+        Worker([Doubles(), log := ChangeLog(deep=deep)]).work(torch.ones(4))
+        assert [line for line in lines(log) if "in place: result" in line] == found
+
+
 def test_a_tensor_for_inference_is_logged_as_it_is_defined() -> None:
     with torch.inference_mode():
         made = torch.ones(4)
