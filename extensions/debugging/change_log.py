@@ -85,7 +85,7 @@ class ChangeLog(Watcher):
     After each hook, and as each stage opens and its body ends, it looks at the live fixtures, and in a TrainManager at
     ``weights``, which are the parameters that the optimizers have, and at the ``lr`` of each group of them. Of a tensor
     it keeps one number, which stays on the device until it is shown, so that no step waits. It computes no lazy
-    fixture. **It takes 0.7 of a step of a tiny model, and opens all stages.**
+    fixture. **It adds three quarters to a step of a tiny model, and opens all stages.**
 
     *Not seen:* what is inside of a list, a dict, an array or another object; buffers and gradients; without ``deep``
     all that torch does not count as a change: writes through ``.data`` and numpy, and fused optimizers.
