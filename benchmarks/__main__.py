@@ -29,6 +29,7 @@ NAMES: Final = (
     "moment",
     "ranks",
     "watchers",
+    "change_log",
     "sinks",
     "defaults",
     "learner",

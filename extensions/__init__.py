@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from train_manager.extensions.augmentation.mixup import Mixup as Mixup
     from train_manager.extensions.data.curriculum import Curriculum as Curriculum
     from train_manager.extensions.debugging.batch_leak_check import BatchLeakCheck as BatchLeakCheck
+    from train_manager.extensions.debugging.change_log import ChangeLog as ChangeLog
     from train_manager.extensions.debugging.non_finite_finder import NonFiniteFinder as NonFiniteFinder
     from train_manager.extensions.debugging.profile import Profile as Profile
     from train_manager.extensions.distribution.distributed import Distributed as Distributed
@@ -115,6 +116,7 @@ else:
         "Throughput": "visualization.throughput",
         "Report": "visualization.report",
         "BatchLeakCheck": "debugging.batch_leak_check",
+        "ChangeLog": "debugging.change_log",
         "NonFiniteFinder": "debugging.non_finite_finder",
         "Profile": "debugging.profile",
         "Distributed": "distribution.distributed",

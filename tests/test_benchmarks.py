@@ -39,6 +39,7 @@ TINY: dict[str, dict[str, Any]] = {
     "ranks": {"rounds": 1, "steps": 5},
     "learner": {"seeds": 1, "phase_epochs": 1, "epochs": 1},
     "soak": {"stages": 2000},
+    "change_log": {"rounds": 1, "steps": 1},
 }
 KEEPING = """
 import json

@@ -81,6 +81,8 @@ def without_changes() -> Path:
 CASES = {
     "Accumulate": Case(lambda: shipped.Accumulate(2)),
     "Avg": Case(lambda: shipped.Avg("loss", weight="true_batch_size"), watches=True),
+    "ChangeLog": Case(lambda: shipped.ChangeLog(), watches=True),
+    "ChangeLog that looks deep": Case(lambda: shipped.ChangeLog(deep=True), watches=True, reads=True),
     "Checkpoints": Case(lambda: shipped.Checkpoints(schedules.every(1)), watches=True),
     "Checkpoints in the background": Case(lambda: shipped.Checkpoints(in_background=True), watches=True),
     "TestTimeTraining": Case(lambda: shipped.TestTimeTraining(lr=0.1), watches=True, reads=True),  # torch's Adam does

@@ -31,6 +31,7 @@ PUBLIC = [
     "TrainManager",
     "TrainManagerError",
     "TrainResult",
+    "Watcher",
     "WeightedLosses",
     "__version__",
     "add_loss",

@@ -49,6 +49,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.outcome import SkipStage
 from train_manager.core.schedule import Schedule
+from train_manager.core.watcher import Watcher
 from train_manager.errors import InputError, NonFiniteLoss, TrainManagerError
 from train_manager.rebuilding.recorded import recorded
 from train_manager.schedules import at_most, every, exponentially, once, periodically, scheduled, when
@@ -126,6 +127,7 @@ __all__ = [
     "TrainManager",
     "TrainManagerError",
     "TrainResult",
+    "Watcher",
     "WeightedLosses",
     "__version__",
     "add_loss",

@@ -13,6 +13,7 @@ Its files in the order a value travels; each imports only those above it:
     schedule          the decision when a hook runs
     hooks             hooks and providers, read from an object
     extension         the object that holds hooks
+    watcher           an extension that is told what has run
     order             the order of the hooks at one point
     dispatch          the pre or the post hooks of a stage as one function
     plan              all that runs at one stage, decided once

@@ -12,6 +12,8 @@ through the stage:
         stage._call(hook_1)  # GradNorm.post_train_step_batch
         store.running = None
 
+With a watcher, ``store.watch(stage, hook_0)`` follows each hook; without one there is no such line.
+
 ``explain(stage, format="code")`` shows the function, and tracebacks have its lines. The plain loop over hooks that the
 function replaces is the oracle in ``tests/core/test_dispatch.py``.
 """
@@ -51,9 +53,10 @@ class HookSequence:
     schedules: tuple[Schedule, ...] = ()  # of all hooks of the stage: they take note that it opens
     counting: tuple[Schedule, ...] = ()  # of hooks of any stage: they take note that this stage ends
     is_timed: bool = False  # the time of the hooks is added to `store.hook_seconds`
+    tells: str = ""  # what the watchers are told first, before they are told of each hook; empty without watchers
 
     def __bool__(self) -> bool:
-        return bool(self.hooks or self.schedules or self.counting)
+        return bool(self.hooks or self.schedules or self.counting or self.tells)
 
     def function(self, cell_of: CellOf) -> Run:
         """Compile ``text`` to a function that knows the hooks, the schedules and the cells."""
@@ -72,12 +75,14 @@ class HookSequence:
     def text(self) -> str:
         """Return the source of the function."""
         body = ["began = clock()"] if self.is_timed else []
+        body += [f"store.watch(stage, {self.tells!r})"] if self.tells else []
         # Schedules take note before the first hook, so that they count each opening, also one that skips their hook.
         body += [f"schedule_{number}.opened(stage, cell_fixtures.value)" for number in range(len(self.schedules))]
         body += [f"counting_{number}.ended(stage, cell_fixtures.value)" for number in range(len(self.counting))]
         for number, hook in enumerate(self.hooks):
             label = " ".join(hook.label.split())  # in one line: `type(name, ...)` makes classes of any name
             body += [f"store.running = hook_{number}", f"{self._call(number, hook)}  # {label}"]
+            body += [f"store.watch(stage, hook_{number})"] if self.tells else []
         body += ["store.hook_seconds += clock() - began"] if self.is_timed else []
         body += ["store.running = None"]
         return "\n    ".join([f"def {self.name}(stage, store):", *body]) + "\n"

@@ -17,7 +17,8 @@ from train_manager.core.dispatch import CellOf, HookSequence, Run
 from train_manager.core.hooks import EVERY_STAGE, KINDS, Hook, Provider
 from train_manager.core.order import choose_providers, in_order, refuse_two_providers
 from train_manager.core.scope import Cell, Scope
-from train_manager.core.store import Store
+from train_manager.core.store import Store, unwatched
+from train_manager.core.watcher import ASKS, BEGINS, ENDS
 from train_manager.telling.errors import HookError, OrderError, StageError
 
 
@@ -43,6 +44,7 @@ class LazyFixture:
         scope: Scope = store.cells[provider.name].owner
         # While the provider runs, errors about fixtures and stages name it, and not the hook that asks.
         before, depth = store.running, len(store.requests)
+        store.watch(store.innermost or scope, before or ASKS)  # what was done so far is not the work of the provider
         try:  # not a context manager: Ctrl-C could come between its entry and the block, or on the way out
             # The chain in an error begins with the hook that has asked for the first of the lazy fixtures.
             store.requests += [before.request] if before is not None and not depth else []
@@ -57,6 +59,7 @@ class LazyFixture:
             store.running = before  # first, since Ctrl-C may come again, and `requests` matters for messages only
             del store.requests[depth:]
         store.set_computed(provider.name, value, scope, provider)
+        store.watch(store.innermost or scope, provider)
         return value
 
     def _compute_value(self, scope: Scope) -> Any:
@@ -109,16 +112,18 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing looks into the stage: no hook, no provider, no schedule of another stage's hook."""
+        """Whether nothing looks into the stage: no hook, provider or watcher, no schedule of another stage's hook."""
         return not self.providers and self.run_pre is None and self.run_post is None
 
     @property
     def lookers(self) -> tuple[str, ...]:
         """The classes that look into the stage, each once; empty if it is empty."""
         here: tuple[Hook | Provider, ...] = (*self.around, *self.pre, *self.post, *self.providers.values())
-        if not here and not self.is_empty:
+        found = [looker.label.partition(".")[0] for looker in here]  # a label is "Class.method"
+        found += ["a watcher"] if self.sequences[0].tells else []
+        if not found and not self.is_empty:
             return ("a schedule",)  # of a hook of another stage, which counts the openings or the ends of this one
-        return tuple(dict.fromkeys(looker.label.partition(".")[0] for looker in here))  # a label is "Class.method"
+        return tuple(dict.fromkeys(found))
 
 
 def compile_plan(
@@ -150,6 +155,7 @@ def compile_plan(
     schedules = tuple(schedule for hook in around + pre + post for schedule, _ in hook.schedules)
     # Hooks of any stage may count the ends of this one: `@every(100, of="train_optimizer_step")`.
     counting = tuple(schedule for hook in hooks for schedule, _ in hook.schedules if schedule.of == stage)
+    is_watched = store is not None and store.watch is not unwatched
     sequences = (
         HookSequence(
             f"pre_{stage}",
@@ -158,6 +164,7 @@ def compile_plan(
             own_names,
             schedules,
             is_timed=is_timed,
+            tells=BEGINS if is_watched else "",
         ),
         HookSequence(
             f"post_{stage}",
@@ -166,6 +173,7 @@ def compile_plan(
             own_names,
             counting=counting,
             is_timed=is_timed,
+            tells=ENDS if is_watched else "",
         ),
     )
     run_pre, run_post = (sequence.function(cell_of) if sequence else None for sequence in sequences)
@@ -236,13 +244,14 @@ class Plans:
 @contextmanager
 def without_hooks(store: Store) -> Iterator[None]:
     """Let stages open without hooks for a ``with`` block, which may be a part of a hook."""
-    before = store.plans, store.running, store.without_hooks
+    before = store.plans, store.running, store.without_hooks, store.watch
     # Plans with hooks are put aside, so that the block makes its own. While a hook runs, no stage may open.
-    store.plans, store.running, store.without_hooks = {}, None, True
+    # The watchers are put aside too: all that the block does is the work of that hook.
+    store.plans, store.running, store.without_hooks, store.watch = {}, None, True, unwatched
     try:
         yield
     finally:
-        store.plans, store.running, store.without_hooks = before
+        store.plans, store.running, store.without_hooks, store.watch = before
 
 
 def _require_name(stage: str) -> None:

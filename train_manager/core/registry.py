@@ -21,6 +21,7 @@ from train_manager.core.outcome import Failures
 from train_manager.core.plan import LazyFixture, Plans
 from train_manager.core.stage import Stage
 from train_manager.core.store import Store
+from train_manager.core.watcher import Watcher, watch_by
 from train_manager.telling.errors import ExtensionNotFound, HookError, StageError, did_you_mean, near
 
 A = TypeVar("A")
@@ -75,8 +76,9 @@ class Registry:
 
     @property
     def idle(self) -> list[Extension]:
-        """The extensions that have neither a hook nor a provider."""
-        return [one.extension for one in self._added.values() if not (one.hooks or one.providers)]
+        """The extensions that have neither a hook nor a provider, and do not watch."""
+        silent = [one.extension for one in self._added.values() if not (one.hooks or one.providers)]
+        return [extension for extension in silent if not isinstance(extension, Watcher)]
 
     def add(self, extensions: Mapping[str, Extension]) -> None:
         """Add all extensions or, on an error, none."""
@@ -172,6 +174,11 @@ class Registry:
         cure = f"add one with add_extension; its extensions: {there}"
         raise ExtensionNotFound(f"{opener} has no extension of class {wanted}", name=wanted, cure=cure)
 
+    def _watchers(self) -> dict[str, Watcher]:
+        """Return the watchers of this process that do not pause, by name."""
+        used = {name: one.extension for name, one in _without(self._added, self._paused).items()}
+        return {name: one for name, one in used.items() if isinstance(one, Watcher) and one.ranks in (None, self._rank)}
+
     def _all_of(self, added: Mapping[str, Added]) -> Found:
         """Return the hooks that run in this process, and the providers of all these extensions."""
         hooks = [hook for one in added.values() for hook in one.hooks if hook.ranks in (None, self._rank)]
@@ -201,6 +208,7 @@ class Registry:
         hooks, providers = self._all_of(_without(added, paused))
         self.plans.use([*self._own[0], *hooks], [*self._own[1], *providers])
         self._added, self._paused = added, paused
+        self._store.watch = watch_by(self._watchers())
         new = [one.extension for name, one in added.items() if self.extensions.get(name) is not one.extension]
         self.extensions.clear()  # the same dict: the store and views refer to it
         self.extensions.update({name: one.extension for name, one in added.items()})

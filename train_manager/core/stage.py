@@ -19,6 +19,7 @@ from train_manager.core.outcome import Failures, Skip, SkipStage
 from train_manager.core.plan import clean_up
 from train_manager.core.scope import CLOSED, NEW, OPEN, WAITING, Caller, Scope
 from train_manager.core.store import Store
+from train_manager.core.watcher import ENDS, is_of_watcher
 from train_manager.telling.errors import HookError, StageError, TrainManagerError
 from train_manager.telling.source_locations import line_of
 from train_manager.telling.tracebacks import hide_own_frames
@@ -283,6 +284,7 @@ class Stage(Scope):
         failures = Failures(self.name, error)
         while self._store.innermost is not self:
             self._unwind_inner(failures)
+        self._tell(failures, ENDS)
         self._end(failures, self._plan.post, error)
 
     def _end(self, failures: Failures, hooks: Iterable[Hook], error: BaseException | None = None) -> None:
@@ -337,9 +339,10 @@ class Stage(Scope):
             if error is not None:
                 store.set_failure(type(error), error, error.__traceback__)
             do(*args)
+            store.watch(self, caller)
             store.running = None
         except BaseException as raised:
-            failures.add(self._annotate(raised))
+            self._note_failure(failures, raised)
         finally:
             if error is not None:
                 store.set_failure(None, None, None)
@@ -356,6 +359,7 @@ class Stage(Scope):
             cure="a generator opened it and was left half-way: finish or close() it inside the outer stage",
         )
         inner_failures = Failures(inner.name, error)
+        inner._tell(inner_failures, ENDS)
         inner._close(inner_failures, inner._plan.post)
         failures.add(inner_failures.outcome() or error)
 
@@ -422,8 +426,23 @@ class Stage(Scope):
     def _failures_from(self, error: BaseException) -> Failures:
         """Return the failures of this stage, with the error of a hook as the first."""
         failures = Failures(self.name)
-        failures.add(self._annotate(error))
+        self._note_failure(failures, error)
         return failures
+
+    def _note_failure(self, failures: Failures, error: BaseException) -> None:
+        """Note the error of the running hook among the failures, and tell the watchers that the hook has run."""
+        caller = self._store.running
+        failures.add(self._annotate(error))
+        if caller is not None and not is_of_watcher(error):  # a watcher that has failed was told of the hook already
+            self._tell(failures, caller)
+
+    def _tell(self, failures: Failures, ran: Caller | str) -> None:
+        """Tell the watchers what has run; an error of a watcher is one of the failures."""
+        try:
+            self._store.watch(self, ran)
+        except BaseException as raised:
+            raised.add_note(f"at stage {' > '.join(self.path)}")
+            failures.add(raised)
 
     def _annotate(self, error: BaseException) -> BaseException:
         """Return the error of the running hook with a note that names the hook and the stage."""
@@ -438,7 +457,8 @@ class Stage(Scope):
             missing = caller.call.missing(store)
             if missing:
                 error = caller.call.not_found(store, missing[0])
-        error.add_note(f"in {kind} {caller.label} of {caller.whose}, at stage {' > '.join(self.path)}")
+        place = "after" if is_of_watcher(error) else "in"
+        error.add_note(f"{place} {kind} {caller.label} of {caller.whose}, at stage {' > '.join(self.path)}")
         return error
 
 

@@ -60,6 +60,10 @@ class Options:
 def _nothing() -> None: ...
 
 
+def unwatched(stage: Scope, ran: Caller | str) -> None:
+    """Do nothing: the Extensible has no watcher."""
+
+
 @final
 class Store:
     """The fixtures that are alive and the scopes that are open; each attribute is described in ``__init__``."""
@@ -84,6 +88,7 @@ class Store:
         "shares",
         "strict",
         "thread",
+        "watch",
         "without_hooks",
     )  # for speed, not for space: each stage reads a dozen of these attributes, and slots are read fastest
 
@@ -126,6 +131,9 @@ class Store:
         self.shares: bool = False  # another Extensible has, or had, an extension of this one
         self.hook_seconds: float = 0.0  # the time that hooks have taken, with `Options.times_hooks`
         self.thread: int = 0  # that opened the last outermost stage; 0 before the first one
+        # Tells the watchers what has run. Never None: the functions of stages that were open as the last watcher left
+        # still call it.
+        self.watch: Callable[[Scope, Caller | str], None] = unwatched
 
     def forget_plans(self) -> None:
         """Let each plan be made anew at the next opening of its stage."""
