@@ -280,7 +280,14 @@ class Batch(Run[Model]):
         finally:
             losses.waiting = waiting
 
-    def _train_backward(self, backward: Backward, name: str, optimizer: Optimizer, retain_graph: bool) -> None:
+    def _train_backward(
+        self,
+        backward: Backward,
+        name: str,
+        optimizer: Optimizer,
+        retain_graph: bool,
+        known: Callable[[], None] | None = None,
+    ) -> None:
         given = {"backward_loss": backward.loss, "optimizer": optimizer, "optimizer_name": name}
         is_last = self._store.cells["update_ends"].value
         try:
@@ -290,7 +297,9 @@ class Batch(Run[Model]):
                 # Noted before the pass runs: if it fails half-way, its gradients are dropped with the batch.
                 self._progress.step.backwards[name] = backward
                 is_modified = loss is not backward.loss  # a closure would compute the loss without the hook's change
-                self._windows.backward(name, optimizer, loss, retain_graph, is_modified=is_modified, is_last=is_last)
+                self._windows.backward(
+                    name, optimizer, loss, retain_graph, is_modified=is_modified, is_last=is_last, known=known
+                )
         except SkipStage as skip:
             raise_if_of_another(skip, *self.fixtures.path, "train_backward")
             self._refuse_skip_of_one_process(skip)
@@ -484,4 +493,5 @@ class Batch(Run[Model]):
         notes = {
             stage: f"opened for {lookers}" if lookers else late.get(stage, closed) for stage, lookers in looking.items()
         }
-        return notes if self._compiled is None else {**notes, "train_step_batch": self._compiled.note(self)}
+        compiles = any(getattr(one, "compiles", False) for one in self.extensions.values())
+        return {**notes, "train_step_batch": (self._compiled or CompiledBatch()).note(self)} if compiles else notes

@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
+from time import perf_counter
 from typing import Any, Final, NamedTuple, final
 
-import torch
 from torch import nn
 
 from train_manager.core.hooks import Hook
 from train_manager.core.plan import Plan
 from train_manager.data.shares import ALONE
-from train_manager.loop.graphs import Call, Graphs, KnownGradients, Ran
+from train_manager.loop.graphs import Call, Graphs, Ran, add_gradients, with_gradients
 from train_manager.loop.step import NO_BACKWARD, Backward, Step
 
 STAGES: Final = ("train_model_forward", "train_loss_forward", "train_backward", "train_optimizer_step")
@@ -41,21 +43,37 @@ class CompiledBatch:
         way = self.way(manager)
         if way.name == "eager":
             return manager._chosen.train_batch()
+        graphs: Graphs = manager._setup.graphs
+        if graphs.refused or graphs.price.is_told:
+            self._train(manager, step, way)
+            return None
+        start = perf_counter()
+        is_graph = self._train(manager, step, way)
+        told = graphs.refused or graphs.price.sentence(perf_counter() - start, is_graph=is_graph)
+        if told:
+            print(f"Compile: {'batches run eagerly: ' if graphs.refused else ''}{told}", file=sys.stderr)
+        return None
+
+    def _train(self, manager: Any, step: Step, way: Way) -> bool:
+        """Train on the batch, and return whether a graph has."""
         attempt = Attempt(manager, is_whole=way.name == "whole" and _is_alone(manager))
         manager._train_model_forward(attempt.forward)
         if attempt.ran is None:
             manager.update(manager._forward_loss())
         else:
             self._deliver(manager, step, attempt.ran)
-        return None
+        return attempt.ran is not None
 
     def _deliver(self, manager: Any, step: Step, ran: Ran) -> None:
         name, optimizer = manager._optimizer_in_batch(None, "update")
         graphs: Graphs = manager._setup.graphs
         manager._progress.call.has_updated = True
-        loss = ran.loss
+        loss, known = ran.loss, None
         if ran.gradients is not None:
-            loss = KnownGradients.apply(loss, ran.gradients, *ran.parameters)
+            if manager._registry.plans["train_backward"].pre:  # a hook multiplies the loss, and so the gradients
+                loss = with_gradients(loss, ran.gradients, ran.parameters)
+            else:
+                known = partial(add_gradients, ran.parameters, ran.gradients)
         manager.fixtures.define("loss", loss, stage="train_step_batch")
         step.forward_loss = step.loss_after_hooks = loss
         if ran.gradients is None:
@@ -63,7 +81,7 @@ class CompiledBatch:
             step.backwards[name] = NO_BACKWARD
             manager._train_optimizer_step(name, optimizer, _done)
         else:
-            manager._train_backward(Backward(loss, manager._forward_again), name, optimizer, False)
+            manager._train_backward(Backward(loss, manager._forward_again), name, optimizer, False, known)
             manager._step_if_window_ends(name, graphs.step)
 
     # ---- which way -----------------------------------------------------------------------------------------------
@@ -83,10 +101,10 @@ class CompiledBatch:
     def note(self, manager: Any) -> str:
         """Return how a batch is trained on, for ``explain``."""
         way, graphs = self.way(manager), manager._setup.graphs
-        reason = way.reason or graphs.refused
         if way.name == "eager" or graphs.refused:
-            return f"runs eagerly: {reason}"
-        return "is one graph" if way.name == "whole" else f"is two graphs, cut before the step: {reason}"
+            return f"runs eagerly: {graphs.refused or way.reason}"
+        found = "one graph" if way.name == "whole" else f"two graphs, cut before the step: {way.reason}"
+        return f"{found}; runs eagerly at present: {graphs.resting}" if graphs.resting else found
 
 
 @final
@@ -101,7 +119,7 @@ class Attempt:
         """Return the prediction: of the graph, which has done the rest too, or as always."""
         manager = self.manager
         call = _call_of(manager)
-        if call is not None and not torch._C._is_any_autocast_enabled():
+        if call is not None:
             self.ran = manager._setup.graphs.train(call, manager._setup.optimizer, is_whole=self.is_whole)
         return manager._chosen.train_model_forward() if self.ran is None else self.ran.prediction
 
@@ -178,4 +196,6 @@ def _only_scales(hook: Hook) -> bool:
     function = getattr(hook.call.function, "__func__", None)
     kinds = type(getattr(hook.call.function, "__self__", None)).__mro__
     # Not that of a subclass, which may add a term of the prediction to the loss.
-    return any("only_scales_loss" in vars(kind) and vars(kind).get(f"{hook.kind}_{hook.stage}") is function for kind in kinds)
+    return any(
+        "only_scales_loss" in vars(kind) and vars(kind).get(f"{hook.kind}_{hook.stage}") is function for kind in kinds
+    )

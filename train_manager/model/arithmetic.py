@@ -27,7 +27,7 @@ class Rule(NamedTuple):
     """What of a parameter group is the same in each step: how many of its parameters are trained, and how."""
 
     kind: str  # "sgd" or "adam"
-    count: int
+    size: int
     has_momentum: bool = False  # of SGD
     nesterov: bool = False
     is_decoupled: bool = False  # the decay of AdamW, which is not in the gradient
@@ -90,23 +90,27 @@ def has_hooks(optimizer: Optimizer) -> bool:
 
 def trained_by(optimizer: Optimizer) -> Trained:
     """Return what the next step of an optimizer trains."""
-    found = Trained((), [], [], [])
+    kept = optimizer.state
     rules: list[Rule] = []
+    values: list[float] = []
+    parameters: list[Tensor] = []
+    states: list[State] = []
     for group in optimizer.param_groups:
-        parameters = [parameter for parameter in group["params"] if parameter.requires_grad]
-        rule = _rule_of(group, len(parameters))
+        here = [parameter for parameter in group["params"] if parameter.requires_grad]
+        rule = _rule_of(group, len(here))
+        names = rule.names
         rules.append(rule)
-        found.values.extend(_values_of(group))
-        found.parameters.extend(parameters)
-        found.states.extend(_state_of(optimizer, parameter, rule.names) for parameter in parameters)
-    return found._replace(rules=tuple(rules))
+        values += _values_of(group)
+        parameters += here
+        states += [_state_of(kept.get(parameter), names) for parameter in here] if names else [()] * len(here)
+    return Trained(tuple(rules), values, parameters, states)
 
 
-def _rule_of(group: dict[str, Any], count: int) -> Rule:
+def _rule_of(group: dict[str, Any], size: int) -> Rule:
     others = tuple(group.get(name) for name in SHARED)
     if "betas" in group:
-        return Rule("adam", count, is_decoupled=bool(group["decoupled_weight_decay"]), others=others)
-    return Rule("sgd", count, bool(group["momentum"]), bool(group["nesterov"]), others=others)
+        return Rule("adam", size, is_decoupled=bool(group["decoupled_weight_decay"]), others=others)
+    return Rule("sgd", size, bool(group["momentum"]), bool(group["nesterov"]), others=others)
 
 
 def _values_of(group: dict[str, Any]) -> tuple[float, ...]:
@@ -115,12 +119,11 @@ def _values_of(group: dict[str, Any]) -> tuple[float, ...]:
     return float(group["lr"]), group["momentum"], group["dampening"], 0.0, group["weight_decay"]
 
 
-def _state_of(optimizer: Optimizer, parameter: Tensor, names: Sequence[str]) -> State:
-    if not names:
-        return ()
-    state = optimizer.state.get(parameter)
-    found = () if not state else tuple(state[name] for name in names if state.get(name) is not None)
-    return found if len(found) == len(names) else None
+def _state_of(state: dict[str, Any] | None, names: Sequence[str]) -> State:
+    if not state:
+        return None
+    found: tuple[Any, ...] = tuple([state.get(name) for name in names])
+    return None if any(one is None for one in found) else found
 
 
 def step(
@@ -139,7 +142,7 @@ def step(
     """
     at = 0
     for rule, row in zip(rules, values.view(len(rules), -1).unbind(), strict=True):
-        here = slice(at, at := at + rule.count)
+        here = slice(at, at := at + rule.size)
         update = _step_adam if rule.kind == "adam" else _step_sgd
         for parameter, gradient, state in zip(parameters[here], gradients[here], states[here], strict=True):
             if gradient is not None:

@@ -54,7 +54,7 @@ def _settings() -> Iterator[None]:
     import torch._dynamo.config as of_tracing
     import torch._inductor.config as of_code
 
-    with of_tracing.patch(trace_autograd_ops=True), of_code.patch(fallback_random=True):  # type: ignore[no-untyped-call]
+    with of_tracing.patch(trace_autograd_ops=True), of_code.patch(fallback_random=True):
         yield
 
 
