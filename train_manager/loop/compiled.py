@@ -11,12 +11,14 @@ from time import perf_counter
 from typing import Any, Final, NamedTuple, final
 
 from torch import nn
+from torch.optim import Optimizer
 
 from train_manager.core.hooks import Hook
 from train_manager.core.plan import Plan
 from train_manager.data.shares import ALONE
 from train_manager.loop.graphs import Call, Graphs, Ran, add_gradients, with_gradients
 from train_manager.loop.step import NO_BACKWARD, Backward, Step
+from train_manager.model.arithmetic import why_not
 
 STAGES: Final = ("train_model_forward", "train_loss_forward", "train_backward", "train_optimizer_step")
 
@@ -118,9 +120,9 @@ class Attempt:
     def forward(self) -> Any:
         """Return the prediction: of the graph, which has done the rest too, or as always."""
         manager = self.manager
-        call = _call_of(manager)
-        if call is not None:
-            self.ran = manager._setup.graphs.train(call, manager._setup.optimizer, is_whole=self.is_whole)
+        if not manager._setup.graphs.refused:
+            optimizer = manager._setup.optimizer
+            self.ran = manager._setup.graphs.train(_call_of(manager), optimizer, is_whole=self.is_whole)
         return manager._chosen.train_model_forward() if self.ran is None else self.ran.prediction
 
 
@@ -134,11 +136,13 @@ def _is_alone(manager: Any) -> bool:
     return cells["update_begins"].value and cells["update_ends"].value and not windows.names()
 
 
-def _call_of(manager: Any) -> Call | None:
-    """Return how the batch goes through model and loss; None before an eager batch has read how they are called."""
+def _call_of(manager: Any) -> Call:
+    """Return how the batch goes through model and loss."""
     setup, fixtures, epoch = manager._setup, manager.fixtures, manager.epoch_num
-    if manager._named_loss[0] is not setup.loss or manager._model_call[0] is not setup.model:
-        return None
+    if manager._model_call[0] is not setup.model:
+        manager._read_model()
+    if manager._named_loss[0] is not setup.loss:
+        manager._read_loss()
     args, options = manager._model_call[1].arguments(fixtures["inputs"])
     by_name = manager._named_loss[1]
     if by_name is None:
@@ -149,7 +153,7 @@ def _call_of(manager: Any) -> Call | None:
 
 def _way_of_components(manager: Any) -> Way:
     """Return the way of a batch without hooks."""
-    setup, own = manager._setup, manager._own_method()
+    setup, own, reason = manager._setup, manager._own_method(), ""
     objective = setup.objective
     checks = (
         (own, f"{type(manager).__name__} has a {own} of its own"),
@@ -159,6 +163,7 @@ def _way_of_components(manager: Any) -> Way:
         (setup.loss is None, "the model computes the loss itself"),
         (isinstance(setup.optimizer, dict), "there are several optimizers"),
         (manager.ranks.place is not ALONE, "several processes train together"),
+        (isinstance(setup.optimizer, Optimizer) and (reason := why_not(setup.optimizer)), reason),
     )
     return next((Way("eager", reason) for is_so, reason in checks if is_so), WHOLE)
 
@@ -171,7 +176,7 @@ def _way_of_hooks(manager: Any) -> Way:
     # What runs before the forward pass may change the inputs, and what runs after the step the weights.
     if forward.around or forward.providers or forward.run_post is not None:
         return _eager(forward, STAGES[0])
-    if not loss.is_empty:
+    if loss.providers or loss.run_pre is not None or loss.run_post is not None:
         return _eager(loss, STAGES[1])
     if backward.around or backward.providers or not all(map(_only_scales, backward.pre)):
         return _eager(backward, STAGES[2])

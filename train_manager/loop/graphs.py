@@ -133,8 +133,6 @@ class Graphs:
 
     def train(self, call: Call, optimizer: Optimizer, *, is_whole: bool) -> Ran | None:
         """Train on a batch, or compute its gradients; None if the batch must run eagerly."""
-        if self.refused:
-            return None
         try:
             return self._train(call, trained_by(optimizer), optimizer, is_whole=is_whole)
         except NotMade as error:
@@ -143,10 +141,11 @@ class Graphs:
 
     def _train(self, call: Call, trained: Trained, optimizer: Optimizer, *, is_whole: bool) -> Ran | None:
         shape = shape_of(call.args), shape_of(call.options), shape_of(call.others), shape_of(call.named)
-        if trained.lacking != self._lacking:  # an eager step makes the state that lacks, as in the first batch
-            self._lacking = trained.lacking
+        times = self._count(shape, call.epoch)
+        lacked, self._lacking = self._lacking, trained.lacking
+        if is_whole and trained.lacking != lacked:  # an eager step makes the state that lacks, as in the first batch
             return None
-        graph = self._graph_of(shape, trained, call, optimizer, is_whole=is_whole)
+        graph = self._graph_of(shape, times, trained, call, optimizer, is_whole=is_whole)
         if graph is None:
             return None
         self.resting = self._rests(trained, optimizer)
@@ -180,12 +179,12 @@ class Graphs:
             optimizer.step()
 
     def _graph_of(
-        self, shape: Hashable, trained: Trained, call: Call, optimizer: Optimizer, *, is_whole: bool
+        self, shape: Hashable, times: int, trained: Trained, call: Call, optimizer: Optimizer, *, is_whole: bool
     ) -> Graph | None:
-        key = shape, trained.rules, trained.lacking, is_whole
+        key = shape, trained.rules, is_whole and trained.lacking, is_whole
         graph = self._made.get(key)
         if graph is None:
-            if self._count(shape, call.epoch) < TIMES or len(self._made) >= MOST:
+            if times < TIMES or len(self._made) >= MOST:
                 return None
             self._require_all_known(trained, call, optimizer)
             graph = self._made[key] = Graph(run_whole if is_whole else run_to_gradients)

@@ -118,7 +118,7 @@ class Overridable(HowFar[Model]):
         if setup.objective is not None and not setup.objective.predicts_as_usual:
             return setup.objective.predict(setup.called_model, inputs)
         if setup.model is not self._model_call[0]:
-            self._model_call = setup.model, ModelCall(setup.model)
+            self._read_model()
         return self._model_call[1](setup.called_model, inputs)
 
     @overridable
@@ -143,7 +143,7 @@ class Overridable(HowFar[Model]):
         if self.loss is None:
             return loss_in(self.fixtures["prediction"])
         if self.loss is not self._named_loss[0]:
-            self._named_loss = self.loss, bind_loss(self.loss, FIXTURES_OF_A_BATCH.union(self._store.names()))
+            self._read_loss()
         by_name = self._named_loss[1]
         if by_name is not None:
             return by_name(self._store)  # type: ignore[no-any-return]
@@ -165,6 +165,14 @@ class Overridable(HowFar[Model]):
     def eval_loss_forward(self) -> Tensor | None:
         """Return the loss in evaluation. Here: ``loss_forward``."""
         return self.call_by_name(self.loss_forward)
+
+    def _read_model(self) -> None:
+        """Read how the model is called."""
+        self._model_call = self._setup.model, ModelCall(self._setup.model)
+
+    def _read_loss(self) -> None:
+        """Read how the loss is called."""
+        self._named_loss = self.loss, bind_loss(self.loss, FIXTURES_OF_A_BATCH.union(self._store.names()))
 
     def _own_method(self) -> str:
         """Return the name of a method that is overridden, so that a batch is more than model, loss and step; or ""."""
