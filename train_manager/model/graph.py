@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
@@ -54,7 +55,10 @@ def _settings() -> Iterator[None]:
     import torch._dynamo.config as of_tracing
     import torch._inductor.config as of_code
 
-    with of_tracing.patch(trace_autograd_ops=True), of_code.patch(fallback_random=True):
+    with of_tracing.patch(trace_autograd_ops=True), of_code.patch(fallback_random=True), warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # torch warns of its own parts; what the model warns of, eager batches have said
         yield
 
 
@@ -71,5 +75,7 @@ def _why_it_failed(error: Exception) -> str:
         from torch._inductor.runtime.cache_dir_utils import cache_dir
 
         return f"torch's cache has a file that was not written to its end: delete {cache_dir()}"
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return f"torch cannot make a graph of it ({type(error).__name__}: {first:.150})"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # The first line names the backend that has raised, the second what it was.
+    said = " ".join(lines[: 2 if lines and lines[0].endswith("raised:") else 1])
+    return f"torch cannot make a graph of it ({type(error).__name__}: {said:.200})"
