@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules import module as of_torch
 from torch.optim import Optimizer
 
-from train_manager.model.arithmetic import Rule, State, Trained, has_hooks, step, trained_by, why_not
+from train_manager.model.arithmetic import Rule, State, Trained, has_hooks, note_step, step, trained_by, why_not
 from train_manager.model.graph import Graph, NotMade
 
 MOST: Final = 20
@@ -231,11 +231,6 @@ class Graphs:
             self._values, device = trained.values, trained.parameters[0].device
             self._as_tensor = torch.tensor(trained.values, dtype=torch.float64, device=device)
         return self._as_tensor
-
-
-def note_step(optimizer: Optimizer) -> None:
-    """Note a step as the method of an optimizer does, for the schedulers that look."""
-    optimizer._opt_called = True  # type: ignore[attr-defined]
 
 
 def hooks_of(module: nn.Module) -> list[Mapping[Any, Any]]:

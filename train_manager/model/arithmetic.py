@@ -79,13 +79,25 @@ def why_not(optimizer: Optimizer) -> str:
 
 
 def has_hooks(optimizer: Optimizer) -> bool:
-    """Return whether functions are called around ``optimizer.step()``."""
+    """Return whether functions are called around ``optimizer.step()`` that may do more than read learning rates."""
     own = vars(optimizer).get("step")
     # A scheduler of torch puts a function around the method, which only notes that it was called.
     is_noted = hasattr(own, "_wrapped_by_lr_sched") and getattr(own, "__wrapped__", None) is type(optimizer).step
-    kept = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
-    of_all = (of_torch._global_optimizer_pre_hooks, of_torch._global_optimizer_post_hooks)
-    return not (own is None or is_noted) or any(kept) or any(of_all)
+    after = optimizer._optimizer_step_post_hooks
+    of_all = of_torch._global_optimizer_pre_hooks or of_torch._global_optimizer_post_hooks
+    before = optimizer._optimizer_step_pre_hooks.values()
+    return bool(not (own is None or is_noted) or after or of_all) or not all(map(_only_reads_rates, before))
+
+
+def _only_reads_rates(hook: Any) -> bool:
+    return getattr(getattr(hook, "__self__", None), "only_reads_rates", False)
+
+
+def note_step(optimizer: Optimizer) -> None:
+    """Note a step that the arithmetic makes, as the method of the optimizer does."""
+    optimizer._opt_called = True  # type: ignore[attr-defined]  # schedulers of torch look for it
+    for hook in optimizer._optimizer_step_pre_hooks.values():
+        hook(optimizer, (), {})
 
 
 def trained_by(optimizer: Optimizer) -> Trained:
