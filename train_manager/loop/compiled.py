@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from operator import is_
 from time import perf_counter
 from typing import Any, Final, NamedTuple, final
 
@@ -19,6 +20,7 @@ from train_manager.data.shares import ALONE
 from train_manager.loop.graphs import Call, Graphs, Ran, add_gradients, with_gradients
 from train_manager.loop.step import NO_BACKWARD, Backward, Step
 from train_manager.model.arithmetic import why_not
+from train_manager.model.graph import NotMade
 
 STAGES: Final = ("train_model_forward", "train_loss_forward", "train_backward", "train_optimizer_step")
 
@@ -38,7 +40,8 @@ class CompiledBatch:
     """Train on batches by graphs."""
 
     def __init__(self) -> None:
-        self._way_of: tuple[Any, Way] = ((), WHOLE)  # the components, and what they allow
+        self._way_of_parts: tuple[tuple[Any, ...], Way] = (), WHOLE  # the components, and what they allow
+        self._way_of_plans: tuple[tuple[Any, ...], Way] = (), WHOLE  # the plans of the stages, and what they allow
 
     def train(self, manager: Any, step: Step) -> Any:
         """Train on the batch that is open, in place of the method ``train_batch``; return what that returns."""
@@ -72,7 +75,7 @@ class CompiledBatch:
         manager._progress.call.has_updated = True
         loss, known = ran.loss, None
         if ran.gradients is not None:
-            if manager._registry.plans["train_backward"].pre:  # a hook multiplies the loss, and so the gradients
+            if manager._store.plans["train_backward"].pre:  # a hook multiplies the loss, and so the gradients
                 loss = with_gradients(loss, ran.gradients, ran.parameters)
             else:
                 known = partial(add_gradients, ran.parameters, ran.gradients)
@@ -90,15 +93,18 @@ class CompiledBatch:
 
     def way(self, manager: Any) -> Way:
         """Return how the next batch is trained on, and why not as one graph."""
-        setup = manager._setup
+        setup, store = manager._setup, manager._store
         parts = manager._chosen, setup.model, setup.wrapped, setup.loss, setup.optimizer
-        known, way = self._way_of
-        if len(known) != len(parts) or any(one is not other for one, other in zip(known, parts, strict=True)):
-            way = _way_of_components(manager)
-            self._way_of = parts, way
-        if way.name == "eager" or manager._store.closed.issuperset(STAGES):
+        if not _are_same(self._way_of_parts[0], parts):
+            self._way_of_parts = parts, _way_of_components(manager)
+        way = self._way_of_parts[1]
+        if way.name == "eager" or store.closed.issuperset(STAGES):
             return way
-        return _way_of_hooks(manager)
+        plans = tuple([store.plans.get(stage) for stage in STAGES])
+        if None in plans or not _are_same(self._way_of_plans[0], plans):
+            plans = tuple([manager._registry.plans[stage] for stage in STAGES])
+            self._way_of_plans = plans, _way_of_hooks(manager, *plans)
+        return self._way_of_plans[1]
 
     def note(self, manager: Any) -> str:
         """Return how a batch is trained on, for ``explain``."""
@@ -120,9 +126,9 @@ class Attempt:
     def forward(self) -> Any:
         """Return the prediction: of the graph, which has done the rest too, or as always."""
         manager = self.manager
-        if not manager._setup.graphs.refused:
-            optimizer = manager._setup.optimizer
-            self.ran = manager._setup.graphs.train(_call_of(manager), optimizer, is_whole=self.is_whole)
+        setup, call = manager._setup, partial(_call_of, manager)
+        if not setup.graphs.refused:
+            self.ran = setup.graphs.train(call, setup.optimizer, is_whole=self.is_whole)
         return manager._chosen.train_model_forward() if self.ran is None else self.ran.prediction
 
 
@@ -146,9 +152,15 @@ def _call_of(manager: Any) -> Call:
     args, options = manager._model_call[1].arguments(fixtures["inputs"])
     by_name = manager._named_loss[1]
     if by_name is None:
-        return Call(setup.model, setup.loss, args, options, (fixtures["targets"],), {}, epoch)
-    named = {name: fixtures[name] for name in by_name.parameters if name != "prediction"}
+        return Call(setup.model, setup.loss, args, options, (fixtures.get("targets"),), {}, epoch)
+    if by_name.takes_rest:
+        raise NotMade("the loss takes any fixture")
+    named = {name: fixtures[name] for name in by_name.parameters if name != "prediction" and name in fixtures}
     return Call(setup.model, setup.loss, args, options, (), named, epoch)
+
+
+def _are_same(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def _way_of_components(manager: Any) -> Way:
@@ -168,9 +180,8 @@ def _way_of_components(manager: Any) -> Way:
     return next((Way("eager", reason) for is_so, reason in checks if is_so), WHOLE)
 
 
-def _way_of_hooks(manager: Any) -> Way:
+def _way_of_hooks(manager: Any, forward: Plan, loss: Plan, backward: Plan, step: Plan) -> Way:
     """Return the way of a batch into which hooks look."""
-    forward, loss, backward, step = (manager._registry.plans[stage] for stage in STAGES)
     used = [one for name, one in manager.extensions.items() if name not in manager.paused_extensions]
     again = [type(one).__name__ for one in used if getattr(one, "computes_loss_anew", False)]
     # What runs before the forward pass may change the inputs, and what runs after the step the weights.

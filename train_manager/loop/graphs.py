@@ -131,10 +131,10 @@ class Graphs:
         self._values: list[float] = []
         self._as_tensor = torch.empty(0)  # of them
 
-    def train(self, call: Call, optimizer: Optimizer, *, is_whole: bool) -> Ran | None:
+    def train(self, call: Callable[[], Call], optimizer: Optimizer, *, is_whole: bool) -> Ran | None:
         """Train on a batch, or compute its gradients; None if the batch must run eagerly."""
         try:
-            return self._train(call, trained_by(optimizer), optimizer, is_whole=is_whole)
+            return self._train(call(), trained_by(optimizer), optimizer, is_whole=is_whole)
         except NotMade as error:
             self.refused = str(error)
             return None

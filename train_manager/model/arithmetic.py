@@ -75,7 +75,8 @@ def why_not(optimizer: Optimizer) -> str:
             return "the learning rate or the betas of the optimizer are tensors"
         if any(type(p) not in (Tensor, nn.Parameter) or p.dtype not in FLOATS for p in group["params"]):
             return "a parameter is not a plain tensor of float32 or float64"
-    return ""
+    devices = {str(parameter.device) for group in optimizer.param_groups for parameter in group["params"]}
+    return "parameters are on several devices" if len(devices) > 1 else ""
 
 
 def has_hooks(optimizer: Optimizer) -> bool:

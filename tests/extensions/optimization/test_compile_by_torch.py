@@ -95,7 +95,11 @@ def test_a_model_that_adds_a_loss_runs_eagerly(traced_only: None) -> None:
             add_loss(self.weight.square().mean())
             return super().forward(inputs)
 
-    difference, tm = differences(list, model=lambda: Penalized(6, 2))
+    def seeded() -> nn.Module:
+        torch.manual_seed(0)
+        return Penalized(6, 2)
+
+    difference, tm = differences(list, model=seeded)
 
     assert note(tm).startswith("runs eagerly: torch cannot make a graph of it (Unsupported: ")
     assert difference == 0
@@ -108,6 +112,20 @@ def test_a_new_state_of_the_optimizer_is_used(traced_only: None) -> None:
             train_manager.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
 
     difference, tm = differences(lambda: [At("post_train_step_batch", load)])
+
+    assert note(tm) == "one graph"
+    assert difference < NEAR
+
+
+def test_a_parameter_that_replaces_another_is_trained(traced_only: None) -> None:
+    def replace(train_manager: TrainManager, step_num: int) -> None:
+        if step_num == 7:
+            old = train_manager.model[4].weight
+            train_manager.model[4].weight = new = nn.Parameter(old.detach() * 2)
+            group = train_manager.optimizer.param_groups[0]
+            group["params"] = [new if one is old else one for one in group["params"]]
+
+    difference, tm = differences(lambda: [At("post_train_step_batch", replace)], epochs=lambda: 4)
 
     assert note(tm) == "one graph"
     assert difference < NEAR
