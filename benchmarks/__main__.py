@@ -15,6 +15,7 @@ NAMES: Final = (
     "counts",
     "loop",
     "usual",
+    "compiled",
     "epoch",
     "import_cost",
     "check_time",

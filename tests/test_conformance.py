@@ -38,10 +38,19 @@ from train_manager import (
     schedules,
 )
 from train_manager.core.hooks import read_hooks
+from train_manager.loop import graphs
 from train_manager.model.constraints import max_norm
 from train_manager.testing import tiny_manager
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_graphs() -> Iterator[None]:
+    """Let ``Compile`` make no graph, which takes seconds; test_conformance_compile.py has graphs that are functions."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graphs, "TIMES", 1000)
+        yield
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,7 @@ CASES = {
     "Curriculum": Case(lambda: shipped.Curriculum({"a": some_batches()[0], "b": some_batches()[1]})),
     "ClipGradients": Case(lambda: shipped.ClipGradients(max_norm=0.1)),
     "CombineGradients": Case(lambda: shipped.CombineGradients(lambda matrix: matrix.mean(0))),
+    "Compile": Case(lambda: shipped.Compile()),
     "Constrain": Case(lambda: shipped.Constrain(max_norm, "1", limit=0.5)),
     "CodeRecord": Case(lambda: shipped.CodeRecord(folder=without_changes()), watches=True),
     "CutMix": Case(lambda: shipped.CutMix(num_classes=2)),

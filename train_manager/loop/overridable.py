@@ -60,6 +60,7 @@ _CALL_THE_MODEL = ("model_forward", "train_model_forward", "eval_model_forward")
 _COMPUTE_A_LOSS = ("train_loss_forward", "eval_loss_forward")
 _CALL_THE_LOSS = ("loss_forward", *_COMPUTE_A_LOSS)
 _TRAIN_A_BATCH = frozenset({"forward", "update", "backward", "step"})
+_TRAIN = ("train_batch", *sorted(_TRAIN_A_BATCH))
 _METHODS = Chosen._fields[2:]
 _READ_A_BATCH = (*_METHODS, "model_forward", "loss_forward")
 _LOOKED_AT = (*_METHODS, "model_forward", "loss_forward", *sorted(_TRAIN_A_BATCH))
@@ -120,7 +121,7 @@ class Overridable(HowFar[Model]):
         if setup.objective is not None and not setup.objective.predicts_as_usual:
             return setup.objective.predict(setup.called_model, inputs)
         if setup.model is not self._model_call[0]:
-            self._model_call = setup.model, ModelCall(setup.model)
+            self._read_model()
         return self._model_call[1](setup.called_model, inputs)
 
     @overridable
@@ -146,7 +147,7 @@ class Overridable(HowFar[Model]):
         if loss is None:
             return loss_in(self.fixtures["prediction"])
         if loss is not self._named_loss[0]:
-            self._named_loss = loss, bind_loss(loss, FIXTURES_OF_A_BATCH.union(self._store.names()))
+            self._read_loss()
         by_name = self._named_loss[1]
         if by_name is not None:
             return by_name(self._store)  # type: ignore[no-any-return]
@@ -168,6 +169,20 @@ class Overridable(HowFar[Model]):
     def eval_loss_forward(self) -> Tensor | None:
         """Return the loss in evaluation. Here: ``loss_forward``."""
         return self.call_by_name(self.loss_forward)
+
+    def _read_model(self) -> None:
+        """Read how the model is called."""
+        self._model_call = self._setup.model, ModelCall(self._setup.model)
+
+    def _read_loss(self) -> None:
+        """Read how the loss is called."""
+        self._named_loss = self.loss, bind_loss(self.loss, FIXTURES_OF_A_BATCH.union(self._store.names()))
+
+    def _own_method(self) -> str:
+        """Return the name of a method that is overridden, so that a batch is more than model, loss and step; or ""."""
+        own = [name for name in (*_CALL_THE_MODEL, *_CALL_THE_LOSS) if self._overrides(name, Overridable)]
+        own += [name for name in _TRAIN if not _is_of_the_library(self._function_of(name))]
+        return next(iter(own), "")
 
     def _spreads(self, inputs: Any) -> bool:
         """Return whether the model takes these inputs as several arguments; an own forward may call it in any way."""

@@ -87,6 +87,8 @@ class RateChanges:
 class _Watched:
     """The rates of one optimizer in its last step."""
 
+    only_reads_rates = True  # of its hook: a graph may make the step, and call the hook beside it
+
     def __init__(self, name: str, optimizer: Optimizer, note: Callable[[], None]) -> None:
         self.name, self.optimizer, self._note = name, optimizer, note
         # Both lists are empty before the first step. A mark differs if its rate does: it is the number itself, or the

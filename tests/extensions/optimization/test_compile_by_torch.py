@@ -1,0 +1,145 @@
+"""Compile with the graphs that torch makes: how far its numbers are from eager ones, and what torch is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+from torch.optim.lr_scheduler import OneCycleLR
+
+from tests.support.graphs import batches, differences, manager, note
+from tests.support.training import At
+from train_manager import TrainManager, add_loss
+from train_manager.extensions import ClipGradients, Compile, LRSchedule
+
+pytestmark = pytest.mark.whole  # torch takes seconds to make a graph, and to be imported for it
+
+NEAR = 1e-6
+
+
+@pytest.fixture
+def traced_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let torch trace a graph, and run it without generated code, which takes most of the time to make."""
+    usual = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **options: usual(function, backend="aot_eager", **options))
+
+
+def one_cycle() -> LRSchedule:
+    return LRSchedule(lambda optimizer: OneCycleLR(optimizer, 0.01, total_steps=60), per="step")
+
+
+def graphs_made() -> int:
+    """How many graphs torch has made so far."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+@pytest.mark.parametrize("extensions", [list, lambda: [one_cycle(), ClipGradients(1.0)]], ids=["whole", "two"])
+def test_sixty_steps_with_dropout_and_a_smaller_batch_are_those_of_an_eager_training(extensions: Any) -> None:
+    difference, tm = differences(extensions, epochs=lambda: 15)
+
+    assert "graph" in note(tm)
+    assert note(tm).startswith(("one graph", "two graphs"))
+    assert tm._setup.graphs.refused == ""
+    assert difference < NEAR
+
+
+def test_a_mode_and_a_gradient_that_change_make_a_second_graph(traced_only: None) -> None:
+    before = graphs_made()
+
+    def rest(train_manager: TrainManager, step_num: int) -> None:
+        if step_num == 20:
+            train_manager.model[1].eval()
+
+    difference, tm = differences(lambda: [At("post_train_step_batch", rest)], epochs=lambda: 8)
+
+    assert (note(tm), graphs_made() - before) == ("one graph", 2)
+    assert difference < NEAR
+
+
+def test_frozen_layers_make_a_second_graph(traced_only: None) -> None:
+    def freeze(train_manager: TrainManager, step_num: int) -> None:
+        if step_num == 8:
+            train_manager.model[0].requires_grad_(False)
+
+    difference, tm = differences(lambda: [At("post_train_step_batch", freeze)], epochs=lambda: 8)
+
+    assert note(tm) == "one graph"
+    assert difference < NEAR
+
+
+def test_evaluations_and_smaller_batches_make_no_graph(traced_only: None) -> None:
+    before = graphs_made()
+    manager(Compile(), epochs=4, eval_data=batches(2)).train()
+
+    assert graphs_made() - before == 1
+
+
+def test_twenty_trainings_of_a_process_are_compiled(traced_only: None) -> None:
+    notes = []
+    for _ in range(20):
+        tm = manager(Compile(), model=nn.Linear(6, 2), optimizer=lambda p: SGD(p, lr=0.1), epochs=2)
+        tm.train()
+        notes.append(tm._setup.graphs.refused or tm._setup.graphs._made)
+
+    assert all(len(one) == 1 for one in notes)
+
+
+def test_a_model_that_adds_a_loss_runs_eagerly(traced_only: None) -> None:
+    class Penalized(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            add_loss(self.weight.square().mean())
+            return super().forward(inputs)
+
+    def seeded() -> nn.Module:
+        torch.manual_seed(0)
+        return Penalized(6, 2)
+
+    difference, tm = differences(list, model=seeded)
+
+    assert note(tm).startswith("runs eagerly: torch cannot make a graph of it (Unsupported: ")
+    assert difference == 0
+
+
+def test_a_new_state_of_the_optimizer_is_used(traced_only: None) -> None:
+    def load(train_manager: TrainManager, step_num: int) -> None:
+        if step_num == 7:
+            train_manager.optimizer.load_state_dict(train_manager.optimizer.state_dict())
+            train_manager.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
+
+    difference, tm = differences(lambda: [At("post_train_step_batch", load)])
+
+    assert note(tm) == "one graph"
+    assert difference < NEAR
+
+
+def test_a_parameter_that_replaces_another_is_trained(traced_only: None) -> None:
+    def replace(train_manager: TrainManager, step_num: int) -> None:
+        if step_num == 7:
+            old = train_manager.model[4].weight
+            train_manager.model[4].weight = new = nn.Parameter(old.detach() * 2)
+            group = train_manager.optimizer.param_groups[0]
+            group["params"] = [new if one is old else one for one in group["params"]]
+
+    difference, tm = differences(lambda: [At("post_train_step_batch", replace)], epochs=lambda: 4)
+
+    assert note(tm) == "one graph"
+    assert difference < NEAR
+
+
+def test_half_a_file_in_the_cache_of_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            raise OSError("/tmp/torchinductor/x.so: file too short")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", broken)
+    tm = manager(Compile())
+    tm.train()
+
+    assert note(tm).startswith("runs eagerly: torch's cache has a file that was not written to its end: delete ")
