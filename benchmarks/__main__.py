@@ -15,6 +15,7 @@ NAMES: Final = (
     "counts",
     "loop",
     "usual",
+    "end_to_end",
     "epoch",
     "import_cost",
     "check_time",
