@@ -9,7 +9,7 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import time
 from typing import Any, Final
 
@@ -44,20 +44,23 @@ Measured = Mapping[str, Mapping[str, Any]]
 """Toolkit -> problem -> what ``benchmarks.programs.measured`` prints."""
 
 
-def section(rounds: int = 3, scale: float = 1.0, tools: tuple[str, ...] = tuple(TOOLS)) -> Section:
+def section(
+    rounds: int = 3, scale: float = 1.0, tools: Sequence[str] = tuple(TOOLS), names: Sequence[str] = PROBLEMS
+) -> Section:
     """Measure.
 
     Args:
         rounds: how often the forms of a toolkit and the scripts take their turn.
         scale: a share of the batches.
-        tools: the toolkits, of which those are left out that are not installed.
+        tools: the toolkits, of which those are left out that are not installed; "plain" and ours are among them.
+        names: the problems; the MLP is among them.
     """
     from benchmarks.programs.measured import FIRST
 
-    measured, notes = run_all(rounds, scale, tools)
+    measured, notes = run_all(rounds, scale, tools, names)
     others = [tool for tool in measured if tool != "plain"]
     order = sorted(others, key=lambda tool: over(measured[tool]["MLP"], "bare").median)
-    heads = ["", *(f"{name}, {form}" for name in PROBLEMS for form in ("usual", "bare"))]
+    heads = ["", *(f"{name}, {form}" for name in names for form in ("usual", "bare"))]
     text = TEXT.format(
         first=FIRST,
         near=NEAR,
@@ -69,7 +72,7 @@ def section(rounds: int = 3, scale: float = 1.0, tools: tuple[str, ...] = tuple(
     return Section("End to end", text, claims(measured))
 
 
-def run_all(rounds: int, scale: float, tools: tuple[str, ...]) -> tuple[Measured, list[str]]:
+def run_all(rounds: int, scale: float, tools: Sequence[str], names: Sequence[str]) -> tuple[Measured, list[str]]:
     """Each toolkit on each problem in a process of its own, and a line for each that does not run."""
     measured: dict[str, dict[str, Any]] = {}
     notes = []
@@ -77,7 +80,7 @@ def run_all(rounds: int, scale: float, tools: tuple[str, ...]) -> tuple[Measured
         try:
             if (package := TOOLS[tool]) is not None:
                 importlib.metadata.version(package)
-            measured[tool] = {name: in_process(tool, name, rounds, scale) for name in PROBLEMS}
+            measured[tool] = {name: in_process(tool, name, rounds, scale) for name in names}
         except importlib.metadata.PackageNotFoundError:
             notes.append(f"skipped: {tool} is not installed")
         except RuntimeError as error:
@@ -103,7 +106,7 @@ def over(measured: Mapping[str, Any], form: str, plain: str | None = None) -> Sp
 
 def epoch_row(tool: str, measured: Mapping[str, Any]) -> list[str]:
     """The ratios of a toolkit."""
-    return [tool, *(f"{over(measured[name], form).median:.2f}" for name in PROBLEMS for form in ("usual", "bare"))]
+    return [tool, *(f"{over(of, form).median:.2f}" for of in measured.values() for form in ("usual", "bare"))]
 
 
 def once_row(tool: str, measured: Mapping[str, Any]) -> list[str]:
@@ -113,44 +116,41 @@ def once_row(tool: str, measured: Mapping[str, Any]) -> list[str]:
 
 def inexact(measured: Measured) -> str:
     """The toolkits whose bare weights are those of another arithmetic."""
-    found = [tool for tool, of in measured.items() if max(of[name]["off"]["bare"] for name in PROBLEMS) > NEAR]
+    found = [tool for tool, of in measured.items() if max(one["off"]["bare"] for one in of.values()) > NEAR]
     return f"; not those of {', '.join(found)}" if found else ""
 
 
 def ahead(measured: Measured) -> list[str]:
     """A line for each problem and form in which another toolkit takes less, quartiles apart."""
     told = []
-    for name in PROBLEMS:
+    for name, mine in measured[OURS].items():
         for form in ("usual", "bare"):
-            ours = over(measured[OURS][name], form) if OURS in measured else None
-            rivals = [tool for tool in measured if ours and tool not in (OURS, "plain")]
-            found = [tool for tool in rivals if ours and over(measured[tool][name], form).is_below(ours)]
+            ours = over(mine, form)
+            rivals = [tool for tool in measured if tool not in (OURS, "plain")]
+            found = [tool for tool in rivals if over(measured[tool][name], form).is_below(ours)]
             if found:
                 told.append(f"Ahead of {OURS} ({name}, {form}): {', '.join(found)}.")
     return told
 
 
+def with_tricks(measured: Measured) -> dict[str, Mapping[str, Any]]:
+    """The problems that are trained with tricks, here and by hand."""
+    tricks = {"tuned", "plain tuned"}
+    return {name: mine for name, mine in measured[OURS].items() if tricks <= set(mine["seconds"])}
+
+
 def tuned(measured: Measured) -> list[str]:
     """What the tricks give, here and by hand."""
-    if OURS not in measured:
-        return []
-    cells = [
-        (name, over(measured[OURS][name], "tuned", "bare"), over(measured[OURS][name], "tuned"))
-        for name in PROBLEMS
-        if {"tuned", "plain tuned"} <= set(measured[OURS][name]["seconds"])
-    ]
-    rows = [[name, to_bare.shown(2), to_tuned.shown(2)] for name, to_bare, to_tuned in cells]
     heads = [f"{OURS}, tuned", "over the bare script", "over the script with the same tricks"]
+    rows = [
+        [name, over(mine, "tuned", "bare").shown(2), over(mine, "tuned").shown(2)]
+        for name, mine in with_tricks(measured).items()
+    ]
     return [table(heads, rows)] if rows else []
 
 
 def claims(measured: Measured) -> list[Claim]:
     """The limits of the tuned programs."""
-    if OURS not in measured:
-        return []
-    return [
-        Claim(f"a tuned epoch of the {name} over the script with the same tricks", ratio, LIMIT, 1.0)
-        for name in PROBLEMS
-        if {"tuned", "plain tuned"} <= set(measured[OURS][name]["seconds"])
-        for ratio in [over(measured[OURS][name], "tuned").median]
-    ]
+    ratios_of = {name: over(mine, "tuned").median for name, mine in with_tricks(measured).items()}
+    what = "a tuned epoch of the {} over the script with the same tricks"
+    return [Claim(what.format(name), ratio, LIMIT, 1.0) for name, ratio in ratios_of.items()]

@@ -28,7 +28,7 @@ TINY: dict[str, dict[str, Any]] = {
     "counts": {"with_peers": False},
     "loop": {"rounds": 1, "steps": 5, "with_peers": False},
     "usual": {"rounds": 1, "steps": 5},
-    "end_to_end": {"rounds": 1, "scale": 0.05, "tools": ("plain", "Train Manager")},
+    "end_to_end": {"rounds": 1, "scale": 0.02, "tools": ("plain", "Train Manager"), "names": ("MLP",)},
     "scale": {"rounds": 1, "calls": 5, "most": 100},
     "checkpoint_cost": {"rounds": 1, "megabytes": 1},
     "run_records": {"rounds": 1},

@@ -20,11 +20,11 @@ def usual(problem: Problem, epochs: int) -> nn.Module:
     evaluator = create_supervised_evaluator(model, {"accuracy": Accuracy(), "loss": Loss(F.cross_entropy)})
     valid = problem.loader("valid")
 
-    @trainer.on(Events.EPOCH_COMPLETED)
     def evaluate() -> None:
         evaluator.run(valid)
         print(evaluator.state.metrics)
 
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, evaluate)
     ProgressBar().attach(trainer, output_transform=lambda loss: {"loss": loss})
     trainer.run(problem.loader("train"), max_epochs=epochs)
     return model
@@ -46,10 +46,10 @@ def bare(problem: Problem, epochs: int) -> nn.Module:
     evaluator = create_supervised_evaluator(model, {"loss": Loss(F.cross_entropy)})
     valid = problem.loader("valid")
 
-    @trainer.on(Events.EPOCH_COMPLETED)
     def evaluate() -> None:
         evaluator.run(valid)
         model.train()
 
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, evaluate)
     trainer.run(problem.loader("train"), max_epochs=epochs)
     return model
