@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from train_manager.extensions.optimization.accumulate import Accumulate as Accumulate
     from train_manager.extensions.optimization.clip_gradients import ClipGradients as ClipGradients
     from train_manager.extensions.optimization.combine_gradients import CombineGradients as CombineGradients
+    from train_manager.extensions.optimization.compile import Compile as Compile
     from train_manager.extensions.optimization.constrain import Constrain as Constrain
     from train_manager.extensions.optimization.distil import Distil as Distil
     from train_manager.extensions.optimization.ema import EMA as EMA
@@ -78,6 +79,7 @@ else:
         "Accumulate": "optimization.accumulate",
         "ClipGradients": "optimization.clip_gradients",
         "CombineGradients": "optimization.combine_gradients",
+        "Compile": "optimization.compile",
         "Constrain": "optimization.constrain",
         "Distil": "optimization.distil",
         "EMA": "optimization.ema",

@@ -5,6 +5,7 @@ Its extensions, one per file:
     Accumulate        one step of the optimizer for several batches
     ClipGradients     gradients that are at most as long as a limit
     CombineGradients  gradients of several tasks that a function combines
+    Compile           a batch as one graph of torch.compile
     Constrain         weights that a function keeps within bounds
     Distil            a student that learns the answers of a teacher
     EMA               an average of the weights, for evaluation

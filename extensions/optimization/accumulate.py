@@ -86,6 +86,7 @@ class Accumulate(Extension):
     """
 
     priority = -20  # before MixedPrecision unscales (-10) and ClipGradients clips (10)
+    only_scales_loss = True  # so Compile may compute the gradients of the loss before its hook runs
 
     def __init__(self, batches: int) -> None:
         self.batches: int = require_count(batches, "batches", at_least=1)

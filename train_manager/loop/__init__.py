@@ -21,6 +21,7 @@ order of their imports; each imports only those above it:
     outputs       checks of a batch, a prediction, a loss and results
     probe         forward passes beside the training
     example_losses  the loss of each example of a batch
+    graphs        the graphs of a model, a loss and an optimizer, by the shape of the batch
     setup         the components of a training: model, loss, optimizers, data, ...
     feed          the batches that a run trains and evaluates on
     requests      requests of hooks and of the data to the loop
@@ -50,6 +51,7 @@ order of their imports; each imports only those above it:
     asking        what hooks ask for: a stop, an evaluation, a checkpoint, a closure
     saving        the table of what a checkpoint holds; saving and loading
     run           a run and the phases in it; what is checked before, loaded and saved
+    compiled      a batch that graphs train on, and which hook it is where none can
     batch         a batch that is trained on or evaluated, and the stages inside it
     evaluation    evaluation and prediction
     training_call  how much of a training call is left, where it ends, and what it returns

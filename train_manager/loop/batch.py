@@ -32,6 +32,7 @@ from train_manager.data.shares import ALONE
 from train_manager.loop.arguments import INNER
 from train_manager.loop.attributes import Model
 from train_manager.loop.batch_losses import BatchLosses
+from train_manager.loop.compiled import CompiledBatch
 from train_manager.loop.losses import Losses
 from train_manager.loop.outputs import (
     count_rows,
@@ -56,6 +57,8 @@ CLOCKED: Final = 50
 
 class Batch(Run[Model]):
     """The methods that train on a batch or evaluate it, and the stages that they open."""
+
+    _compiled: CompiledBatch | None = None  # trains on batches by graphs, while an extension Compile is there
 
     def _train_or_drop(self, batch: Any, step: Step) -> Tensor | None:
         """Train on a batch, or drop all of it: a batch that is skipped or fails leaves no gradient behind."""
@@ -124,7 +127,7 @@ class Batch(Run[Model]):
         """Train in ``train_batch``, which opens the inner stages."""
         # Only an own train_batch can add losses around forward().
         with self._collecting(step) if self._chosen.trains_in_own_way else nullcontext():
-            returned = self._chosen.train_batch()
+            returned = self._chosen.train_batch() if self._compiled is None else self._compiled.train(self, step)
         if returned is not None:
             raise returned_value_error(returned, "train_batch")
 
@@ -153,13 +156,8 @@ class Batch(Run[Model]):
         An evaluation with metrics may have no loss: then it is None.
         """
         if "train_step_batch" in self._store.open:
-            self._train_model_forward()
-            self._train_loss_forward()
-            # Read from the fixtures, as a hook of train_loss_forward may have modified the loss. If hooks have skipped
-            # the stage without defining a loss, the error says that the fixture is missing.
-            loss: Tensor = self.fixtures["loss"]
-            # `update` recognizes this object: it knows how to compute the loss of forward() anew.
-            self._progress.step.loss_after_hooks = loss
+            self._train_model_forward(self._chosen.train_model_forward)
+            loss = self._forward_loss()
         elif "eval_step_batch" in self._store.open:
             self._eval_model_forward()
             self._eval_loss_forward()
@@ -206,7 +204,17 @@ class Batch(Run[Model]):
 
     # ---- the stages inside a batch of the training -------------------------------------------------------------------
 
-    def _train_model_forward(self) -> None:
+    def _forward_loss(self) -> Tensor:
+        """Open the stage of the loss; return the loss as hooks left it."""
+        self._train_loss_forward()
+        # Read from the fixtures, as a hook of train_loss_forward may have modified the loss. If hooks have skipped
+        # the stage without defining a loss, the error says that the fixture is missing.
+        loss: Tensor = self.fixtures["loss"]
+        # `update` recognizes this object: it knows how to compute the loss of forward() anew.
+        self._progress.step.loss_after_hooks = loss
+        return loss
+
+    def _train_model_forward(self, forward: Callable[[], Any]) -> None:
         step = self._progress.step
         try:
             with self.staged("train_model_forward"):
@@ -216,9 +224,7 @@ class Batch(Run[Model]):
                     # not be in the loss of the second.
                     losses.forget_added()
                 try:
-                    prediction = require_prediction(
-                        self._chosen.train_model_forward(), self.model, type(self), "train_model_forward"
-                    )
+                    prediction = require_prediction(forward(), self.model, type(self), "train_model_forward")
                 finally:
                     self._collector.losses = None
                 if step.forward_loss is None:
@@ -274,7 +280,14 @@ class Batch(Run[Model]):
         finally:
             losses.waiting = waiting
 
-    def _train_backward(self, backward: Backward, name: str, optimizer: Optimizer, retain_graph: bool) -> None:
+    def _train_backward(
+        self,
+        backward: Backward,
+        name: str,
+        optimizer: Optimizer,
+        retain_graph: bool,
+        known: Callable[[], None] | None = None,
+    ) -> None:
         given = {"backward_loss": backward.loss, "optimizer": optimizer, "optimizer_name": name}
         is_last = self._store.cells["update_ends"].value
         try:
@@ -284,12 +297,14 @@ class Batch(Run[Model]):
                 # Noted before the pass runs: if it fails half-way, its gradients are dropped with the batch.
                 self._progress.step.backwards[name] = backward
                 is_modified = loss is not backward.loss  # a closure would compute the loss without the hook's change
-                self._windows.backward(name, optimizer, loss, retain_graph, is_modified=is_modified, is_last=is_last)
+                self._windows.backward(
+                    name, optimizer, loss, retain_graph, is_modified=is_modified, is_last=is_last, known=known
+                )
         except SkipStage as skip:
             raise_if_of_another(skip, *self.fixtures.path, "train_backward")
             self._refuse_skip_of_one_process(skip)
 
-    def _step_if_window_ends(self, name: str) -> None:
+    def _step_if_window_ends(self, name: str, graph: Callable[[Optimizer], None] | None = None) -> None:
         step, window = self._progress.step, self._windows.get(name)
         step.asked_to_step.add(name)
         if not self._store.cells["update_ends"].value:
@@ -302,12 +317,16 @@ class Batch(Run[Model]):
             step.backwards.setdefault(name, NO_BACKWARD)
             if self._windows.gradients is not None:
                 self._windows.complete(name)
-            self._train_optimizer_step(name, window.optimizer)
+            self._train_optimizer_step(name, window.optimizer, graph)
 
-    def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> None:
+    def _train_optimizer_step(
+        self, name: str, optimizer: Optimizer, graph: Callable[[Optimizer], None] | None = None
+    ) -> None:
         try:
             with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
-                if requires_closure(type(optimizer).step):
+                if graph is not None:
+                    graph(optimizer)
+                elif requires_closure(type(optimizer).step):
                     optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]
                 else:
                     optimizer.step()
@@ -471,6 +490,8 @@ class Batch(Run[Model]):
         closed = "stays closed: nothing looks into it"
         late = dict.fromkeys(INNER.intersection(self._store.open), "opened late: code inside it has asked for it")
         looking = {stage: ", ".join(self._registry.plans[stage].lookers) for stage in INNER}
-        return {
+        notes = {
             stage: f"opened for {lookers}" if lookers else late.get(stage, closed) for stage, lookers in looking.items()
         }
+        compiles = any(getattr(one, "compiles", False) for one in self.extensions.values())
+        return {**notes, "train_step_batch": (self._compiled or CompiledBatch()).note(self)} if compiles else notes

@@ -63,6 +63,12 @@ class ModelCall:
             raise self._misfit(inputs)
         return model(inputs)
 
+    def arguments(self, inputs: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+        """Return the arguments of the call by position and by keyword, as a graph takes them."""
+        if isinstance(inputs, Mapping) and self._names(inputs):
+            return (), inputs
+        return (tuple(inputs) if self.spreads(inputs) else (inputs,)), {}
+
     def spreads(self, inputs: Any) -> bool:
         """Return whether the model takes these inputs as several arguments."""
         return self._needs_several and isinstance(inputs, (tuple, list)) and self._takes(len(inputs))

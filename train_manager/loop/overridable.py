@@ -58,6 +58,7 @@ _CALL_THE_MODEL = ("model_forward", "train_model_forward", "eval_model_forward")
 _COMPUTE_A_LOSS = ("train_loss_forward", "eval_loss_forward")
 _CALL_THE_LOSS = ("loss_forward", *_COMPUTE_A_LOSS)
 _TRAIN_A_BATCH = frozenset({"forward", "update", "backward", "step"})
+_TRAIN = ("train_batch", *sorted(_TRAIN_A_BATCH))
 _METHODS = Chosen._fields[2:]
 _READ_A_BATCH = (*_METHODS, "model_forward", "loss_forward")
 _FOUND_ONCE = frozenset({*_METHODS, *_COMMON.values()})
@@ -165,6 +166,12 @@ class Overridable(HowFar[Model]):
         """Return the loss in evaluation. Here: ``loss_forward``."""
         return self.call_by_name(self.loss_forward)
 
+    def _own_method(self) -> str:
+        """Return the name of a method that is overridden, so that a batch is more than model, loss and step; or ""."""
+        own = [name for name in (*_CALL_THE_MODEL, *_CALL_THE_LOSS) if self._overrides(name, Overridable)]
+        own += [name for name in _TRAIN if not _is_of_the_library(self._function_of(name))]
+        return next(iter(own), "")
+
     def _spreads(self, inputs: Any) -> bool:
         """Return whether the model takes these inputs as several arguments; an own forward may call it in any way."""
         objective = self.objective
@@ -206,7 +213,7 @@ class Overridable(HowFar[Model]):
         # A train_model_forward that is not overridden only calls model_forward: the latter takes its place.
         names |= {name: common for name, common in _COMMON.items() if name not in own}
         as_usual = own.isdisjoint({"unpack_batch", "get_true_batch_size"})
-        in_own_way = not all(_is_of_the_library(self._function_of(name)) for name in ("train_batch", *_TRAIN_A_BATCH))
+        in_own_way = not all(_is_of_the_library(self._function_of(name)) for name in _TRAIN)
         ready = {field: self._ready(name) for field, name in names.items()}
         ready |= {field: refusing_stretched(ready[field], self._store) for field in _COMPUTE_A_LOSS}
         return Chosen(as_usual, in_own_way, **ready)

@@ -25,6 +25,7 @@ from train_manager.loop.arguments import (
     require_model,
     require_train_data,
 )
+from train_manager.loop.graphs import Graphs
 from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import (
     require_optimizer,
@@ -72,6 +73,7 @@ class Setup:
     checked_loss: Any = None  # the loss whose weights were looked for in the optimizers
     brought_by: dict[str, str] = field(default_factory=dict)  # component -> the phase that has replaced it
     parameter_check: ParameterCheck = field(default_factory=ParameterCheck, init=False)  # of what is trained
+    graphs: Graphs = field(default_factory=Graphs, init=False)  # of the same; none unless `Compile` makes them
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -85,12 +87,12 @@ class Setup:
             self.loaded.pop(name, None)
             self.left_out = {key: one for key, one in self.left_out.items() if key[0] != name}
         if name in TRAINED:
-            self.parameter_check = ParameterCheck()
+            self.parameter_check, self.graphs = ParameterCheck(), Graphs()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled: no lambda that makes optimizers, and nothing that a new training notes."""
         kept = self.optimizer_argument if isinstance(self.optimizer_argument, type) else None
-        return {**self.__dict__, "optimizer_argument": kept, "parameter_check": ParameterCheck()}
+        return {**self.__dict__, "optimizer_argument": kept, "parameter_check": ParameterCheck(), "graphs": Graphs()}
 
     # ---- made, and replaced by a phase ---------------------------------------------------------------------------
 
@@ -138,7 +140,7 @@ class Setup:
             given.setdefault("lr_schedule", None)  # the outer schedule is of the outer optimizer, so it rests
         inner = replace(self, brought_by={**self.brought_by, **dict.fromkeys(_attributes_of(given), phase)})
         # dataclasses.replace begins it anew; `replace` below does so too if the phase has components of its own.
-        inner.parameter_check = self.parameter_check
+        inner.parameter_check, inner.graphs = self.parameter_check, self.graphs
         inner.replace({name: component for name, component in given.items() if name in ("model", "loss")})
         if "loss" in given:
             bind_loss(inner.loss)  # here, so that an unusable loss is refused before an optimizer is made

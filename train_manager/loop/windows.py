@@ -116,7 +116,15 @@ class Windows:
             free_gradients(window.optimizer)
 
     def backward(
-        self, name: str, optimizer: Optimizer, loss: Tensor, retain_graph: bool, *, is_modified: bool, is_last: bool
+        self,
+        name: str,
+        optimizer: Optimizer,
+        loss: Tensor,
+        retain_graph: bool,
+        *,
+        is_modified: bool,
+        is_last: bool,
+        known: Callable[[], None] | None = None,
     ) -> None:
         """Run a backward pass for one optimizer; a window that it begins, begins with gradients of zero.
 
@@ -127,6 +135,7 @@ class Windows:
             retain_graph: keep the graph for another backward.
             is_modified: a hook has put this loss in the place of the loss that ``train_batch`` has given.
             is_last: the window ends with this batch.
+            known: adds the gradients, which a graph has computed, in place of the backward pass.
         """
         window = self._open.get(name)
         if window is None:
@@ -135,6 +144,9 @@ class Windows:
         window.backwards += 1
         if is_modified:
             window.is_modified = True
+        if known is not None:
+            known()
+            return
         gradients = self.gradients
         if gradients is not None:
             loss = gradients.weigh(loss)

@@ -14,5 +14,7 @@ Its files in reading order; each imports only those above it:
     replacement   parameters that take the place of others in an optimizer
     buffers       buffers that a forward pass must not change, or that a state is loaded into
     summary       the layers of a model, with their parameters and shapes
+    graph         a function that torch makes one graph of
+    arithmetic    the step of an optimizer as plain arithmetic on its own state
     constraints   functions that keep weights within bounds: max_norm, unit_norm, non_negative
 """

@@ -1,0 +1,55 @@
+"""A training batch as one graph of ``torch.compile``, or as two, where no hook looks inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from train_manager.core.extension import Extension
+from train_manager.loop.compiled import CompiledBatch
+from train_manager.rebuilding.recorded import recorded
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+
+@recorded
+class Compile(Extension):
+    """Train on a batch as one graph: forward pass, loss, gradients and the step of SGD, Adam or AdamW.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> tm = tiny_manager(Compile())
+    >>> "one graph" in str(tm.explain(all=True))
+    True
+
+    The batch is cut into two graphs before the step if a hook looks at the gradients (``ClipGradients``) or runs before
+    the step (``LRSchedule``). It runs eagerly, as without ``Compile``, if a hook looks further inside, or if a part of
+    it is not known: another optimizer, several of them, a method of your own. ``explain()`` says which it is, and what
+    bounds it.
+
+    The results are not those of an eager training bit for bit: the sums are the same, but are rounded elsewhere. The
+    optimizer keeps its state, and the model its names, so that a checkpoint loads into a training without ``Compile``.
+
+    A graph is made for each shape of batch that comes a third time, which takes from seconds to a minute; at most 20
+    are kept, and batches of other shapes run eagerly, such as a smaller last batch. The line that says how long it took
+    also says after how many batches it has paid. If torch cannot make a graph, a line says why, and the training goes
+    on eagerly.
+
+    After the batch, ``loss`` and ``prediction`` have no graph: ``loss.backward()`` in a hook raises.
+
+    *Runs at:* around ``run``.
+
+    *Asks for:* nothing.
+
+    *Leaves behind:* a line on ``stderr``.
+    """
+
+    sole = True
+    compiles = True  # explain() says how a batch runs
+
+    def around_run(self, train_manager: TrainManager) -> Iterator[None]:
+        train_manager._compiled = CompiledBatch()
+        try:
+            yield
+        finally:
+            train_manager._compiled = None

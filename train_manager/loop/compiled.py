@@ -1,0 +1,201 @@
+"""A batch that is trained on by graphs where no hook looks inside, and which hook it is where they are not used.
+
+``CompiledBatch`` is put into a TrainManager by the extension ``Compile``, and takes the place of ``train_batch``.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from time import perf_counter
+from typing import Any, Final, NamedTuple, final
+
+from torch import nn
+
+from train_manager.core.hooks import Hook
+from train_manager.core.plan import Plan
+from train_manager.data.shares import ALONE
+from train_manager.loop.graphs import Call, Graphs, Ran, add_gradients, with_gradients
+from train_manager.loop.step import NO_BACKWARD, Backward, Step
+
+STAGES: Final = ("train_model_forward", "train_loss_forward", "train_backward", "train_optimizer_step")
+
+
+class Way(NamedTuple):
+    """How a batch is trained on, as far as the hooks and the components say."""
+
+    name: str  # "whole", "two" or "eager"
+    reason: str = ""
+
+
+WHOLE: Final = Way("whole")
+
+
+@final
+class CompiledBatch:
+    """Train on batches by graphs."""
+
+    def __init__(self) -> None:
+        self._way_of: tuple[Any, Way] = ((), WHOLE)  # the components, and what they allow
+
+    def train(self, manager: Any, step: Step) -> Any:
+        """Train on the batch that is open, in place of the method ``train_batch``; return what that returns."""
+        way = self.way(manager)
+        if way.name == "eager":
+            return manager._chosen.train_batch()
+        graphs: Graphs = manager._setup.graphs
+        if graphs.refused or graphs.price.is_told:
+            self._train(manager, step, way)
+            return None
+        start = perf_counter()
+        is_graph = self._train(manager, step, way)
+        told = graphs.refused or graphs.price.sentence(perf_counter() - start, is_graph=is_graph)
+        if told:
+            print(f"Compile: {'batches run eagerly: ' if graphs.refused else ''}{told}", file=sys.stderr)
+        return None
+
+    def _train(self, manager: Any, step: Step, way: Way) -> bool:
+        """Train on the batch, and return whether a graph has."""
+        attempt = Attempt(manager, is_whole=way.name == "whole" and _is_alone(manager))
+        manager._train_model_forward(attempt.forward)
+        if attempt.ran is None:
+            manager.update(manager._forward_loss())
+        else:
+            self._deliver(manager, step, attempt.ran)
+        return attempt.ran is not None
+
+    def _deliver(self, manager: Any, step: Step, ran: Ran) -> None:
+        name, optimizer = manager._optimizer_in_batch(None, "update")
+        graphs: Graphs = manager._setup.graphs
+        manager._progress.call.has_updated = True
+        loss, known = ran.loss, None
+        if ran.gradients is not None:
+            if manager._registry.plans["train_backward"].pre:  # a hook multiplies the loss, and so the gradients
+                loss = with_gradients(loss, ran.gradients, ran.parameters)
+            else:
+                known = partial(add_gradients, ran.parameters, ran.gradients)
+        manager.fixtures.define("loss", loss, stage="train_step_batch")
+        step.forward_loss = step.loss_after_hooks = loss
+        if ran.gradients is None:
+            step.asked_to_step.add(name)
+            step.backwards[name] = NO_BACKWARD
+            manager._train_optimizer_step(name, optimizer, _done)
+        else:
+            manager._train_backward(Backward(loss, manager._forward_again), name, optimizer, False, known)
+            manager._step_if_window_ends(name, graphs.step)
+
+    # ---- which way -----------------------------------------------------------------------------------------------
+
+    def way(self, manager: Any) -> Way:
+        """Return how the next batch is trained on, and why not as one graph."""
+        setup = manager._setup
+        parts = manager._chosen, setup.model, setup.wrapped, setup.loss, setup.optimizer
+        known, way = self._way_of
+        if len(known) != len(parts) or any(one is not other for one, other in zip(known, parts, strict=True)):
+            way = _way_of_components(manager)
+            self._way_of = parts, way
+        if way.name == "eager" or manager._store.closed.issuperset(STAGES):
+            return way
+        return _way_of_hooks(manager)
+
+    def note(self, manager: Any) -> str:
+        """Return how a batch is trained on, for ``explain``."""
+        way, graphs = self.way(manager), manager._setup.graphs
+        if way.name == "eager" or graphs.refused:
+            return f"runs eagerly: {graphs.refused or way.reason}"
+        found = "one graph" if way.name == "whole" else f"two graphs, cut before the step: {way.reason}"
+        return f"{found}; runs eagerly at present: {graphs.resting}" if graphs.resting else found
+
+
+@final
+class Attempt:
+    """One batch that a graph is tried for; its forward pass takes the place of that of the manager."""
+
+    def __init__(self, manager: Any, *, is_whole: bool) -> None:
+        self.manager, self.is_whole = manager, is_whole
+        self.ran: Ran | None = None
+
+    def forward(self) -> Any:
+        """Return the prediction: of the graph, which has done the rest too, or as always."""
+        manager = self.manager
+        call = _call_of(manager)
+        if call is not None:
+            self.ran = manager._setup.graphs.train(call, manager._setup.optimizer, is_whole=self.is_whole)
+        return manager._chosen.train_model_forward() if self.ran is None else self.ran.prediction
+
+
+def _done(optimizer: Any) -> None:
+    """Stand for the step of an optimizer that a graph has made."""
+
+
+def _is_alone(manager: Any) -> bool:
+    """Return whether the batch is a window of its own, whose gradients no other batch has a part in."""
+    cells, windows = manager._store.cells, manager._windows
+    return cells["update_begins"].value and cells["update_ends"].value and not windows.names()
+
+
+def _call_of(manager: Any) -> Call | None:
+    """Return how the batch goes through model and loss; None before an eager batch has read how they are called."""
+    setup, fixtures, epoch = manager._setup, manager.fixtures, manager.epoch_num
+    if manager._named_loss[0] is not setup.loss or manager._model_call[0] is not setup.model:
+        return None
+    args, options = manager._model_call[1].arguments(fixtures["inputs"])
+    by_name = manager._named_loss[1]
+    if by_name is None:
+        return Call(setup.model, setup.loss, args, options, (fixtures["targets"],), {}, epoch)
+    named = {name: fixtures[name] for name in by_name.parameters if name != "prediction"}
+    return Call(setup.model, setup.loss, args, options, (), named, epoch)
+
+
+def _way_of_components(manager: Any) -> Way:
+    """Return the way of a batch without hooks."""
+    setup, own = manager._setup, manager._own_method()
+    objective = setup.objective
+    checks = (
+        (own, f"{type(manager).__name__} has a {own} of its own"),
+        (not isinstance(setup.model, nn.Module), "the model trains itself"),
+        (setup.wrapped is not None, "called_model is not the model itself"),
+        (objective is not None and not objective.predicts_as_usual, "the objective predicts in its own way"),
+        (setup.loss is None, "the model computes the loss itself"),
+        (isinstance(setup.optimizer, dict), "there are several optimizers"),
+        (manager.ranks.place is not ALONE, "several processes train together"),
+    )
+    return next((Way("eager", reason) for is_so, reason in checks if is_so), WHOLE)
+
+
+def _way_of_hooks(manager: Any) -> Way:
+    """Return the way of a batch into which hooks look."""
+    forward, loss, backward, step = (manager._registry.plans[stage] for stage in STAGES)
+    used = [one for name, one in manager.extensions.items() if name not in manager.paused_extensions]
+    again = [type(one).__name__ for one in used if getattr(one, "computes_loss_anew", False)]
+    # What runs before the forward pass may change the inputs, and what runs after the step the weights.
+    if forward.around or forward.providers or forward.run_post is not None:
+        return _eager(forward, STAGES[0])
+    if not loss.is_empty:
+        return _eager(loss, STAGES[1])
+    if backward.around or backward.providers or not all(map(_only_scales, backward.pre)):
+        return _eager(backward, STAGES[2])
+    if again:
+        return Way("eager", f"{again[0]} computes the loss anew")
+    for stage, plan in zip(STAGES[2:], (backward, step), strict=True):
+        if plan.run_pre is not None or plan.providers or (stage == STAGES[2] and plan.run_post is not None):
+            return Way("two", _looking(plan, stage))
+    return WHOLE
+
+
+def _eager(plan: Plan, stage: str) -> Way:
+    return Way("eager", _looking(plan, stage))
+
+
+def _looking(plan: Plan, stage: str) -> str:
+    return f"{', '.join(plan.lookers)} looks into {stage}"
+
+
+def _only_scales(hook: Hook) -> bool:
+    """Return whether a hook multiplies the loss by a number, and so needs nothing that a graph does not give."""
+    function = getattr(hook.call.function, "__func__", None)
+    kinds = type(getattr(hook.call.function, "__self__", None)).__mro__
+    # Not that of a subclass, which may add a term of the prediction to the loss.
+    return any(
+        "only_scales_loss" in vars(kind) and vars(kind).get(f"{hook.kind}_{hook.stage}") is function for kind in kinds
+    )

@@ -1,0 +1,338 @@
+"""The graphs of a training: a batch as one call where no hook looks inside, one graph for each shape of batch.
+
+    whole        forward, loss, gradients and step are one graph
+    two graphs   the first ends with the gradients, the second is the step: hooks look at what is between
+
+They belong to the model, the loss and the optimizer of a setup; ``CompiledBatch`` asks them for each batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import chain
+from math import inf
+from typing import Any, Final, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.modules import module as of_torch
+from torch.optim import Optimizer
+
+from train_manager.model.arithmetic import Rule, State, Trained, has_hooks, step, trained_by, why_not
+from train_manager.model.graph import Graph, NotMade
+
+MOST: Final = 20
+"""So many graphs are kept; batches of further shapes run eagerly, as do the first two of each shape."""
+
+TIMES: Final = 3
+"""A graph is made for a shape that comes the third time: a ragged last batch of an epoch does not pay."""
+
+
+SAMPLES: Final = 20
+"""So many batches of the first graph are clocked, as single ones vary."""
+
+
+class Call(NamedTuple):
+    """How a batch goes through the model and the loss."""
+
+    model: nn.Module
+    loss: Callable[..., Tensor]
+    args: tuple[Any, ...]  # of the model
+    options: Mapping[str, Any]  # its arguments by keyword
+    others: tuple[Any, ...]  # what the loss takes after the prediction
+    named: Mapping[str, Any]  # what it takes by keyword
+    epoch: int
+
+
+class Ran(NamedTuple):
+    """What a graph has returned: prediction and loss, without a graph of autograd, and the gradients."""
+
+    prediction: Any
+    loss: Tensor
+    gradients: Sequence[Tensor | None] | None  # None if the graph has made the step
+    parameters: Sequence[Tensor]
+
+
+def shape_of(value: Any) -> Hashable:
+    """Return the shape of a batch, or of a part of it: batches of one shape share a graph.
+
+    >>> shape_of((torch.zeros(2, 3), None))
+    ((torch.Size([2, 3]), torch.float32, device(type='cpu')), None)
+
+    Raises:
+        NotMade: a part is not a tensor, or requires a gradient.
+    """
+    kind = type(value)
+    if kind is Tensor and not value.requires_grad:
+        return value.shape, value.dtype, value.device
+    if kind is tuple or kind is list:
+        return tuple([shape_of(one) for one in value])
+    if kind is dict:
+        return tuple([(name, shape_of(one)) for name, one in value.items()])
+    if value is None:
+        return None
+    raise NotMade(f"a batch has a {type(value).__name__}, which is not a plain tensor without a gradient")
+
+
+@final
+class Price:
+    """What the first graph costs and saves, from the times of batches; a sentence once both are known."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+        self._eager, self._made, self._graph, self._runs = inf, 0.0, inf, 0
+
+    def sentence(self, seconds: float, *, is_graph: bool) -> str:
+        """Note the time of a batch; return the sentence after a few batches, and else an empty text.
+
+        >>> price = Price()
+        >>> _ = price.sentence(0.003, is_graph=False), price.sentence(8.0, is_graph=True)
+        >>> [price.sentence(0.001, is_graph=True) for _ in range(20)][-1]
+        'the graph was made in 8.0 s, and has paid after 4,000 batches: each takes 1.00 ms in place of 3.00'
+        """
+        if not is_graph:
+            self._eager = min(self._eager, seconds)
+        elif self._runs == 0:
+            self._made, self._runs = seconds, 1
+        else:
+            self._graph, self._runs = min(self._graph, seconds), self._runs + 1
+        self.is_told = self._runs > SAMPLES
+        return self._text() if self.is_told else ""
+
+    def _text(self) -> str:
+        saved = self._eager - self._graph
+        pays = f"has paid after {self._made / saved:,.0f} batches" if saved > 0 else "does not pay"
+        each = f"each takes {self._graph * 1000:.2f} ms in place of {self._eager * 1000:.2f}"
+        return f"the graph was made in {self._made:.1f} s, and {pays}: {each}"
+
+
+@final
+class Graphs:
+    """The graphs of a model, a loss and an optimizer.
+
+    Attributes:
+        refused: why there are none; empty if there may be some.
+        resting: why the last batch has run eagerly although there is a graph for it; empty if it has not.
+        price: what the first graph costs.
+    """
+
+    def __init__(self) -> None:
+        self.refused = ""
+        self.resting = ""
+        self.price = Price()
+        self._made: dict[Hashable, Graph] = {}
+        self._steps: dict[tuple[Rule, ...], Graph] = {}  # of the step alone
+        self._seen: Counter[Hashable] = Counter()
+        self._in_epoch: tuple[int, set[Hashable]] = 0, set()  # the shapes that the present epoch has had
+        self._lacking: tuple[int, ...] = ()  # parameters without a state at the last look, such as unused ones
+        self._watchers: list[Mapping[Any, Any]] = []  # the hooks of torch on modules, empty as a rule
+        self._values: list[float] = []
+        self._as_tensor = torch.empty(0)  # of them
+
+    def train(self, call: Call, optimizer: Optimizer, *, is_whole: bool) -> Ran | None:
+        """Train on a batch, or compute its gradients; None if the batch must run eagerly."""
+        if self.refused:
+            return None
+        try:
+            return self._train(call, trained_by(optimizer), optimizer, is_whole=is_whole)
+        except NotMade as error:
+            self.refused = str(error)
+            return None
+
+    def _train(self, call: Call, trained: Trained, optimizer: Optimizer, *, is_whole: bool) -> Ran | None:
+        shape = shape_of(call.args), shape_of(call.options), shape_of(call.others), shape_of(call.named)
+        if trained.lacking != self._lacking:  # an eager step makes the state that lacks, as in the first batch
+            self._lacking = trained.lacking
+            return None
+        graph = self._graph_of(shape, trained, call, optimizer, is_whole=is_whole)
+        if graph is None:
+            return None
+        self.resting = self._rests(trained, optimizer)
+        if self.resting:
+            return None
+        parts = (call.model, call.loss, call.args, call.options, call.others, call.named)
+        if not is_whole:
+            prediction, loss, gradients = graph(*parts, trained.parameters)
+            return Ran(prediction, loss, gradients, trained.parameters)
+        values = self._tensor_of(trained)
+        prediction, loss = graph(*parts, trained.rules, values, trained.parameters, trained.states)
+        note_step(optimizer)
+        return Ran(prediction, loss, None, trained.parameters)
+
+    def step(self, optimizer: Optimizer) -> None:
+        """Step an optimizer whose gradients are there, by a graph if there is one."""
+        trained = trained_by(optimizer)
+        gradients = [parameter.grad for parameter in trained.parameters]
+        lacks = any(gradients[number] is not None for number in trained.lacking)
+        if self.refused or lacks or has_hooks(optimizer):
+            optimizer.step()
+            return
+        graph = self._steps.get(trained.rules)
+        if graph is None:
+            graph = self._steps[trained.rules] = Graph(run_step)
+        try:
+            graph(trained.rules, self._tensor_of(trained), trained.parameters, gradients, trained.states)
+            note_step(optimizer)
+        except NotMade as error:
+            self.refused = str(error)
+            optimizer.step()
+
+    def _graph_of(
+        self, shape: Hashable, trained: Trained, call: Call, optimizer: Optimizer, *, is_whole: bool
+    ) -> Graph | None:
+        key = shape, trained.rules, trained.lacking, is_whole
+        graph = self._made.get(key)
+        if graph is None:
+            if self._count(shape, call.epoch) < TIMES or len(self._made) >= MOST:
+                return None
+            self._require_all_known(trained, call, optimizer)
+            graph = self._made[key] = Graph(run_whole if is_whole else run_to_gradients)
+        return graph
+
+    def _count(self, shape: Hashable, epoch: int) -> int:
+        """Return how often a shape has come; the first time in an epoch does not count if there are several shapes."""
+        # So the last batch of each epoch, which is smaller, has no graph.
+        number, shapes = self._in_epoch
+        if number != epoch:
+            self._in_epoch = _, shapes = epoch, set()
+        self._seen[shape] += shape in shapes or len(self._seen.keys() | {shape}) == 1
+        shapes.add(shape)
+        return self._seen[shape]
+
+    def _require_all_known(self, trained: Trained, call: Call, optimizer: Optimizer) -> None:
+        """Refuse what an eager step does and a graph does not."""
+        modules = [one for one in (call.model, call.loss) if isinstance(one, nn.Module)]
+        known = set(map(id, trained.parameters))
+        others = [
+            name for one in modules for name, p in one.named_parameters() if p.requires_grad and id(p) not in known
+        ]
+        if others:
+            raise NotMade(f"the parameter {others[0]} gets a gradient, but is in no optimizer")
+        if any(getattr(part, "sparse", False) for one in modules for part in one.modules()):
+            raise NotMade("an embedding has sparse gradients")
+        if reason := why_not(optimizer):
+            raise NotMade(reason)
+        parts = chain.from_iterable(one.modules() for one in modules)
+        self._watchers = [*hooks_of_all(), *chain.from_iterable(map(hooks_of, parts))]
+
+    def _rests(self, trained: Trained, optimizer: Optimizer) -> str:
+        """Return what an eager step does that a graph does not, perhaps in this step alone; empty if it is nothing."""
+        if any(self._watchers):
+            return "a module has a hook of torch"
+        if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in trained.parameters):
+            return "a parameter has a hook of torch"
+        if has_hooks(optimizer):
+            return "functions are called around optimizer.step()"
+        return "autocast is on" if torch._C._is_any_autocast_enabled() else ""
+
+    def _tensor_of(self, trained: Trained) -> Tensor:
+        if trained.values != self._values:
+            self._values, device = trained.values, trained.parameters[0].device
+            self._as_tensor = torch.tensor(trained.values, dtype=torch.float64, device=device)
+        return self._as_tensor
+
+
+def note_step(optimizer: Optimizer) -> None:
+    """Note a step as the method of an optimizer does, for the schedulers that look."""
+    optimizer._opt_called = True  # type: ignore[attr-defined]
+
+
+def hooks_of(module: nn.Module) -> list[Mapping[Any, Any]]:
+    """Return the hooks that torch calls around a module."""
+    return [
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    ]
+
+
+def hooks_of_all() -> list[Mapping[Any, Any]]:
+    """Return the hooks that torch calls around every module."""
+    return [
+        of_torch._global_forward_hooks,
+        of_torch._global_forward_pre_hooks,
+        of_torch._global_backward_hooks,
+        of_torch._global_backward_pre_hooks,
+    ]
+
+
+def add_gradients(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+    """Add gradients to those of parameters, as a backward pass does."""
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is not None:
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
+
+@final
+class KnownGradients(torch.autograd.Function):
+    """A loss whose gradients a graph has computed: ``backward`` hands them out, times the gradient of the loss."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, gradients: Sequence[Tensor | None], *parameters: Tensor) -> Tensor:
+        """Return the loss."""
+        ctx.gradients = gradients
+        return loss.view_as(loss)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients."""
+        return None, None, *(None if one is None else one * factor for one in ctx.gradients)
+
+
+def with_gradients(loss: Tensor, gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> Tensor:
+    """Return a loss whose backward pass hands out these gradients."""
+    found: Tensor = KnownGradients.apply(loss, gradients, *parameters)  # type: ignore[no-untyped-call]
+    return found
+
+
+# ---- the functions that become graphs --------------------------------------------------------------------------------
+
+
+def run_to_gradients(
+    model: nn.Module,
+    loss: Callable[..., Tensor],
+    args: tuple[Any, ...],
+    options: Mapping[str, Any],
+    others: tuple[Any, ...],
+    named: Mapping[str, Any],
+    parameters: list[Tensor],
+) -> tuple[Any, Tensor, list[Tensor | None]]:
+    """Return the prediction, the loss and the gradients of a batch."""
+    prediction = model(*args, **options)
+    value = loss(prediction, *others, **named)
+    found = torch.autograd.grad(value, parameters, allow_unused=True)
+    return torch.utils._pytree.tree_map_only(Tensor, Tensor.detach, prediction), value.detach(), list(found)
+
+
+def run_whole(
+    model: nn.Module,
+    loss: Callable[..., Tensor],
+    args: tuple[Any, ...],
+    options: Mapping[str, Any],
+    others: tuple[Any, ...],
+    named: Mapping[str, Any],
+    rules: Sequence[Rule],
+    values: Tensor,
+    parameters: list[Tensor],
+    states: list[State],
+) -> tuple[Any, Tensor]:
+    """Train on a batch; return the prediction and the loss."""
+    prediction, value, gradients = run_to_gradients(model, loss, args, options, others, named, parameters)
+    run_step(rules, values, parameters, gradients, states)
+    return prediction, value
+
+
+def run_step(
+    rules: Sequence[Rule],
+    values: Tensor,
+    parameters: list[Tensor],
+    gradients: list[Tensor | None],
+    states: list[State],
+) -> None:
+    """Step as the optimizer would."""
+    with torch.no_grad():
+        step(rules, values, parameters, gradients, states)

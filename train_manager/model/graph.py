@@ -1,0 +1,75 @@
+"""A function that ``torch.compile`` makes one graph of, and what is asked of torch as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any, final
+
+import torch
+
+
+@final
+class NotMade(Exception):
+    """Raised if torch cannot make a graph; nothing has run then."""
+
+
+@final
+class Graph:
+    """A function as one graph, for arguments of one structure.
+
+    Raises:
+        NotMade: in a call, torch cannot make the graph.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        assert isinstance(function, FunctionType), "a lambda or a `def`, whose module torch can import"
+        # Code of its own: torch counts how often a code object was compiled, and leaves it alone after eight times.
+        own = FunctionType(function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__)
+        own.__module__, own.__kwdefaults__ = function.__module__, function.__kwdefaults__
+        self._compiled = torch.compile(own, fullgraph=True, dynamic=False)
+        self.is_made = False
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function."""
+        if self.is_made:
+            try:
+                return self._compiled(*arguments)
+            except _errors_of_tracing():
+                pass  # a mode or `requires_grad` has changed, so torch traces anew, without the settings: see below
+        try:
+            with _settings():
+                returned = self._compiled(*arguments)
+        except Exception as error:
+            raise NotMade(_why_it_failed(error)) from error
+        self.is_made = True
+        return returned
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    """Let torch trace ``torch.autograd.grad``, and draw the random numbers that an eager step draws."""
+    # Only while it traces: entered for each call, they would cost a tenth of a step.
+    import torch._dynamo.config as of_tracing
+    import torch._inductor.config as of_code
+
+    with of_tracing.patch(trace_autograd_ops=True), of_code.patch(fallback_random=True):
+        yield
+
+
+def _errors_of_tracing() -> tuple[type[Exception], ...]:
+    from torch._dynamo import exc
+
+    return exc.TorchDynamoException, exc.FailOnRecompileLimitHit
+
+
+def _why_it_failed(error: Exception) -> str:
+    """Return in one line why a graph was not made, with the cure if torch has left half a file in its cache."""
+    text = str(error)
+    if "file too short" in text:
+        from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+        return f"torch's cache has a file that was not written to its end: delete {cache_dir()}"
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return f"torch cannot make a graph of it ({type(error).__name__}: {first:.150})"
