@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from time import process_time
 from typing import Final
 
 import torch
@@ -27,6 +28,7 @@ class Problem:
     train: tuple[Tensor, Tensor]
     valid: tuple[Tensor, Tensor]
     batch_size: int
+    marks: list[float] = field(default_factory=list)
 
     def new_model(self) -> nn.Module:
         """The model, with the same weights each time."""
@@ -34,14 +36,42 @@ class Problem:
         return self.make()
 
     def loader(self, name: str) -> DataLoader[tuple[Tensor, ...]]:
-        """A DataLoader of the examples called "train" or "valid"."""
-        return DataLoader(TensorDataset(*getattr(self, name)), self.batch_size)
+        """A DataLoader of the examples called "train" or "valid"; an evaluation that begins is marked."""
+        examples: tuple[Tensor, Tensor] = getattr(self, name)
+        return DataLoader(Marked(self, examples) if name == "valid" else TensorDataset(*examples), self.batch_size)
+
+    def mark(self) -> None:
+        """Note the CPU time at which an evaluation begins, once an epoch."""
+        self.marks.append(process_time())
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """The layout in which its tuned programs hold pictures and the weights of convolutions."""
+        is_convolved = self.make is cnn
+        return torch.channels_last if is_convolved else torch.preserve_format
+
+    def in_memory(self) -> list[tuple[Tensor, Tensor]]:
+        """The examples to train on and to evaluate, in this layout."""
+        return [(inputs.to(memory_format=self.memory_format), targets) for inputs, targets in (self.train, self.valid)]
 
     def with_batches(self, count: int) -> Problem:
         """The same with so many batches to train on, and one to evaluate."""
         inputs, targets = self.train
         train = inputs[: count * self.batch_size], targets[: count * self.batch_size]
         return replace(self, train=train, valid=(self.valid[0][: self.batch_size], self.valid[1][: self.batch_size]))
+
+
+class Marked(TensorDataset):
+    """Examples that mark the reading of the first."""
+
+    def __init__(self, problem: Problem, examples: tuple[Tensor, Tensor]) -> None:
+        super().__init__(*examples)
+        self.problem = problem
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        if index == 0:
+            self.problem.mark()
+        return super().__getitem__(index)
 
 
 class Characters(nn.Module):

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from torch.optim import AdamW
 
 from benchmarks.programs.problems import LR, Problem
-from train_manager import TrainManager
-from train_manager.extensions import Metrics, default_extensions
+from train_manager import Extension, InMemory, TrainManager
+from train_manager.extensions import Compile, Metrics, default_extensions
 
 
 def usual(problem: Problem, epochs: int) -> nn.Module:
@@ -39,5 +39,20 @@ def bare(problem: Problem, epochs: int) -> nn.Module:
         train_data=problem.loader("train"),
         eval_data={"valid": problem.loader("valid")},
         epochs=epochs,
+    ).train()
+    return model
+
+
+def tuned(problem: Problem, epochs: int) -> nn.Module:
+    model = problem.new_model().to(memory_format=problem.memory_format)
+    train, valid = (InMemory(*of, batch_size=problem.batch_size) for of in problem.in_memory())
+    TrainManager(
+        model=model,
+        loss=F.cross_entropy,
+        optimizer=partial(AdamW, lr=LR),
+        train_data=train,
+        eval_data={"valid": valid},
+        epochs=epochs,
+        extensions=[Compile(), Extension.of(pre_eval=problem.mark)],
     ).train()
     return model
