@@ -44,15 +44,15 @@ class Problem:
         """Note the CPU time at which an evaluation begins, once an epoch."""
         self.marks.append(process_time())
 
-    @property
-    def memory_format(self) -> torch.memory_format:
-        """The layout in which its tuned programs hold pictures and the weights of convolutions."""
-        is_convolved = self.make is cnn
-        return torch.channels_last if is_convolved else torch.preserve_format
-
-    def in_memory(self) -> list[tuple[Tensor, Tensor]]:
-        """The examples to train on and to evaluate, in this layout."""
-        return [(inputs.to(memory_format=self.memory_format), targets) for inputs, targets in (self.train, self.valid)]
+    def in_channels_last(self) -> tuple[nn.Module, list[tuple[Tensor, Tensor]]]:
+        """A new model with the examples to train on and to evaluate; a CNN and its pictures in the layout for it."""
+        model, examples = self.new_model(), [self.train, self.valid]
+        if self.make is not cnn:
+            return model, examples
+        for parameter in model.parameters():
+            if parameter.dim() == 4:
+                parameter.data = parameter.data.to(memory_format=torch.channels_last)
+        return model, [(inputs.to(memory_format=torch.channels_last), targets) for inputs, targets in examples]
 
     def with_batches(self, count: int) -> Problem:
         """The same with so many batches to train on, and one to evaluate."""
@@ -71,7 +71,7 @@ class Marked(TensorDataset):
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:
         if index == 0:
             self.problem.mark()
-        return super().__getitem__(index)
+        return tuple(tensor[index] for tensor in self.tensors)
 
 
 class Characters(nn.Module):

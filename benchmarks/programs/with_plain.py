@@ -57,7 +57,7 @@ def usual(problem: Problem, epochs: int) -> nn.Module:
 
 
 def tuned(problem: Problem, epochs: int) -> nn.Module:
-    model = problem.new_model().to(memory_format=problem.memory_format)
+    model, examples = problem.in_channels_last()
     optimizer = AdamW(model.parameters(), LR)
     parameters = list(model.parameters())
 
@@ -70,7 +70,7 @@ def tuned(problem: Problem, epochs: int) -> nn.Module:
     def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(model(inputs), targets)
 
-    train, valid = ([*zip(*(one.split(problem.batch_size) for one in of), strict=True)] for of in problem.in_memory())
+    train, valid = ([*zip(*(one.split(problem.batch_size) for one in of), strict=True)] for of in examples)
     with torch._dynamo.config.patch(trace_autograd_ops=True):
         fast_step, fast_loss = torch.compile(step, dynamic=False), torch.compile(loss_of, dynamic=False)
         for _ in range(epochs):

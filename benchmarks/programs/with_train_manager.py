@@ -44,8 +44,8 @@ def bare(problem: Problem, epochs: int) -> nn.Module:
 
 
 def tuned(problem: Problem, epochs: int) -> nn.Module:
-    model = problem.new_model().to(memory_format=problem.memory_format)
-    train, valid = (InMemory(*of, batch_size=problem.batch_size) for of in problem.in_memory())
+    model, examples = problem.in_channels_last()
+    train, valid = (InMemory(*of, batch_size=problem.batch_size) for of in examples)
     TrainManager(
         model=model,
         loss=F.cross_entropy,
