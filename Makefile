@@ -75,10 +75,12 @@ docs: $(OK)
 bench: $(OK)
 	@$(PY) -m benchmarks $(ARGS)
 
-# The same beside other toolkits, which are installed first: about 1 GB.
+# The same beside other toolkits, which are installed first: about 1 GB. fastai comes without torchvision, which no
+# program here needs.
 bench-peers: $(OK)
 	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[bench]' || \
 	    $(PY) -m pip install -q -c $(PINS) -e '.[bench]'
+	@$(VENV)/bin/uv pip install -q --python $(PY) --no-deps fastai || $(PY) -m pip install -q --no-deps fastai
 	@$(PY) -m benchmarks $(ARGS)
 
 # Tests at all places what rotates, then kills trainings a thousand times, cuts the power, changes files, and writes

@@ -16,6 +16,7 @@ NAMES: Final = (
     "loop",
     "usual",
     "compiled",
+    "end_to_end",
     "epoch",
     "import_cost",
     "check_time",

@@ -29,6 +29,7 @@ TINY: dict[str, dict[str, Any]] = {
     "loop": {"rounds": 1, "steps": 5, "with_peers": False},
     "usual": {"rounds": 1, "steps": 5},
     "compiled": {"rounds": 1, "steps": 5},
+    "end_to_end": {"rounds": 1, "scale": 0.02, "tools": ("plain", "Train Manager"), "names": ("MLP",)},
     "scale": {"rounds": 1, "calls": 5, "most": 100},
     "checkpoint_cost": {"rounds": 1, "megabytes": 1},
     "run_records": {"rounds": 1},
@@ -51,7 +52,7 @@ print(json.dumps(soak(20_000, Extension.of(post_step=lambda data: kept.append(da
 """
 
 
-FRESH = ("run_records", "code_record_cost", "ranks")  # each number is of a process of its own
+FRESH = ("end_to_end", "run_records", "code_record_cost", "ranks")  # each number is of a process of its own
 LONG = (*FRESH, "compiled", "learner", "counts", "scale", "soak", "batch_leak")  # seconds: imports, trainings, calls
 
 
