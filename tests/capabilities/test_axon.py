@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,21 +13,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, AdamW
-from torch.utils.data import TensorDataset
 
 from tests.support.training import weights
 from train_manager import (
     Extensible,
     Extension,
     InMemory,
-    InputError,
     Objective,
     Rows,
     TrainManager,
     every,
     modifies,
     once,
-    provides,
     when,
 )
 from train_manager.errors import CheckError
@@ -187,13 +183,6 @@ def test_a08_a_hook_stops_the_training_with_a_reason_that_the_result_carries() -
     assert result.stopped_by == ("Enough.post_train_step_batch at run > train > train_step_epoch > train_step_batch")
 
 
-def test_a09_that_all_is_done_is_a_value_too() -> None:
-    result = tiny_manager(epochs=2).train()
-
-    assert (result.stopped, result.stopped_by, result.epochs) == (None, None, 2)
-    assert set(result.metrics) == {"valid"}
-
-
 def test_a09_an_error_is_an_exception_with_the_path_of_its_stage() -> None:
     def breaks() -> None:
         raise ValueError("broken")
@@ -297,27 +286,6 @@ def test_a17_a_generator_of_batches_is_trained_on() -> None:
     assert tm.step_num == 10
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (
-            torch.ones(8, 2),
-            "train_data must be an iterable of batches, but is a tensor\n  cut it into batches: InMemory",
-        ),
-        (3, "train_data must be an iterable of batches, but is of type int"),
-        (
-            TensorDataset(torch.ones(8, 2)),
-            "train_data must be an iterable of batches, but is a TensorDataset of single examples\n  wrap it: Rows",
-        ),
-    ],
-)
-def test_a17_what_is_no_stream_of_batches_is_refused(data: Any, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        tiny_manager(train_data=data)
-
-    assert str(caught.value).startswith(message)
-
-
 class ByRow:
     """A class without a base: a length, and an example for each number."""
 
@@ -346,34 +314,6 @@ def test_a18_data_is_anything_that_is_iterable_or_has_rows(data: Any) -> None:
 def test_a19_arrays_in_memory_are_data_without_more_ado() -> None:
     x, y = torch.ones(20, 2), torch.zeros(20, dtype=torch.long)
     tm = tiny_manager(train_data=InMemory(x, y, batch_size=8, shuffle=True, seed=0))
-    tm.train()
-
-    assert tm.step_num == 3
-
-
-def test_a19_the_order_of_its_examples_is_the_same_whether_or_not_it_is_evaluated_too() -> None:
-    def order(is_evaluated: bool) -> Tensor:
-        seen: list[Tensor] = []
-        x, y = torch.rand(20, 2, generator=torch.Generator().manual_seed(0)), torch.zeros(20, dtype=torch.long)
-        data = InMemory(x, y, batch_size=20, shuffle=True, seed=0)
-        note = Extension.of(pre_train_step_batch=lambda batch: seen.append(batch[0]))
-        tiny_manager(note, train_data=data, eval_data=data if is_evaluated else None, epochs=3).train()
-        return torch.stack(seen)
-
-    assert order(is_evaluated=True).equal(order(is_evaluated=False))
-    assert not order(is_evaluated=True)[0].equal(order(is_evaluated=True)[1])
-
-
-def test_a20_data_without_labels_is_trained_on() -> None:
-    def reconstruction(prediction: Tensor, inputs: Tensor) -> Tensor:
-        return F.mse_loss(prediction, inputs)
-
-    tm = tiny_manager(
-        model=torch.nn.Linear(2, 2),
-        loss=reconstruction,
-        train_data=InMemory(torch.ones(20, 2), batch_size=8),
-        eval_data=None,
-    )
     tm.train()
 
     assert tm.step_num == 3
@@ -480,17 +420,6 @@ def test_a25_filters_are_always_once_every_n_only_and_a_function(schedule: Calla
     assert seen == at
 
 
-def test_a25_a_handler_halts_the_epoch() -> None:
-    class Halt(Extension):
-        def post_train_step_batch(self, train_manager: TrainManager, step_num: int) -> None:
-            if step_num == 2:
-                train_manager.end_epoch()
-
-    result = tiny_manager(Halt(), epochs=2).train()
-
-    assert (result.epochs, result.steps, result.stopped) == (2, 2 + 3, None)
-
-
 def test_a25_a_handler_with_a_filter_halts_the_epoch() -> None:
     class Halt(Extension):
         @every(4)
@@ -522,15 +451,6 @@ class GetsBetterOnce(Extension):
         return {"loss": 3.0 if epoch_num == 0 else 2.0}
 
 
-def test_a25_a_validation_runs_after_each_epoch_and_its_metrics_are_those_of_the_training() -> None:
-    stages = Recorder()
-    result = tiny_manager(stages, Metrics(accuracy=lambda prediction, targets: prediction.argmax(1) == targets)).train()
-
-    after_epochs = [after for before, after in pairwise(stages.stages) if before == "train_optimizer_step"]
-    assert after_epochs.count("eval") == result.epochs
-    assert set(result.metrics["valid"]) == {"loss", "accuracy"}
-
-
 def test_a25_a_monitor_acts_when_a_metric_is_better_than_ever() -> None:
     class Monitor(Extension):
         def __init__(self) -> None:
@@ -547,12 +467,6 @@ def test_a25_a_monitor_acts_when_a_metric_is_better_than_ever() -> None:
     assert monitor.acted_in == [0, 1]
 
 
-def test_a25_early_stop_ends_the_loop_when_a_metric_is_no_better_for_so_long() -> None:
-    result = tiny_manager(GetsBetterOnce(), EarlyStopping("valid/loss", patience=2), epochs=10).train()
-
-    assert (result.epochs, result.stopped) == (3, "EarlyStopping: 'valid/loss' was no better than 2 in 2 evaluations")
-
-
 def test_a25_a_loop_resumes_from_the_state_in_which_another_was_left() -> None:
     whole, first = tiny_manager(seed=0, epochs=4), tiny_manager(seed=0, epochs=2)
     whole.train()
@@ -563,27 +477,6 @@ def test_a25_a_loop_resumes_from_the_state_in_which_another_was_left() -> None:
 
     assert (result.epochs, from_state.epoch_num, from_state.step_num) == (2, 4, whole.step_num)
     assert torch.equal(weights(from_state.model), weights(whole.model))
-
-
-def test_a25_a_debug_trace_shows_each_event_with_where_it_happened() -> None:
-    class Trace(Extension):
-        def __init__(self) -> None:
-            self.lines: list[str] = []
-
-        def pre_stage(self, stage: Any) -> None:
-            self.lines.append("  " * stage.depth + stage.name)
-
-    trace = Trace()
-    tiny_manager(trace, eval_data=None, epochs=1).train()
-
-    assert trace.lines[:6] == [
-        "  run",
-        "    load_checkpoint",
-        "    train",
-        "      train_step_epoch",
-        "        train_step_batch",
-        "          train_model_forward",
-    ]
 
 
 class Loop(Extensible):
@@ -600,46 +493,9 @@ def test_a26_an_unknown_event_is_refused() -> None:
         Loop([Extension.of(post_my_evnt=lambda: None)]).check()
 
 
-def test_a26_an_event_in_the_words_of_another_tool_is_refused() -> None:
-    class Handler(Extension):
-        def on_my_event(self) -> None: ...
-
-    with pytest.raises(CheckError, match=r"Handler.on_my_event looks like a hook, but would never run"):
-        Loop([Handler()]).train()
-
-
-def test_a26_an_empty_dataset_is_refused() -> None:
-    updates: list[int] = []
-    tm = tiny_manager(Extension.of(pre_train_step_batch=lambda: updates.append(1)), train_data=[])
-    with pytest.raises(InputError, match="train_data gave no batch in epoch 1"):
-        tm.train()
-    assert (updates, tm.epoch_num) == ([], 0)
-
-
 def test_a27_events_of_ones_own_are_stages() -> None:
     seen = []
     loop = Loop([Extension.of(pre_my_event=lambda x: seen.append(x))])
     assert loop.check() == []
     loop.train()
     assert seen == [1]
-
-
-@pytest.mark.parametrize("turned", [False, True])
-def test_a27_handlers_may_be_attached_in_any_order(turned: bool) -> None:
-    class Metric(Extension):
-        @provides("metric")
-        def post_my_event(self, x: int) -> int:
-            return 10 * x
-
-    seen: list[int] = []
-    handlers = [Extension.of(post_my_event=lambda metric: seen.append(metric)), Metric()]
-    Loop(handlers[::-1] if turned else handlers).train()
-    assert seen == [10]
-
-
-def test_a27_the_mode_of_a_monitor_is_known_given_or_refused() -> None:
-    assert EarlyStopping("valid/loss").patience.mode == "min"
-    assert EarlyStopping("valid/accuracy").patience.mode == "max"
-    assert EarlyStopping("valid/score", mode="max").patience.mode == "max"
-    with pytest.raises(InputError, match="cannot tell from the name 'valid/score'"):
-        EarlyStopping("valid/score")

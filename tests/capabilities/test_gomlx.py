@@ -31,7 +31,6 @@ from train_manager import (
     at_most,
     every,
     exponentially,
-    fixture,
     modifies,
     periodically,
     provides,
@@ -42,7 +41,7 @@ from train_manager.errors import CheckError, FixtureExists, HookError
 from train_manager.extensions import Accumulate, Constrain, Metrics, NonFiniteFinder, ProgressBar
 from train_manager.loop.losses import Losses, WeightedLosses, add_loss
 from train_manager.model.constraints import max_norm, non_negative, row_norms
-from train_manager.reporting.pace import Pace
+from train_manager.reporting.pace import MOST, Pace
 from train_manager.testing import tiny_manager
 
 
@@ -74,12 +73,6 @@ class Experts(nn.Linear):
         add_loss(outputs.square().sum(dim=1), "size")
         add_loss(torch.tensor(0.5))
         return outputs
-
-
-def test_g03_losses_that_a_model_adds_inside_its_forward_are_summed() -> None:
-    with Losses() as losses:
-        outputs = Experts(2, 2)(torch.ones(4, 2))
-    torch.testing.assert_close(losses.total(torch.tensor(1.0)), 1.5 + outputs.square().sum(dim=1).mean())
 
 
 class LossesOfSteps(Extension):
@@ -125,27 +118,6 @@ def test_g05_a_model_that_adds_its_losses_needs_no_loss_function() -> None:
     tm.train()
 
     assert tm.eval()["valid"]["loss"] - 0.5 < (before - 0.5) / 2
-
-
-def test_g05_without_a_loss_function_and_without_an_added_loss_it_is_a_clear_error() -> None:
-    with pytest.raises(InputError) as caught:
-        tiny_manager(loss=None).train()
-
-    assert str(caught.value) == (
-        "there is no loss: none was returned, and the model has added none\n"
-        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), return a dict of scalar "
-        "losses from the model, or call add_loss(value) in its forward; beside an own train_batch, override "
-        "eval_batch too, or give eval_data=None; an evaluation with Metrics needs no loss"
-    )
-
-
-def test_g06_the_sum_of_the_added_losses_or_none() -> None:
-    with Losses() as losses:
-        assert losses.added is None
-        add_loss(torch.tensor(1.0), "one")
-        add_loss(torch.tensor(2.0), "two")
-        assert losses.added is not None
-        assert losses.added.item() == 3.0
 
 
 def test_g06_the_fixture_losses_has_each_by_name_and_nothing_where_none_was_added() -> None:
@@ -277,12 +249,6 @@ def test_g15_periodically_counts_after_the_hooks_own_run_and_leaves_out_pauses()
     assert slow.at == [4, 8, 12]
 
 
-def test_g15_periodically_may_run_at_the_end_too() -> None:
-    watcher = scheduled(StepsRun(), "post_train_step_batch", periodically(60, at_end=True, clock=lambda: 0.0))
-    tiny_manager(watcher, epochs=2).train()
-    assert watcher.at == [6]
-
-
 class Loop(Extensible):
     """Three steps."""
 
@@ -328,18 +294,6 @@ def test_g18_hooks_run_on_start_on_every_step_and_on_end() -> None:
     )
     assert Loop([hooks]).run() == 2
     assert log == ["digits", 1.0, 1 / 2, 1 / 3, "end of digits"]
-
-
-@pytest.mark.parametrize("hook", ["pre_run", "post_step", "post_run"])
-def test_g18_an_error_of_a_hook_stops_the_loop_and_comes_out(hook: str) -> None:
-    raised = ValueError(hook)
-
-    def fails() -> None:
-        raise raised
-
-    with pytest.raises(ValueError, match=hook) as error:
-        Loop([Extension.of(**{hook: fails})]).run()
-    assert error.value is raised
 
 
 def state(tm: TrainManager) -> list[Tensor]:
@@ -445,16 +399,6 @@ def test_g24_what_one_extension_finds_out_another_reads_as_a_fixture() -> None:
     assert norms[0] != norms[2]
 
 
-def test_g24_what_nobody_provides_is_an_error_before_the_first_step() -> None:
-    tm = tiny_manager(Norm(), Extension.of(post_train_step_batch=lambda weight_nrm: None))
-    with pytest.raises(
-        CheckError, match=r"wants 'weight_nrm', which is never alive(.|\n)*did you mean 'weight_norm'\?"
-    ):
-        tm.train()
-
-    assert tm.step_num == 0
-
-
 @pytest.mark.parametrize("name", ["progress", "median_step_seconds", "extensions"])
 def test_g25_what_a_manager_tells_cannot_be_written(name: str) -> None:
     with pytest.raises((AttributeError, HookError)):
@@ -496,29 +440,11 @@ def test_g26_an_error_inside_the_model_comes_out_and_says_at_which_stage() -> No
     assert caught.value.__notes__[1].endswith("a layer for 3 features is given 2: nn.Linear(2, ...)")
 
 
-def test_g26_an_error_in_a_hook_comes_out_and_says_at_which_stage() -> None:
-    def breaks() -> None:
-        raise ValueError("broken")
-
-    tm = tiny_manager(Extension.of(pre_train_backward=breaks))
-    with pytest.raises(ValueError, match="broken") as caught:
-        tm.train()
-
-    path = "run > train > train_step_epoch > train_step_batch > train_backward"
-    assert caught.value.__notes__ == [f"in hook Hooks.pre_train_backward of extension 'hooks', at stage {path}"]
-    assert dict(tm.fixtures) == {}
-
-
 def test_g27_a_dataset_is_reset_after_every_epoch_also_the_last() -> None:
     data = Dataset()
     tiny_manager(train_data=data, epochs=2).train()
 
     assert data.log == ["batch", "batch", "reset", "batch", "batch", "reset"]
-
-
-def test_g27_that_data_is_of_use_is_checked_at_the_start() -> None:
-    with pytest.raises(InputError, match=r"eval_data\['test'\] must be an iterable of batches, but is of type int"):
-        tiny_manager(eval_data={"test": 3})
 
 
 def test_g28_the_end_of_the_data_ends_the_epoch_and_any_other_error_comes_out() -> None:
@@ -562,31 +488,6 @@ def test_g31_shapes_may_vary() -> None:
     tm.train()
 
     assert tm.step_num == 3
-
-
-class TwoHeads(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.left, self.right = nn.Linear(2, 3), nn.Linear(4, 1)
-
-    def forward(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        return self.left(left), self.right(right)
-
-
-def test_g32_inputs_labels_predictions_and_losses_may_be_several() -> None:
-    class Heads(TrainManager):
-        def model_forward(self, inputs: Any) -> Any:
-            return self.model(*inputs)
-
-    def loss(prediction: Any, targets: Any) -> Tensor:
-        return F.cross_entropy(prediction[0], targets[0]) + 0.5 * F.mse_loss(prediction[1], targets[1])
-
-    model = TwoHeads()
-    before = [parameter.clone() for parameter in model.parameters()]
-    batch = (torch.ones(4, 2), torch.ones(4, 4)), (torch.zeros(4, dtype=torch.long), torch.zeros(4, 1))
-    Heads(model=model, loss=loss, optimizer=torch.optim.AdamW, train_data=[batch]).train()
-
-    assert not any(old.equal(new) for old, new in zip(before, model.parameters(), strict=True))
 
 
 def test_g32_several_inputs_labels_and_predictions_with_a_loss_for_each_head() -> None:
@@ -660,11 +561,6 @@ def test_g37_data_is_reset_before_it_is_evaluated() -> None:
     assert data.log == ["reset", "batch", "batch"]
 
 
-def test_g37_data_without_an_end_is_not_evaluated() -> None:
-    with pytest.raises(InputError, match=r"eval_data\['test'\] \(Endless\) has no end"):
-        tiny_manager(eval_data={"test": Endless([batch_of(4)])})
-
-
 def test_g38_one_batch_is_evaluated_alone() -> None:
     tm = tiny_manager(Metrics(accuracy=accuracy))
     data: Any = tm.train_data
@@ -687,13 +583,6 @@ def test_g39_the_metrics_of_the_training_can_be_reset() -> None:
     assert metrics.training == {}
 
 
-def test_g39_the_metrics_themselves_can_be_had() -> None:
-    metrics = Metrics(train={"accuracy": accuracy}, eval={"share": accuracy})
-
-    assert metrics.train_metrics == {"accuracy": accuracy}
-    assert metrics.eval_metrics == {"share": accuracy}
-
-
 def test_g41_weights_that_are_put_into_the_model_before_the_training_are_trained() -> None:
     """The variables are the model's, and are swapped as torch does it: ``load_state_dict``, at any time."""
     trained, other, plain = tiny_manager(), tiny_manager(), tiny_manager()
@@ -704,13 +593,6 @@ def test_g41_weights_that_are_put_into_the_model_before_the_training_are_trained
     other.train_epochs(1)
 
     assert equal(other, plain)
-
-
-def test_g41_a_model_whose_parameters_the_optimizer_does_not_have_is_refused() -> None:
-    tm = tiny_manager()
-    tm.model = nn.Linear(2, 2)
-    with pytest.raises(InputError, match="optimizer"):
-        tm.train()
 
 
 class Counting:
@@ -769,23 +651,6 @@ def test_g45_a_loss_that_is_not_finite_ends_the_training_after_the_hooks_of_its_
     assert seen == [1, 2]
 
 
-def test_g45_gradients_are_accumulated_and_steps_and_updates_counted_apart() -> None:
-    """One large batch is what the window of small ones equals."""
-
-    def trained(sizes: list[int], *extensions: Extension) -> TrainManager:
-        inputs = torch.rand(16, 2, generator=torch.Generator().manual_seed(0))
-        targets = (inputs.sum(dim=1) > 1).long()
-        batches = list(zip(inputs.split(sizes), targets.split(sizes), strict=True))
-        tm = tiny_manager(*extensions, train_data=batches, eval_data=None, epochs=3)
-        tm.train()
-        return tm
-
-    accumulated, plain = trained([3, 5, 7, 1], Accumulate(4)), trained([16])
-    assert (accumulated.step_num, accumulated.update_num) == (12, 3)
-    for name, weights in plain.model.state_dict().items():
-        torch.testing.assert_close(accumulated.model.state_dict()[name], weights, rtol=0, atol=1e-6)
-
-
 def test_g45_training_goes_up_to_a_total_of_steps() -> None:
     """A total is what is left to do: no method of its own is needed for the difference."""
     tm = tiny_manager(Accumulate(2))
@@ -807,12 +672,13 @@ def test_g46_a_bar_that_nobody_looks_at_is_drawn_a_thousand_times_and_then_every
             steps = step_num
 
     bar = ProgressBar(show=["loss", "step_num"], force=True, interval=0, file=file)
-    vars(bar)["_unwatched"] = Pace(clock=seconds)
-    tiny_manager(bar, Clock(), epochs=1, eval_data=None, train_data=[batch_of(4)] * 2000).train()
+    vars(bar)["_unwatched"] = Pace(clock=seconds, most=MOST // 10)
+    tiny_manager(bar, Clock(), epochs=1, eval_data=None, train_data=[batch_of(4)] * 600).train()
 
     drawn = list(dict.fromkeys(map(int, re.findall(r"step_num=(\d+)", file.getvalue()))))
     assert drawn[:3] == [1, 2, 3]
-    assert drawn[990:] == [*range(991, 999), 1190, 1382, 1574, 1766, 1958]
+    assert drawn[90:] == [*range(91, 99), 290, 482]
+    assert MOST == 1000
 
 
 @pytest.mark.parametrize("name", ["fixtures", "stage", "extensible", "exc_type", "exc_value", "traceback"])
@@ -824,13 +690,3 @@ def test_g49_a_fixture_with_a_reserved_name_is_refused(name: str) -> None:
     with loop.staged("run"):
         with pytest.raises(FixtureExists):
             loop.fixtures.modify(name, 1)
-
-
-def test_g49_a_fixture_on_demand_with_a_reserved_name_is_refused() -> None:
-    class Wrong(Extension):
-        @fixture("run")
-        def stage(self) -> int:
-            return 1
-
-    with pytest.raises(HookError, match=r"Wrong.stage provides 'stage', which is always there"):
-        Loop([Wrong()])
