@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.support.resuming import assert_resumes
 from train_manager import Extension, InMemory, InputError, TrainManager, report_loss
-from train_manager.extensions import SAM, Accumulate, Checkpoints, Distil, MixedPrecision
+from train_manager.extensions import SAM, Accumulate, Checkpoints, Distil
 from train_manager.extensions.optimization.distil import distillation_loss
 from train_manager.testing import tiny_manager
 
@@ -131,10 +130,6 @@ def plain_checkpoint(folder: Path) -> Path:
     return folder
 
 
-def test_a_training_that_is_killed_resumes_to_the_same_bits() -> None:
-    assert_resumes(lambda: tiny_manager(Distil(teacher()), epochs=2), lambda tm: tm.train(), [2, 4])
-
-
 def test_windows_of_several_batches_have_the_gradient_of_one_large_batch() -> None:
     def trained(size: int, *extensions: Extension) -> Tensor:
         tm = tiny_manager(train_data=InMemory(*whole, batch_size=size))
@@ -146,19 +141,6 @@ def test_windows_of_several_batches_have_the_gradient_of_one_large_batch() -> No
     whole = [torch.cat(parts)[:32] for parts in zip(*(tiny_manager().train_data or ()), strict=True)]
 
     assert torch.allclose(trained(16, Accumulate(2)), trained(32), atol=1e-6)
-
-
-def test_it_trains_in_16_bits() -> None:
-    tm = tiny_manager(Distil(teacher()), MixedPrecision(), epochs=2)
-    tm.train()
-
-    assert torch.allclose(weights(tm), by_hand_at_4(), atol=0.05)
-
-
-def by_hand_at_4() -> Tensor:
-    tm = tiny_manager(Distil(teacher()), epochs=2)
-    tm.train()
-    return weights(tm)
 
 
 def test_a_divergence_is_0_between_equal_answers_and_a_mean_over_all_places() -> None:
