@@ -88,19 +88,6 @@ def test_rows_that_a_program_takes_out_of_the_history_are_not_read_back(rows: in
     assert history_is_that_of(tm, tmp_path)
 
 
-def test_rows_are_taken_out_of_the_history_while_it_trains(tmp_path: Path) -> None:
-    def post_train_step_epoch(epoch_num: int, train_manager: TrainManager) -> None:
-        if epoch_num == 3:
-            del train_manager.history.epochs[:2]
-
-    tm = tiny_manager(MetricStore(), epochs=5, train_dir=tmp_path)
-    tm.add_extension(post_train_step_epoch=post_train_step_epoch)
-    tm.train()
-
-    assert history_is_that_of(tm, tmp_path)
-    assert len(stored(tmp_path, "loss")) == 15
-
-
 def test_metrics_that_are_not_numbers_are_in_the_history_too(tmp_path: Path) -> None:
     class Odd(Extension):
         @modifies("train_result")
