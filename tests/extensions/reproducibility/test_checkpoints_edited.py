@@ -30,9 +30,10 @@ from tests.extensions.reproducibility.edited_programs import (
     refused,
     trained,
 )
-from tests.support.checkpointing import Fails, interrupted
+from tests.support.checkpointing import interrupted
+from tests.support.rotation import in_turn
 from tests.support.training import weights
-from train_manager import Extension, InMemory, Interleaved, SeededDataLoader, TrainManager, every
+from train_manager import InMemory, Interleaved, SeededDataLoader, every
 from train_manager.errors import CheckpointError
 from train_manager.extensions import (
     Accumulate,
@@ -94,23 +95,6 @@ def test_so_is_one_that_is_edited_after_the_optimizer_was_made(tmp_path: Path) -
         program(0.2, epochs=2)
 
 
-def test_as_long_as_the_program_says_another_rate_each_start_tells_it(tmp_path: Path) -> None:
-    trained(tmp_path, optimizer=adamw(lr=0.1))
-
-    assert list_differences(tmp_path, optimizer=adamw(lr=0.2)) == list_differences(
-        tmp_path, optimizer=adamw(lr=0.2), epochs=3
-    )
-    assert list_differences(tmp_path, optimizer=adamw(lr=0.1), epochs=4) == []
-
-
-def test_edited_betas_are_those_of_the_checkpoint_and_told(tmp_path: Path) -> None:
-    trained(tmp_path, optimizer=adamw(betas=(0.9, 0.99)))
-
-    assert list_differences(tmp_path, optimizer=adamw(betas=(0.8, 0.99))) == [
-        "  - betas of optimizer 'optimizer': program (0.8, 0.99), checkpoint (0.9, 0.99), used (0.9, 0.99)"
-    ]
-
-
 def test_an_option_of_one_of_several_groups_is_told_with_those_of_the_others(tmp_path: Path) -> None:
     def groups(rate: float) -> Callable[[Any], Any]:
         return lambda ps: SGD([{"params": ps[:2]}, {"params": ps[2:], "lr": rate}], lr=0.1)
@@ -119,12 +103,6 @@ def test_an_option_of_one_of_several_groups_is_told_with_those_of_the_others(tmp
     assert list_differences(tmp_path, optimizer=groups(0.3)) == [
         "  - lr of optimizer 'optimizer': program (0.1, 0.3), checkpoint (0.1, 0.2), used (0.1, 0.2)"
     ]
-
-
-def test_another_class_of_optimizer_is_refused(tmp_path: Path) -> None:
-    trained(tmp_path, optimizer=AdamW)
-
-    assert refused(tmp_path, optimizer=Adam) == ["  - optimizer 'optimizer' is Adam here, but AdamW in the checkpoint"]
 
 
 def test_not_strict_another_class_of_optimizer_begins_anew(tmp_path: Path) -> None:
@@ -218,23 +196,6 @@ def test_a_schedule_with_too_few_steps_for_raised_epochs_is_refused_at_the_load(
     assert refused(tmp_path, **scheduled(total), epochs=4) == [f"  - {label} has {left} are to be trained"]
 
 
-def test_a_schedule_with_fewer_steps_than_epochs_resumes_in_a_program_that_a_hook_ends(tmp_path: Path) -> None:
-    def program(*extensions: Extension) -> TrainManager:
-        make = lambda one: OneCycleLR(one, max_lr=0.1, total_steps=2)  # noqa: E731
-        ends = Extension.of(
-            post_train_step_epoch=lambda train_manager: train_manager.epoch_num < 2 or train_manager.stop("done")
-        )
-        tm = tiny_manager(
-            Checkpoints(save_at="epoch", resume=True), ends, *extensions, lr_schedule=make, epochs=9, train_dir=tmp_path
-        )
-        tm.train()
-        return tm
-
-    with pytest.raises(ZeroDivisionError):
-        program(Fails(4))
-    assert program().step_num == 6
-
-
 def test_an_edited_peak_that_a_schedule_keeps_in_its_optimizer_is_told(tmp_path: Path) -> None:
     def scheduled(peak: float) -> LRSchedule:
         make = partial(OneCycleLR, max_lr=peak, total_steps=9, cycle_momentum=False)
@@ -273,15 +234,6 @@ def test_not_strict_the_schedule_of_an_optimizer_that_begins_anew_does_so_too(
     with pytest.warns(RuntimeWarning, match="optimizer 'optimizer' is SGD here, but AdamW in the checkpoint"):
         tm.eval()
     assert tm.learning_rates["optimizer"] == (1.0,)
-
-
-def test_if_nothing_is_left_to_train_a_schedule_that_is_used_up_is_loaded(tmp_path: Path) -> None:
-    make = lambda one: OneCycleLR(one, max_lr=0.1, total_steps=2)  # noqa: E731
-    trained(tmp_path, lr_schedule=make, epochs=2)
-    tm = tiny_manager(Checkpoints(resume=True), lr_schedule=make, epochs=2, train_dir=tmp_path)
-    tm.eval()
-
-    assert tm.lr_schedule.last_epoch == 2
 
 
 # ---- programs of several calls ---------------------------------------------------------------------------------------
@@ -342,8 +294,7 @@ DATA: dict[str, Callable[..., Any]] = {
 OTHER_ROWS = "has other rows than in the program that wrote step-0000000000"
 
 
-@pytest.mark.parametrize("steps", [3, 2], ids=["between epochs", "within an epoch"])
-@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize(("data", "steps"), in_turn(DATA, [3, 2]))  # between epochs, and within one
 def test_other_examples_of_the_same_number_are_told(tmp_path: Path, data: str, steps: int) -> None:
     tiny_manager(Checkpoints(), train_data=DATA[data](1), train_dir=tmp_path).train_steps(steps)
     tm = tiny_manager(Checkpoints(resume=True), train_data=DATA[data](2), train_dir=tmp_path)

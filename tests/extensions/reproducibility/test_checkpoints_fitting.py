@@ -24,7 +24,6 @@ from train_manager import (
     InputError,
     Interleaved,
     SeededDataLoader,
-    Together,
     TrainManager,
     every,
     recorded,
@@ -171,19 +170,6 @@ def test_a_fixture_that_is_not_alive_cannot_be_saved(tmp_path: Path) -> None:
         tiny_manager(Checkpoints(fixtures="nobody"), train_dir=tmp_path).train()
 
 
-class KeepsALock(Extension):
-    def state_dict(self) -> dict[str, Any]:
-        return {"inner": {"lock": object()}}
-
-
-def test_a_state_that_is_not_plain_is_refused_as_it_is_saved_and_named(tmp_path: Path) -> None:
-    tm = tiny_manager(Checkpoints(), KeepsALock(), train_dir=tmp_path)
-
-    with pytest.raises(CheckpointError, match="extensions > keeps_a_lock > inner > lock is an object of type object"):
-        tm.train()
-    assert steps_in(tmp_path) == []
-
-
 def test_a_model_whose_shapes_are_not_known_yet_takes_those_of_the_checkpoint(tmp_path: Path) -> None:
     def lazy() -> nn.Module:
         torch.manual_seed(0)
@@ -283,14 +269,6 @@ def test_a_loader_over_a_stream_is_told_of_if_a_checkpoint_may_be_within_an_epoc
         "train_data (DataLoader) does not tell its position: from a checkpoint within an epoch, also that of a signal "
         "or a time limit, it must give the same batches again; give its dataset state_dict() and load_state_dict()"
     ]
-
-
-def test_so_is_one_inside_of_endless_sets_that_are_read_together(tmp_path: Path) -> None:
-    data = Together({"first": Endless(loader()), "second": Endless(loader(Numbers(), num_workers=1))})
-    (told,) = opened(data, tmp_path)
-
-    assert told.startswith("train_data (Together) does not tell its position: from a checkpoint within an epoch")
-    assert told.endswith("; give the loader, since workers read its dataset, state_dict() and load_state_dict()")
 
 
 def test_a_loader_with_a_sampler_of_an_unknown_class_is_told_of_too(tmp_path: Path) -> None:
