@@ -55,23 +55,6 @@ def test_it_checks_every_few_steps_and_names_the_first_step(check_every: int, st
     assert (error.value.step, tm.step_num) == (5, steps)
 
 
-def test_infinity_is_not_finite() -> None:
-    tm = tiny_manager(
-        BreaksTheLoss(1, float("inf")), Detached(), NonFiniteFinder(1, explain=False), train_data=ten_batches()
-    )
-    with pytest.raises(NonFiniteLoss, match="the loss was inf in step 1"):
-        tm.train()
-
-
-def test_other_hooks_of_the_step_run_before() -> None:
-    seen: list[int] = []
-    tm = broken_loss(NonFiniteFinder(1, explain=False), 2)
-    tm.add_extension(post_train_step_batch=lambda step_num: seen.append(step_num))
-    with pytest.raises(NonFiniteLoss):
-        tm.train()
-    assert seen == [1, 2]
-
-
 def test_the_epoch_is_the_one_of_the_step() -> None:
     tm = tiny_manager(
         BreaksTheLoss(15), Detached(), NonFiniteFinder(4, explain=False), train_data=ten_batches(), epochs=3
@@ -94,13 +77,6 @@ def test_losses_of_a_failed_run_are_not_checked_in_the_next() -> None:
         tm.train()
     tm.train()
     assert tm.step_num == 13
-
-
-def test_a_training_that_stays_finite_is_trained_to_its_end_twice() -> None:
-    tm = tiny_manager(NonFiniteFinder(2, explain=False), train_data=ten_batches())
-    tm.train_epochs(1)
-    tm.train_epochs(1)
-    assert tm.step_num == 20
 
 
 def test_each_check_waits_for_the_device_once() -> None:
