@@ -13,8 +13,6 @@ from tests.support.rank_trainings import BY_PARTS, RECIPES, train
 from tests.support.ranks import on_ranks
 
 QUICK = [("plain", "ddp"), ("plain", "after"), ("plain", "fsdp"), ("Accumulate", "ddp"), ("SAM", "after")]
-# The F1 of a training epoch is that of its counts, so that it is that of one process.
-QUICK += [("Metrics", "after")]
 CASES: list[Any] = [
     pytest.param(recipe, strategy, marks=[] if (recipe, strategy) in QUICK else pytest.mark.whole)
     for recipe in RECIPES
