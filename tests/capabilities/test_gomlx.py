@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 import train_manager.core.dispatch
 import train_manager.loop.step
+from tests.support.training import weights
 from train_manager import (
     Endless,
     Extensible,
@@ -31,6 +32,7 @@ from train_manager import (
     at_most,
     every,
     exponentially,
+    fixture,
     modifies,
     periodically,
     provides,
@@ -249,6 +251,12 @@ def test_g15_periodically_counts_after_the_hooks_own_run_and_leaves_out_pauses()
     assert slow.at == [4, 8, 12]
 
 
+def test_g15_periodically_may_run_at_the_end_too() -> None:
+    watcher = scheduled(StepsRun(), "post_train_step_batch", periodically(60, at_end=True, clock=lambda: 0.0))
+    tiny_manager(watcher, epochs=2).train()
+    assert watcher.at == [6]
+
+
 class Loop(Extensible):
     """Three steps."""
 
@@ -296,15 +304,6 @@ def test_g18_hooks_run_on_start_on_every_step_and_on_end() -> None:
     assert log == ["digits", 1.0, 1 / 2, 1 / 3, "end of digits"]
 
 
-def state(tm: TrainManager) -> list[Tensor]:
-    return [part.detach().clone() for part in tm.model.parameters()]
-
-
-def equal(one: TrainManager, other: TrainManager) -> bool:
-    """To the bit."""
-    return all(map(torch.equal, state(one), state(other)))
-
-
 def test_g19_steps_continue_where_the_last_call_left_off() -> None:
     once, twice = tiny_manager(), tiny_manager()
     once.train_steps(10)
@@ -312,7 +311,7 @@ def test_g19_steps_continue_where_the_last_call_left_off() -> None:
     twice.train_steps(5)
 
     assert (twice.step_num, twice.epoch_num) == (10, 3)
-    assert equal(once, twice)
+    assert weights(once.model).equal(weights(twice.model))
 
 
 def batch_of(size: int) -> tuple[Tensor, Tensor]:
@@ -343,7 +342,7 @@ def test_g20_epochs_continue_where_the_last_call_left_off_and_data_is_reset_afte
     once.train_epochs(3)
 
     assert (tm.epoch_num, data.log.count("reset")) == (3, 3)
-    assert equal(tm, once)
+    assert weights(tm.model).equal(weights(once.model))
 
 
 def test_g21_a_hook_reads_the_epoch_and_the_steps_at_its_start_now_and_at_the_end() -> None:
@@ -592,7 +591,7 @@ def test_g41_weights_that_are_put_into_the_model_before_the_training_are_trained
     other.model.load_state_dict(trained.model.state_dict())
     other.train_epochs(1)
 
-    assert equal(other, plain)
+    assert weights(other.model).equal(weights(plain.model))
 
 
 class Counting:
@@ -690,3 +689,13 @@ def test_g49_a_fixture_with_a_reserved_name_is_refused(name: str) -> None:
     with loop.staged("run"):
         with pytest.raises(FixtureExists):
             loop.fixtures.modify(name, 1)
+
+
+def test_g49_a_fixture_on_demand_with_a_reserved_name_is_refused() -> None:
+    class Wrong(Extension):
+        @fixture("run")
+        def stage(self) -> int:
+            return 1
+
+    with pytest.raises(HookError, match=r"Wrong.stage provides 'stage', which is always there"):
+        Loop([Wrong()])

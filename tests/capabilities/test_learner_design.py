@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD
 
+from tests.support.training import weights
 from train_manager import (
     Extensible,
     Extension,
@@ -86,10 +87,6 @@ class WatchAll(Extension):
 
     def around_stage(self) -> Iterator[None]:
         yield
-
-
-def weights(model: nn.Module) -> Tensor:
-    return nn.utils.parameters_to_vector(model.parameters())
 
 
 def test_f02_removing_every_extension_gives_the_same_weights_bit_for_bit() -> None:

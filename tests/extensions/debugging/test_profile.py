@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pstats
 from pathlib import Path
 
 import pytest
@@ -22,22 +20,6 @@ def trained(profile: Profile, folder: Path, epochs: int = 3) -> TrainManager:
     tm = tiny_manager(profile, Slow(), epochs=epochs, train_dir=folder)
     tm.train()
     return tm
-
-
-def test_the_trace_has_the_chosen_steps_alone(tmp_path: Path) -> None:
-    profile = Profile(first=2, steps=3)
-    trained(profile, tmp_path)
-
-    trace = json.loads((tmp_path / "profile" / "steps_2-4.json").read_text())
-    names = [event["name"] for event in trace["traceEvents"]]
-    assert names.count("Optimizer.step#SGD.step") == 3
-
-
-def test_the_calls_of_the_steps_after_them_open_in_pstats(tmp_path: Path) -> None:
-    trained(Profile(first=2, steps=3), tmp_path)
-
-    stats = pstats.Stats(str(tmp_path / "profile" / "steps_5-7.prof")).stats  # type: ignore[attr-defined]
-    assert next(of[0] for (_, _, name), of in stats.items() if name == "post_train_step_batch") == 3
 
 
 def test_a_hook_has_its_microseconds_and_its_calls(tmp_path: Path) -> None:

@@ -173,18 +173,6 @@ def test_the_state_from_before_the_first_step_resets_it() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:train.* has nothing to do")
-def test_a_resume_with_nothing_left_to_train_has_the_average(tmp_path: Path) -> None:
-    found = []
-    for _ in range(2):
-        tm = tiny_manager(ema := EMA(0.9), Checkpoints(resume=True), train_dir=tmp_path, eval_data=None)
-        tm.train()
-        found.append(ema.average)
-
-    assert list(found[1]) == list(found[0]) != []
-    assert same(list(found[1].values()), list(found[0].values()))
-
-
-@pytest.mark.filterwarnings("ignore:train.* has nothing to do")
 def test_a_resume_after_a_phase_has_the_average_of_its_model(tmp_path: Path) -> None:
     found = []
     for _ in range(2):

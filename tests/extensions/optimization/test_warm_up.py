@@ -8,6 +8,7 @@ import torch
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from tests.extensions.optimization.rates import rate_of
 from tests.extensions.optimization.two_optimizers import TwoOptimizers
 from tests.support.ctrl_c import CtrlC
 from tests.support.rotation import stride
@@ -32,11 +33,6 @@ class Rates(Extension):
     @always
     def post_train_step_batch(self, train_manager: TrainManager) -> None:
         self.between.append(rate_of(train_manager))
-
-
-def rate_of(tm: TrainManager) -> float:
-    assert tm.optimizer is not None
-    return float(tm.optimizer.param_groups[0]["lr"])
 
 
 def test_the_factor_grows_linearly_and_ends_at_1() -> None:
