@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tests.extensions.debugging.breaking import NAN, breaking, error_of, log
 from tests.support.host_reads import HostReads
-from train_manager import Extension, NonFiniteLoss, TrainManager, modifies
+from train_manager import Extension, NonFiniteLoss, modifies
 from train_manager.extensions import (
     NonFiniteFinder,
 )
@@ -38,11 +38,6 @@ class Detached(Extension):
     @modifies("backward_loss")
     def pre_train_backward(self, prediction: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(prediction, targets)
-
-
-def broken_loss(finder: NonFiniteFinder, step: int, value: float = NAN, epochs: int = 1) -> TrainManager:
-    """Return a manager with ten batches in an epoch, whose loss is broken in one step."""
-    return tiny_manager(finder, BreaksTheLoss(step, value), Detached(), train_data=ten_batches(), epochs=epochs)
 
 
 @pytest.mark.parametrize(("check_every", "steps"), [(1, 5), (2, 6), (4, 8), (100, 10)])

@@ -441,12 +441,3 @@ def test_an_epoch_without_an_evaluation_that_counts_is_told(eval_at: Any) -> Non
     tm.train_epochs(1)
 
     assert [one.in_a_line for one in tm.findings] == [SAW_NOTHING]
-
-
-def test_evaluations_of_a_loop_of_ones_own_count_as_seen() -> None:
-    tm = tiny_manager(EarlyStopping())
-    with tm.run():
-        tm.train_epoch()
-        tm.eval()
-
-    assert tm.findings == []

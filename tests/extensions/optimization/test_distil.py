@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from train_manager import Extension, InMemory, InputError, TrainManager, report_loss
-from train_manager.extensions import SAM, Accumulate, Checkpoints, Distil
+from train_manager.extensions import SAM, Accumulate, Distil
 from train_manager.extensions.optimization.distil import distillation_loss
 from train_manager.testing import tiny_manager
 
@@ -115,19 +114,11 @@ def test_the_teacher_stays_as_it_was_and_answers_in_eval_mode() -> None:
     assert all(parameter.grad is None for parameter in taught.parameters())
 
 
-def test_a_checkpoint_has_no_weights_of_the_teacher(tmp_path: Path) -> None:
-    tm = tiny_manager(Distil(teacher()), Checkpoints(), train_dir=tmp_path)
+def test_no_weights_of_the_teacher_are_in_a_state() -> None:
+    tm = tiny_manager(Distil(teacher()))
     tm.train()
 
     assert tm["distil"].state_dict() == {}
-    assert sum(file.stat().st_size for file in tmp_path.rglob("*.safetensors")) == sum(
-        file.stat().st_size for file in plain_checkpoint(tmp_path / "plain").rglob("*.safetensors")
-    )
-
-
-def plain_checkpoint(folder: Path) -> Path:
-    tiny_manager(Checkpoints(), train_dir=folder).train()
-    return folder
 
 
 def test_windows_of_several_batches_have_the_gradient_of_one_large_batch() -> None:

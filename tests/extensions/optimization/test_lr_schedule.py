@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
@@ -280,14 +279,6 @@ def test_an_invalid_argument_is_refused(options: dict[str, Any], message: str) -
     with pytest.raises(InputError) as error:
         LRSchedule(**{"make": halving, **options})
     assert str(error.value) == message
-
-
-def test_a_rate_that_is_a_tensor_is_copied() -> None:
-    rates = Rates()
-    rate = torch.tensor(0.5)
-    tiny_manager(rates, LRSchedule(halving, per="step"), optimizer=lambda p: SGD(p, lr=rate, foreach=False)).train()
-    assert all(isinstance(one, Tensor) for one in rates.seen)
-    assert [float(one) for one in rates.seen] == [0.5, 0.25, 0.125]
 
 
 def test_a_scheduler_with_more_parameters_than_the_optimizer_is_refused_at_once() -> None:

@@ -104,19 +104,6 @@ def test_a_state_can_be_loaded_in_the_middle_of_a_run() -> None:
     assert tm.update_num == 3
 
 
-def test_a_hook_that_calls_the_model_can_use_autocast() -> None:
-    class Again(Extension):
-        dtype: torch.dtype | None = None
-
-        def post_train_step_batch(self, train_manager: TrainManager, inputs: Tensor, autocast: Any) -> None:
-            with autocast():
-                self.dtype = train_manager.model(inputs).dtype
-
-    again = Again()
-    tiny_manager(MixedPrecision(), again).train()
-    assert again.dtype is torch.bfloat16
-
-
 def test_weights_that_a_hook_changes_for_a_call_of_the_model_do_not_stay_in_16_bits() -> None:
     class Elsewhere(Extension):
         def pre_train_model_forward(self, train_manager: TrainManager, inputs: Tensor, autocast: Any) -> None:

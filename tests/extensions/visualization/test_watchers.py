@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from tests.support.resuming import assert_resumes
 from tests.support.rotation import in_turn, part_of
-from train_manager import Extension, TrainManager, always
+from train_manager import Extension, TrainManager
 from train_manager.extensions import (
     Accumulate,
     ActivationStatistics,
@@ -227,19 +227,3 @@ def test_what_opens_an_inner_stage_is_named() -> None:
 
     assert "train_optimizer_step  (opened for GradientNorms)" in tm.explain(all=True)
     assert "GradientNorms.pre_train_optimizer_step of extension 'gradient_norms'" in tm.explain()
-
-
-def test_they_are_told_after_an_error_too(tmp_path: Path) -> None:
-    ended: list[int] = []
-
-    class Looks(Extension):
-        @always
-        def post_run(self, train_manager: TrainManager) -> None:
-            series = train_manager["gradient_norms"].series
-            ended.append(len(series["gradient_norms"].rows))
-
-    with pytest.raises(RuntimeError):
-        manager(GradientNorms(), MetricStore(), Fails(2), Looks(), train_dir=tmp_path).train()
-
-    assert ended == [2]
-    assert [step for step, _ in arrays(tmp_path)["gradient_norms"]] == [1, 2]
