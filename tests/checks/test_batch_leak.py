@@ -39,7 +39,7 @@ NAMED_INSIDE = {"a hidden state from row to row": "body.block.part.cell", "an LS
 """Leaks of which the cell is named that gets the row of one example and the state of another, not its caller."""
 
 
-@pytest.mark.parametrize(("case", "mode"), in_modes(part_of(LEAKING, 2)))
+@pytest.mark.parametrize(("case", "mode"), in_modes(LEAKING))
 def test_a_leak_is_found_in_its_module(case: Case, mode: str) -> None:
     errors = Findings([one for one in looked_at(case, mode) if one.level == "error"])
     name = NAMED_INSIDE.get(case.name, case.culprit)

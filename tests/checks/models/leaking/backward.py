@@ -68,6 +68,17 @@ def hooked_after() -> nn.Module:
     return layer
 
 
+def hooked_before() -> nn.Module:
+    """A layer whose full backward pre hook divides the gradient by its norm."""
+
+    def scale(module: nn.Module, grad_output: Gradients) -> tuple[Tensor | None, ...]:
+        return tuple(None if gradient is None else gradient / (1e-6 + gradient.norm()) for gradient in grad_output)
+
+    layer = nn.Linear(6, 6)
+    layer.register_full_backward_pre_hook(scale)
+    return layer
+
+
 def seen_on_the_way_back(x: Tensor) -> Tensor:
     """Add the batch's mean and take its value away: the output is as without, the gradient is not."""
     mean = x.square().mean(0)
@@ -181,6 +192,7 @@ BACKWARD = tuple(
             "body.block.part",
         ),
         Case("a full backward hook that centers", lambda: deep(hooked_after()), floats(8, 4), "body.block.part"),
+        Case("a full backward pre hook that scales", lambda: deep(hooked_before()), floats(8, 4), "body.block.part"),
         Case(
             "a hook on a tensor that centers", lambda: net(HookedInside(lambda g: g - g.mean(0))), floats(8, 4), "part"
         ),
