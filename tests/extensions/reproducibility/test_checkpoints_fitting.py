@@ -69,34 +69,30 @@ def test_not_strict_loads_what_fits_and_says_what_does_not(tmp_path: Path) -> No
     assert weights(other[0]).equal(weights(first.model[0]))
 
 
-def test_variables_that_are_left_out_are_left_as_they_are(tmp_path: Path) -> None:
-    tiny_manager(Checkpoints(exclude="0.*"), train_dir=tmp_path).train()
-    assert set(read_checkpoint(path_of(tmp_path, 3), ["model"])["model"]) == {"2.weight", "2.bias"}
-
-    tm = tiny_manager(Checkpoints(resume=True, exclude="0.*"), train_dir=tmp_path)
-    before = tm.model[0].weight.clone()
-    tm.eval()
-    assert torch.equal(tm.model[0].weight, before)
-
-
-def test_a_pattern_that_leaves_nothing_out_is_told(tmp_path: Path) -> None:
-    told = "exclude has 'backbone.*', which matches nothing in the model: its state has 0.weight, 0.bias, 2.weight"
-    with pytest.warns(UserWarning, match=re.escape(told)):
-        tiny_manager(Checkpoints(exclude=("backbone.*", "0.*")), train_dir=tmp_path).train()
-
-
-def test_a_pattern_of_saved_weights_that_matches_nothing_is_reported(tmp_path: Path) -> None:
-    told = "only has '*.lora_*', which matches nothing in the model: its state has 0.weight, 0.bias, 2.weight"
-    with pytest.warns(UserWarning, match=re.escape(told)):
-        tiny_manager(Checkpoints(only=("*.lora_*", "2.*")), train_dir=tmp_path).train()
+@pytest.mark.parametrize(
+    ("which", "told"),
+    [
+        (
+            {"exclude": ("backbone.*", "0.*")},
+            "exclude has 'backbone.*', which matches nothing in the model: its state has",
+        ),
+        ({"only": ("*.lora_*", "2.*")}, "only has '*.lora_*', which matches nothing in the model: its state has"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_told(tmp_path: Path, which: dict[str, Any], told: str) -> None:
+    with pytest.warns(UserWarning, match=re.escape(f"{told} 0.weight, 0.bias, 2.weight")):
+        tiny_manager(Checkpoints(**which), train_dir=tmp_path).train()
 
 
-def test_only_the_named_weights_are_saved_and_the_others_are_left_as_they_are(tmp_path: Path) -> None:
-    first = tiny_manager(Checkpoints(only="2.*"), train_dir=tmp_path)
+@pytest.mark.parametrize("which", [{"exclude": "0.*"}, {"only": "2.*"}])
+def test_only_the_named_weights_are_saved_and_the_others_are_left_as_they_are(
+    tmp_path: Path, which: dict[str, Any]
+) -> None:
+    first = tiny_manager(Checkpoints(**which), train_dir=tmp_path)
     first.train()
     assert set(read_checkpoint(path_of(tmp_path, 3), ["model"])["model"]) == {"2.weight", "2.bias"}
 
-    tm = tiny_manager(Checkpoints(resume=True, only="2.*"), train_dir=tmp_path)
+    tm = tiny_manager(Checkpoints(resume=True, **which), train_dir=tmp_path)
     before = tm.model[0].weight.clone()
     tm.eval()
     assert torch.equal(tm.model[0].weight, before)
