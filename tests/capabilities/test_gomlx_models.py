@@ -10,11 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from train_manager import (
-    Extension,
-    InputError,
-    TrainManager,
-)
+from train_manager import Extension, InputError, TrainManager
 from train_manager.extensions import Constrain, Metrics
 from train_manager.loop.losses import Losses, add_loss
 from train_manager.model.constraints import max_norm, non_negative, row_norms

@@ -97,9 +97,16 @@ def test_its_count_continues_in_the_next_training() -> None:
     assert tm.epoch_num == 3
 
 
-def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
-    tm = tiny_manager(EarlyStopping("vaild/loss"))
-    with pytest.raises(InputError, match=r"no set 'vaild'\n  did you mean 'valid'\?"):
+@pytest.mark.parametrize(
+    ("monitor", "told"),
+    [
+        ("vaild/loss", r"no set 'vaild'\n  did you mean 'valid'\?"),
+        ("valid/los", r"'valid/los'.*\n  did you mean 'valid/loss'\?"),
+    ],
+)
+def test_a_misspelt_set_or_metric_is_refused_before_the_first_step(monitor: str, told: str) -> None:
+    tm = tiny_manager(EarlyStopping(monitor, mode="min"))
+    with pytest.raises(InputError, match=told):
         tm.train()
     assert tm.step_num == 0
 
@@ -107,13 +114,6 @@ def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
 def test_it_is_refused_if_nothing_is_evaluated() -> None:
     with pytest.raises(InputError, match=r"no set 'valid'\n  pass eval_data=\{"):
         tiny_manager(EarlyStopping(), eval_data=None).train()
-
-
-def test_a_misspelt_metric_is_refused_by_the_evaluation_before_the_first_step() -> None:
-    tm = tiny_manager(EarlyStopping("valid/los", mode="min"))
-    with pytest.raises(InputError, match=r"'valid/los'.*\n  did you mean 'valid/loss'\?"):
-        tm.train()
-    assert tm.step_num == 0
 
 
 @pytest.mark.parametrize(
@@ -164,15 +164,7 @@ def test_the_best_weights_are_put_back() -> None:
     )
 
 
-def test_they_are_put_back_also_if_the_training_was_not_stopped() -> None:
-    stopping = EarlyStopping(patience=9, restore_best=True)
-    tm = tiny_manager(stopping, Results(9, 3, 4), weights := Weights(), epochs=2)
-    tm.train()
-
-    assert equal(tm.model.state_dict(), weights.seen[1])
-
-
-def test_buffers_are_put_back_too() -> None:
+def test_they_are_put_back_with_the_buffers_also_if_the_training_was_not_stopped() -> None:
     model = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     stopping = EarlyStopping(restore_best=True)
     tm = tiny_manager(stopping, Results(9, 3, 4), weights := Weights(), model=model, epochs=2)

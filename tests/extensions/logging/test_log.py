@@ -420,10 +420,6 @@ def test_a_name_that_comes_twice_is_shown_once() -> None:
     assert re.sub(r"\d\.\d+", "x", line) == "loss x, moving_loss x"
 
 
-def test_one_name_may_be_given_without_a_list() -> None:
-    assert lines(Log(3, "true_batch_size", counts=()), eval_data=None) == ["true_batch_size 8"]
-
-
 def test_a_fixture_that_is_absent_in_some_steps_is_left_out_of_their_lines() -> None:
     found = lines(Log(1, "second", counts="step"), EverySecond(), eval_data=None)
     assert found == ["step 1, second 0", "step 2", "step 3, second 2"]

@@ -126,15 +126,6 @@ def test_it_unfreezes_when_until_is_reached() -> None:
         assert not before.equal(states[3][name]), name
 
 
-def test_until_counts_the_epochs_of_all_trainings() -> None:
-    tm = frozen_manager(until=1)
-    trunk = state(tm, "trunk")
-    tm.train_epochs(1)
-    assert same(trunk, state(tm, "trunk"))
-    tm.train_epochs(1)
-    assert not same(trunk, state(tm, "trunk"))
-
-
 def test_added_to_an_open_run_it_freezes_the_next_training() -> None:
     tm = tiny_manager(model=branched())
     trunk = state(tm, "trunk")
