@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from itertools import chain, combinations
 from typing import Any, Final, Protocol
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, AdamW, Optimizer
 from torch.utils.checkpoint import checkpoint
 
-from tests.support.rotation import places_of, share_of
+from tests.support.rotation import places_of
 from tests.support.training import At, Batch, make_batches, sgd, skip_batch, stop_at, warm_up
 from train_manager import (
     Extension,
@@ -217,16 +213,6 @@ class Classify(Objective):
         return {"accuracy": (prediction.argmax(dim=1) == targets).float().mean()}
 
 
-class ByPosition(Objective):
-    """An objective whose loss takes prediction and targets by position."""
-
-    def predict(self, model: nn.Module, inputs: Any) -> Any:
-        return model(inputs * 2)
-
-    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(outputs, labels)
-
-
 class Checkpointed(Net):
     """Runs its forward a second time in the backward pass."""
 
@@ -340,19 +326,6 @@ class Scaled(TrainManager):
         return F.cross_entropy(prediction, targets) + prediction.square().mean()
 
 
-class Hidden(TrainManager):
-    """Writes one fixture in both forward stages."""
-
-    def model_forward(self, model: Any, inputs: Tensor) -> Any:
-        self.fixtures["hidden"] = model.first(inputs)
-        return model.last(model.parts(self.fixtures["hidden"]))
-
-    def loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        self.fixtures["hidden"] = F.cross_entropy(prediction, targets)
-        loss: Tensor = self.fixtures["hidden"]
-        return loss
-
-
 def ask(request: Callable[[TrainManager], object], at_step: int) -> Extension:
     def post_train_step_batch(train_manager: TrainManager, step_num: int) -> None:
         if step_num == at_step:
@@ -439,57 +412,11 @@ def replaced_in_hooks(make: Make) -> None:
     make(At("pre_train_step_batch", replace), epochs=2).train()
 
 
-def gathered(make: Make) -> None:
-    """Something makes the gradients of several processes one."""
-    tm = make(update_ends(lambda step_num: step_num % 3 == 2))
-
-    def halve(optimizer: Optimizer) -> None:
-        for parameter in optimizer.param_groups[0]["params"]:
-            parameter.grad.mul_(0.5)
-
-    tm._windows.gathered = halve
-    tm.train()
-
-
-def gathering_fails(make: Make) -> None:
-    tm = make()
-    tm._windows.gathered = lambda optimizer: raising(RuntimeError("no network"), 2)(tm.step_num)
-    tm.train()
-
-
-def deciding(make: Make) -> None:
-    tm = make()
-    tm.decide = lambda requests: requests._replace(skip_batch=tm.step_num == 2 and tm._progress.feed.batch_num == 3)
-    tm.train()
-
-
 def of_a_part(make: Make) -> None:
     """The third loss is of parameters that the optimizer does not have, which is a warning."""
     model = net()
     loss = counted(lambda call, p, targets: model.first.weight.sum() if call == 3 else F.cross_entropy(p, targets))
     make(model=model, optimizer=SGD(model.last.parameters(), lr=0.1), loss=loss).train()
-
-
-def warnings_are_errors(make: Make) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        of_a_part(make)
-
-
-def copied(make: Make) -> None:
-    """A copy of a manager trains for itself."""
-    tm = make(optimizer=sgd, epochs=3)
-    tm.train_steps(3)
-    copy.deepcopy(tm).train()
-    tm.train()
-
-
-def without_gathering(make: Make) -> None:
-    """A phase rests the extension that opens the stages."""
-    tm = make({"accumulate": Accumulate(2)}, optimizer=sgd, epochs=2)
-    with tm.run(), tm.phase("plain", without=["accumulate"]):
-        tm.train()
-    tm.train()
 
 
 def gradients_at_an_error(make: Make) -> None:
@@ -514,22 +441,6 @@ def stained_data(make: Make) -> None:
                 yield x, y
 
     make(model=model, train_data=Stained(), optimizer=sgd).train()
-
-
-def stained_by_a_hook(make: Make) -> None:
-    """A hook of a module leaves gradients in each forward pass."""
-    model = net()
-    model.parts.register_forward_hook(
-        lambda module, inputs, output: inputs[0].square().sum().backward(retain_graph=True)
-    )
-    make(model=model, optimizer=sgd).train()
-
-
-def wrong_shape(make: Make) -> None:
-    """A batch of another width, at the third step."""
-    batches = make_batches(4)
-    batches[2] = torch.rand(4, 2), torch.tensor([0, 1, 7, 0])
-    make(train_data=batches).train()
 
 
 def counted(function: Callable[[int, Tensor, Tensor], Any]) -> Callable[[Tensor, Tensor], Any]:
@@ -590,13 +501,6 @@ def write(name: str, value: Any) -> None:
     here().fixtures[name] = value
 
 
-def write_over(name: str, value: Any) -> None:
-    """Define a fixture, or modify it where it is alive: in each stage anew, if it has died with the stage."""
-    fixtures = here().fixtures
-    note(name in fixtures)
-    fixtures.update({name: value})
-
-
 def after(do: Callable[[], object]) -> Callable[[Tensor, Tensor], Tensor]:
     """Return a loss that does something first, in training."""
 
@@ -612,25 +516,14 @@ def open_stage(count: int) -> None:
         note(here().fixtures.path)
 
 
-class Reading(SGD):
-    """Reads the fixtures of the stage in which it steps."""
-
-    def step(self, closure: Any = None) -> Any:
-        fixtures = here().fixtures
-        note((fixtures["optimizer"] is self, fixtures["optimizer_name"], fixtures.path))
-        return super().step(closure)
-
-
 PROGRAMS: Final[dict[str, Program]] = {
     "plain": train(),
-    "momentum": train(optimizer=lambda: sgd),
     "adamw": train(optimizer=lambda: adamw),
     "dropout": train(model=lambda: net(nn.Dropout(0.5))),
     "batch norm": train(model=lambda: net(nn.BatchNorm1d(6))),
     "add_loss": train(model=lambda: net(adds=True), eval_data=lambda: make_batches(2)),
     "add_loss alone": train(model=lambda: net(adds=True), loss=lambda: lambda prediction, targets: None),
     "objective": train(loss=Classify, eval_data=lambda: make_batches(2)),
-    "objective by position": train(loss=ByPosition),
     "activation checkpoints": train(model=lambda: Checkpointed(adds=True)),
     "named loss": train(loss=lambda: named_loss),
     "weighted losses": train(
@@ -655,22 +548,17 @@ PROGRAMS: Final[dict[str, Program]] = {
     "LBFGS": train(optimizer=lambda: lambda p: LBFGS(p, max_iter=4)),
     "own train_batch": train(kind=Twice),
     "own model_forward": train(kind=Scaled, eval_data=lambda: make_batches(2)),
-    "own fixtures": train(kind=Hidden),
     "skipped in the model": train(model=lambda: net(at_pass=raising(SkipBatch(), 3))),
-    "skipped in the first batch": train(model=lambda: net(at_pass=raising(SkipBatch(), 1))),
     "skipped in the loss": train(loss=lambda: skipping_loss(3)),
     "skipped in a hook": train(lambda: At("pre_train_step_batch", skip_second)),
     "skipped in a post hook": train(lambda: At("post_train_step_batch", skip_second)),
     "windows of two batches": train(lambda: update_ends(every_second_ends)),
-    "windows of three batches": train(lambda: update_ends(lambda step_num: step_num % 3 == 2)),
     "a window that ends with the run": train(lambda: update_ends(lambda step_num: step_num < 5)),
     "nan": train(loss=lambda: nan_at(2)),
     "error in the model": train(model=lambda: net(at_pass=raising(RuntimeError("torn"), 3))),
-    "error in the first batch": train(model=lambda: net(at_pass=raising(RuntimeError("torn"), 1))),
     "error in the loss": train(loss=lambda: failing_loss(3)),
     "error in the backward pass": train(loss=lambda: torn_loss(3)),
     "error in the step": train(optimizer=lambda: lambda p: Failing(p, lr=0.1)),
-    "error of torch": wrong_shape,
     "loss without a gradient": train(loss=lambda: detached_at(3)),
     "loss that is not a scalar": train(loss=lambda: unreduced_at(3)),
     "Ctrl-C in the model": train(model=lambda: net(at_pass=raising(KeyboardInterrupt("enough"), 3))),
@@ -684,32 +572,18 @@ PROGRAMS: Final[dict[str, Program]] = {
     "trained on after an error": after_an_error,
     "replaced between calls": replaced_between_calls,
     "replaced in hooks": replaced_in_hooks,
-    "gathered": gathered,
-    "gathering fails": gathering_fails,
-    "decide": deciding,
-    "copied": copied,
-    "an extension that rests": without_gathering,
     "a look at the gradients of a failed step": gradients_at_an_error,
     "loss of other parameters": of_a_part,
-    "warnings are errors": warnings_are_errors,
     "gradients of the data": stained_data,
-    "gradients of a hook of torch": stained_by_a_hook,
     "a model that writes a fixture": train(model=lambda: net(at_pass=lambda count: write("hidden", count))),
-    "a model that adds to a fixture": train(model=lambda: net(at_pass=lambda count: write_over("hidden", count))),
     "a loss that writes a fixture": train(loss=lambda: after(lambda: write("hidden", 1))),
-    "a loss that sets a default": train(loss=lambda: after(lambda: here().fixtures.setdefault("hidden", 1))),
-    "a loss that updates": train(loss=lambda: after(lambda: here().fixtures.update({"hidden": 1, "step_num": 0}))),
     "a model that writes for the stage": train(
         model=lambda: net(at_pass=lambda count: here().fixtures.define("aux", count, stage="train_model_forward"))
     ),
     "a model that reads the stage": train(model=lambda: net(at_pass=lambda count: note(here().fixtures["stage"].path))),
-    "a loss that reads the stage": train(loss=lambda: after(lambda: note(here().fixtures["stage"].path))),
-    "a loss that reads all": train(loss=lambda: after(lambda: note(sorted(here().fixtures)))),
-    "a loss that reads the path": train(loss=lambda: after(lambda: note(here().fixtures.path))),
     "a model that writes a fixture of the batch": train(
         model=lambda: net(at_pass=lambda count: here().fixtures.define("aux", count, stage="train_step_batch"))
     ),
-    "an optimizer that reads what the stage gives": train(optimizer=lambda: lambda p: Reading(p, lr=0.1)),
     "a model that opens a stage": train(model=lambda: net(at_pass=lambda count: open_stage(count))),
 }
 
@@ -721,93 +595,3 @@ def test_a_training_leaves_the_same_with_and_without_the_inner_stages(name: str)
     for stages in places_of(list(PROGRAMS).index(name), SUBSETS):
         opened, _ = observed(PROGRAMS[name], looking_into(stages))
         assert opened == as_it_is, stages
-
-
-# ---- random programs -------------------------------------------------------------------------------------------------
-
-
-MODELS: Final[dict[str, Callable[[], nn.Module]]] = {
-    "plain": net,
-    "dropout": lambda: net(nn.Dropout(0.5)),
-    "adds": lambda: net(adds=True),
-    "skips": lambda: net(at_pass=raising(SkipBatch(), 3)),
-    "fails": lambda: net(at_pass=raising(RuntimeError("torn"), 6)),
-}
-LOSSES: Final[dict[str, Callable[[], Any]]] = {
-    "plain": lambda: F.cross_entropy,
-    "named": lambda: named_loss,
-    "objective": Classify,
-    "weights": Tempered,
-    "nan": lambda: nan_at(5),
-    "fails": lambda: failing_loss(5),
-    "torn": lambda: torn_loss(4),
-}
-OPTIMIZERS: Final[dict[str, Callable[[Any], Optimizer]]] = {
-    "slow": slow,
-    "momentum": sgd,
-    "adamw": adamw,
-    "closure": lambda parameters: LBFGS(parameters, max_iter=2),
-}
-EXTENSIONS: Final[dict[str, Callable[[], Extension]]] = {
-    "EMA": lambda: EMA(decay=0.5),
-    "Accumulate": lambda: Accumulate(2),
-    "ClipGradients": lambda: ClipGradients(0.1),
-    "windows": lambda: update_ends(lambda step_num: step_num % 3 != 0),
-    "skips": lambda: At("pre_train_step_batch", skip_second),
-    "stops": lambda: stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 5),
-    "ends": lambda: ask(TrainManager.end_epoch, 2),
-    "evaluates": lambda: ask(TrainManager.eval_soon, 4),
-}
-CHANGES: Final[dict[str, Callable[[Any], object]]] = {
-    "nothing": lambda tm: None,
-    "loss": lambda tm: setattr(tm, "loss", F.multi_margin_loss),
-    "optimizer": lambda tm: setattr(tm, "optimizer", adamw(tm.model.parameters())),
-    "called model": lambda tm: setattr(tm, "called_model", nn.Sequential(tm.model)),
-    "extension": lambda tm: tm.add_extension(WarmUp(steps=3)),
-    "gradients": lambda tm: tm.model(torch.ones(1, 2)).sum().backward(),
-    "frozen": lambda tm: tm.model.first.requires_grad_(False),
-}
-CALLS: Final[dict[str, Callable[[Any], object]]] = {
-    "train": lambda tm: tm.train(),
-    "steps": lambda tm: tm.train_steps(3),
-    "epoch": lambda tm: tm.train_epoch(),
-    "batch": lambda tm: tm.train_on_batch(make_batches(1)[0]),
-    "eval": lambda tm: tm.eval(),
-}
-
-
-@given(
-    model=st.sampled_from(sorted(MODELS)),
-    loss=st.sampled_from(sorted(LOSSES)),
-    optimizer=st.sampled_from(sorted(OPTIMIZERS)),
-    extensions=st.sets(st.sampled_from(sorted(EXTENSIONS)), max_size=2),
-    calls=st.lists(st.tuples(st.sampled_from(sorted(CALLS)), st.sampled_from(sorted(CHANGES))), min_size=1, max_size=4),
-    in_one_run=st.booleans(),
-    stages=st.sampled_from(SUBSETS),
-)
-@settings(max_examples=share_of(30), deadline=None)
-def test_a_random_training_leaves_the_same_with_and_without_the_inner_stages(
-    model: str,
-    loss: str,
-    optimizer: str,
-    extensions: set[str],
-    calls: list[tuple[str, str]],
-    in_one_run: bool,
-    stages: tuple[str, ...],
-) -> None:
-    def program(make: Make) -> None:
-        parts = {"model": MODELS[model](), "loss": LOSSES[loss](), "optimizer": OPTIMIZERS[optimizer]}
-        tm = make(*(EXTENSIONS[name]() for name in sorted(extensions)), eval_data=make_batches(1), **parts)
-        with tm.run() if in_one_run else nullcontext():
-            for call, change in calls:
-                try:
-                    CALLS[call](tm)
-                except Exception as error:
-                    warnings.warn(f"{error} {getattr(error, '__notes__', [])}", stacklevel=2)
-                CHANGES[change](tm)
-            tm.train_steps(2)
-
-    as_it_is, _ = observed(program)
-    opened, _ = observed(program, looking_into(stages))
-
-    assert opened == as_it_is

@@ -463,7 +463,7 @@ class CountedSteps(Extension):
 
 def reads_in_steps(folder: Path | None, *extensions: Extension) -> int:
     counted = CountedSteps()
-    data = some_batches(20)
+    data = some_batches(8)
     tm = manager(folder, *extensions, counted, train_data=data, eval_data={"valid": data})
     with counted.reads:
         tm.train_epochs(1)
@@ -590,7 +590,7 @@ STEPS = [2, 4]  # in the first epoch; and in the second, where Accumulate has a 
 )
 def test_killed_within_an_epoch_it_continues_as_if_nothing_had_happened(case: Case, step: int, tmp_path: Path) -> None:
     def make() -> TrainManager:
-        return manager(tmp_path, case.make(), epochs=3)
+        return manager(tmp_path, case.make(), epochs=2)
 
     assert_resumes(make, TrainManager.train, [step])
 

@@ -6,7 +6,6 @@ import copy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from sklearn.metrics import f1_score
@@ -411,12 +410,6 @@ def test_a_function_that_makes_an_optimizer_of_something_else_than_parameters(ma
     ]
 
 
-def test_a_function_of_the_model_makes_its_optimizer() -> None:
-    tm = tiny_manager(optimizer=lambda model: SGD(model.parameters(), lr=0.5))
-
-    assert tm.optimizers["optimizer"].param_groups[0]["params"] == list(tm.model.parameters())
-
-
 def test_a_function_that_makes_a_model_is_called() -> None:
     def network() -> nn.Module:
         return nn.Linear(2, 2)
@@ -443,22 +436,6 @@ def test_a_metric_of_labels_that_is_given_scores_of_classes_says_how_to_get_labe
     assert f"\nin metric 'f1_score' of prediction of shape (4, 2) and targets of shape (4,)\n{LABELS}\n" in said
 
 
-@pytest.mark.parametrize("targets", [X[:, :1], X[:, 0]], ids=["as many axes", "a single logit"])
-def test_a_metric_that_fails_without_scores_of_classes_has_no_cure_for_them(targets: Tensor) -> None:
-    def fails(prediction: Tensor, targets: Tensor) -> None:
-        raise ValueError("for another reason")
-
-    def squared(prediction: Tensor, targets: Tensor) -> Tensor:
-        return F.mse_loss(prediction.flatten(), targets.flatten())
-
-    data = [(X, targets)]
-    given: dict[str, Any] = {"model": nn.Linear(2, 1), "loss": squared, "train_data": data, "eval_data": data}
-    said = answer_to(**given, extensions=[Metrics(eval=[fails])])
-
-    assert "\nin metric 'fails' of prediction of shape (4, 1) and targets of shape" in said
-    assert LABELS not in said
-
-
 def test_a_metric_that_lacks_an_argument_says_what_a_metric_takes() -> None:
     def reward(targets: Tensor) -> Tensor:
         return targets.float().mean()
@@ -467,12 +444,6 @@ def test_a_metric_that_lacks_an_argument_says_what_a_metric_takes() -> None:
 
     note = "in metric 'reward' of prediction of shape (4, 2) and targets of shape (4,): a metric takes "
     assert f"\n{note}(prediction, targets), or fixtures by name if one of them is prediction\n" in said
-
-
-def test_a_metric_of_targets_alone_gets_the_targets() -> None:
-    tm = tiny_manager(Metrics(reward=lambda targets: targets.float().mean()), train_data=[(X, Y)], eval_data=[(X, Y)])
-
-    assert tm.eval()["eval"]["reward"] == 0
 
 
 @pytest.mark.parametrize("method", ["train_on_batch", "eval_on_batch"])
@@ -484,13 +455,6 @@ def test_inputs_and_targets_as_two_arguments_are_refused(method: str) -> None:
     what = f"{method} takes one batch, but its second argument is a Tensor"
     assert str(caught.value) == f"{what}\n  {method}((inputs, targets))"
     assert tm.step_num == 0
-
-
-def test_a_flag_of_numpy_says_whether_a_batch_is_the_last() -> None:
-    tm = tiny_manager()
-    tm.train_on_batch((X, Y), np.bool_(True))  # type: ignore[arg-type]
-
-    assert tm.step_num == 1
 
 
 def test_weights_that_are_saved_as_the_error_says_are_loaded_as_the_error_says(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +27,6 @@ from train_manager import (
     every,
     modifies,
     once,
-    provides,
     when,
 )
 from train_manager.errors import CheckError
@@ -187,13 +185,6 @@ def test_a08_a_hook_stops_the_training_with_a_reason_that_the_result_carries() -
     assert result.stopped_by == ("Enough.post_train_step_batch at run > train > train_step_epoch > train_step_batch")
 
 
-def test_a09_that_all_is_done_is_a_value_too() -> None:
-    result = tiny_manager(epochs=2).train()
-
-    assert (result.stopped, result.stopped_by, result.epochs) == (None, None, 2)
-    assert set(result.metrics) == {"valid"}
-
-
 def test_a09_an_error_is_an_exception_with_the_path_of_its_stage() -> None:
     def breaks() -> None:
         raise ValueError("broken")
@@ -207,25 +198,16 @@ def test_a09_an_error_is_an_exception_with_the_path_of_its_stage() -> None:
     ]
 
 
-def state(tm: TrainManager) -> list[Tensor]:
-    return [part.detach().clone() for part in tm.model.parameters()]
-
-
-def equal(one: TrainManager, other: TrainManager) -> bool:
-    """To the bit."""
-    return all(map(torch.equal, state(one), state(other)))
-
-
 def test_a10_one_batch_is_trained_on_alone_with_hooks() -> None:
     recorder = Recorder()
     tm = tiny_manager(recorder)
-    before = state(tm)
+    before = weights(tm.model)
     loss = tm.train_on_batch(ten_batches()[0])
 
     assert loss is not None
     assert not loss.requires_grad
     assert (tm.step_num, tm.update_num, tm.epoch_num) == (1, 1, 0)
-    assert not any(map(torch.equal, before, state(tm)))
+    assert not before.equal(weights(tm.model))
     assert recorder.stages[:3] == ["run", "load_checkpoint", "train_step_batch"]
 
 
@@ -241,7 +223,7 @@ def test_a11_a_loop_of_ones_own_around_single_batches_trains_as_train_does_to_th
             own.eval()
 
     assert own.step_num == shelf.step_num == 9
-    assert equal(own, shelf)
+    assert weights(own.model).equal(weights(shelf.model))
 
 
 class Classify(Objective):
@@ -281,13 +263,12 @@ def test_a14_the_metrics_of_an_objective_appear_unasked() -> None:
 def test_a15_an_optimizer_that_is_fused_gives_what_the_plain_one_gives(optimizer: Any, kind: str) -> None:
     """The step of the optimizer is a stage of its own, whatever the optimizer makes of it."""
 
-    def trained(**how: bool) -> list[Tensor]:
+    def trained(**how: bool) -> Tensor:
         tm = tiny_manager(optimizer=lambda parameters: optimizer(parameters, lr=0.01, **how), epochs=5)
         tm.train()
-        return state(tm)
+        return weights(tm.model)
 
-    for plain, quick in zip(trained(foreach=False), trained(**{kind: True}), strict=True):
-        torch.testing.assert_close(quick, plain, rtol=0, atol=1e-6)
+    torch.testing.assert_close(trained(**{kind: True}), trained(foreach=False), rtol=0, atol=1e-6)
 
 
 def test_a17_a_generator_of_batches_is_trained_on() -> None:
@@ -346,34 +327,6 @@ def test_a18_data_is_anything_that_is_iterable_or_has_rows(data: Any) -> None:
 def test_a19_arrays_in_memory_are_data_without_more_ado() -> None:
     x, y = torch.ones(20, 2), torch.zeros(20, dtype=torch.long)
     tm = tiny_manager(train_data=InMemory(x, y, batch_size=8, shuffle=True, seed=0))
-    tm.train()
-
-    assert tm.step_num == 3
-
-
-def test_a19_the_order_of_its_examples_is_the_same_whether_or_not_it_is_evaluated_too() -> None:
-    def order(is_evaluated: bool) -> Tensor:
-        seen: list[Tensor] = []
-        x, y = torch.rand(20, 2, generator=torch.Generator().manual_seed(0)), torch.zeros(20, dtype=torch.long)
-        data = InMemory(x, y, batch_size=20, shuffle=True, seed=0)
-        note = Extension.of(pre_train_step_batch=lambda batch: seen.append(batch[0]))
-        tiny_manager(note, train_data=data, eval_data=data if is_evaluated else None, epochs=3).train()
-        return torch.stack(seen)
-
-    assert order(is_evaluated=True).equal(order(is_evaluated=False))
-    assert not order(is_evaluated=True)[0].equal(order(is_evaluated=True)[1])
-
-
-def test_a20_data_without_labels_is_trained_on() -> None:
-    def reconstruction(prediction: Tensor, inputs: Tensor) -> Tensor:
-        return F.mse_loss(prediction, inputs)
-
-    tm = tiny_manager(
-        model=torch.nn.Linear(2, 2),
-        loss=reconstruction,
-        train_data=InMemory(torch.ones(20, 2), batch_size=8),
-        eval_data=None,
-    )
     tm.train()
 
     assert tm.step_num == 3
@@ -443,8 +396,8 @@ def test_a23_a_line_a_step_of_ones_own_and_a_loop_of_ones_own_train_alike() -> N
         for batch in [*(loop.train_data or ())] * 2:
             loop.train_on_batch(batch)
 
-    assert equal(line, step)
-    assert equal(line, loop)
+    assert weights(line.model).equal(weights(step.model))
+    assert weights(line.model).equal(weights(loop.model))
 
 
 @pytest.mark.parametrize(
@@ -480,17 +433,6 @@ def test_a25_filters_are_always_once_every_n_only_and_a_function(schedule: Calla
     assert seen == at
 
 
-def test_a25_a_handler_halts_the_epoch() -> None:
-    class Halt(Extension):
-        def post_train_step_batch(self, train_manager: TrainManager, step_num: int) -> None:
-            if step_num == 2:
-                train_manager.end_epoch()
-
-    result = tiny_manager(Halt(), epochs=2).train()
-
-    assert (result.epochs, result.steps, result.stopped) == (2, 2 + 3, None)
-
-
 def test_a25_a_handler_with_a_filter_halts_the_epoch() -> None:
     class Halt(Extension):
         @every(4)
@@ -522,15 +464,6 @@ class GetsBetterOnce(Extension):
         return {"loss": 3.0 if epoch_num == 0 else 2.0}
 
 
-def test_a25_a_validation_runs_after_each_epoch_and_its_metrics_are_those_of_the_training() -> None:
-    stages = Recorder()
-    result = tiny_manager(stages, Metrics(accuracy=lambda prediction, targets: prediction.argmax(1) == targets)).train()
-
-    after_epochs = [after for before, after in pairwise(stages.stages) if before == "train_optimizer_step"]
-    assert after_epochs.count("eval") == result.epochs
-    assert set(result.metrics["valid"]) == {"loss", "accuracy"}
-
-
 def test_a25_a_monitor_acts_when_a_metric_is_better_than_ever() -> None:
     class Monitor(Extension):
         def __init__(self) -> None:
@@ -547,12 +480,6 @@ def test_a25_a_monitor_acts_when_a_metric_is_better_than_ever() -> None:
     assert monitor.acted_in == [0, 1]
 
 
-def test_a25_early_stop_ends_the_loop_when_a_metric_is_no_better_for_so_long() -> None:
-    result = tiny_manager(GetsBetterOnce(), EarlyStopping("valid/loss", patience=2), epochs=10).train()
-
-    assert (result.epochs, result.stopped) == (3, "EarlyStopping: 'valid/loss' was no better than 2 in 2 evaluations")
-
-
 def test_a25_a_loop_resumes_from_the_state_in_which_another_was_left() -> None:
     whole, first = tiny_manager(seed=0, epochs=4), tiny_manager(seed=0, epochs=2)
     whole.train()
@@ -563,27 +490,6 @@ def test_a25_a_loop_resumes_from_the_state_in_which_another_was_left() -> None:
 
     assert (result.epochs, from_state.epoch_num, from_state.step_num) == (2, 4, whole.step_num)
     assert torch.equal(weights(from_state.model), weights(whole.model))
-
-
-def test_a25_a_debug_trace_shows_each_event_with_where_it_happened() -> None:
-    class Trace(Extension):
-        def __init__(self) -> None:
-            self.lines: list[str] = []
-
-        def pre_stage(self, stage: Any) -> None:
-            self.lines.append("  " * stage.depth + stage.name)
-
-    trace = Trace()
-    tiny_manager(trace, eval_data=None, epochs=1).train()
-
-    assert trace.lines[:6] == [
-        "  run",
-        "    load_checkpoint",
-        "    train",
-        "      train_step_epoch",
-        "        train_step_batch",
-        "          train_model_forward",
-    ]
 
 
 class Loop(Extensible):
@@ -600,46 +506,9 @@ def test_a26_an_unknown_event_is_refused() -> None:
         Loop([Extension.of(post_my_evnt=lambda: None)]).check()
 
 
-def test_a26_an_event_in_the_words_of_another_tool_is_refused() -> None:
-    class Handler(Extension):
-        def on_my_event(self) -> None: ...
-
-    with pytest.raises(CheckError, match=r"Handler.on_my_event looks like a hook, but would never run"):
-        Loop([Handler()]).train()
-
-
-def test_a26_an_empty_dataset_is_refused() -> None:
-    updates: list[int] = []
-    tm = tiny_manager(Extension.of(pre_train_step_batch=lambda: updates.append(1)), train_data=[])
-    with pytest.raises(InputError, match="train_data gave no batch in epoch 1"):
-        tm.train()
-    assert (updates, tm.epoch_num) == ([], 0)
-
-
 def test_a27_events_of_ones_own_are_stages() -> None:
     seen = []
     loop = Loop([Extension.of(pre_my_event=lambda x: seen.append(x))])
     assert loop.check() == []
     loop.train()
     assert seen == [1]
-
-
-@pytest.mark.parametrize("turned", [False, True])
-def test_a27_handlers_may_be_attached_in_any_order(turned: bool) -> None:
-    class Metric(Extension):
-        @provides("metric")
-        def post_my_event(self, x: int) -> int:
-            return 10 * x
-
-    seen: list[int] = []
-    handlers = [Extension.of(post_my_event=lambda metric: seen.append(metric)), Metric()]
-    Loop(handlers[::-1] if turned else handlers).train()
-    assert seen == [10]
-
-
-def test_a27_the_mode_of_a_monitor_is_known_given_or_refused() -> None:
-    assert EarlyStopping("valid/loss").patience.mode == "min"
-    assert EarlyStopping("valid/accuracy").patience.mode == "max"
-    assert EarlyStopping("valid/score", mode="max").patience.mode == "max"
-    with pytest.raises(InputError, match="cannot tell from the name 'valid/score'"):
-        EarlyStopping("valid/score")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from train_manager import Extension, TrainManager
-from train_manager.extensions import EMA, FreezeModules, Metrics
+from train_manager.extensions import EMA
 from train_manager.loop.losses import WeightedLosses, add_loss
 from train_manager.testing import tiny_manager
 
@@ -94,48 +94,3 @@ def test_j23_averaged_weights_are_those_of_the_formula_evaluated_and_the_trained
         assert torch.allclose(found, expected, atol=1e-6)
     for left, last in zip(weights(tm), trained[-1], strict=True):
         assert left.equal(last)
-
-
-class Branches(nn.Module):
-    """A trunk and two classifiers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trunk = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.ReLU())
-        self.classifiers = nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 2)])
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = self.trunk(inputs)
-        return torch.stack([classifier(hidden) for classifier in self.classifiers]).mean(dim=0)
-
-
-@pytest.mark.parametrize("frozen", ["trunk", "trunk.*"])
-def test_j31_only_the_classifier_branches_are_trained_and_the_trunk_stays_to_the_bit(frozen: str) -> None:
-    torch.manual_seed(0)
-    tm = tiny_manager(FreezeModules(frozen), model=Branches(), optimizer=torch.optim.AdamW)
-    before = {name: value.clone() for name, value in tm.model.state_dict().items()}
-    tm.train_epochs(1)
-    tm.train_epochs(1)
-
-    changed = {name for name, value in tm.model.state_dict().items() if not value.equal(before[name])}
-    assert changed == {name for name in before if name.startswith("classifiers")}
-
-
-def right(pred: Tensor, truth: Tensor) -> Tensor:
-    return (pred.argmax(dim=1) == truth).float().mean()
-
-
-def size(pred: Tensor, truth: Tensor) -> int:
-    return len(truth)
-
-
-def test_j32_a_model_is_evaluated_with_a_list_of_plain_functions_weighted_over_unequal_batches() -> None:
-    inputs, truth = torch.rand(10, 2), torch.tensor([0, 1] * 5)
-    batches = list(zip(inputs.split(8), truth.split(8), strict=True))
-    tm = tiny_manager(Metrics(eval=[right, size]), eval_data={"test": batches})
-    result = tm.eval()["test"]
-
-    with torch.no_grad():
-        by_hand = right(tm.model(inputs), truth).item()
-    assert result["right"] == pytest.approx(by_hand)
-    assert result["size"] == pytest.approx((8 * 8 + 2 * 2) / 10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
 import re
@@ -18,18 +17,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD
 
-import train_manager.manager
+from tests.support.training import weights
 from train_manager import (
     Extensible,
     Extension,
     Fixtures,
     SkipBatch,
-    SkipStage,
     TrainManager,
     every,
     fixture,
     modifies,
-    once,
     periodically,
     priority,
     provides,
@@ -77,17 +74,6 @@ def test_f01_one_object_of_model_data_and_training_logic_runs_epochs_and_the_los
     assert len(losses) == 5
 
 
-def test_f02_the_loop_imports_no_plotting_no_logging_and_no_extension() -> None:
-    tree = ast.parse(Path(train_manager.manager.__file__).read_text(encoding="utf-8"))
-    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-
-    assert not {name for name in imported if name.split(".")[0] in ("logging", "matplotlib", "tqdm")}
-    assert not {name for name in imported if name.startswith("train_manager.extensions")}
-    assert "print" not in called
-
-
 class WatchAll(Extension):
     """Reads all there is, before and after each stage."""
 
@@ -101,10 +87,6 @@ class WatchAll(Extension):
 
     def around_stage(self) -> Iterator[None]:
         yield
-
-
-def weights(model: nn.Module) -> Tensor:
-    return nn.utils.parameters_to_vector(model.parameters())
 
 
 def test_f02_removing_every_extension_gives_the_same_weights_bit_for_bit() -> None:
@@ -163,13 +145,6 @@ def test_f05_two_sibling_stages_of_one_name_are_two_stages_with_the_same_hooks()
             with extensible.staged("fit", {"number": number}):
                 log.append(f"fit {extensible.fixtures['number']}")
     assert log == ["pre hook", "fit 0", "post hook", "pre hook", "fit 1", "post hook"]
-
-
-def test_f05_three_hooks_on_one_stage_all_run() -> None:
-    log: list[str] = []
-    with Extensible([Hooked(log, name) for name in "abc"]).staged("fit"):
-        pass
-    assert log == ["pre a", "pre b", "pre c", "post a", "post b", "post c"]
 
 
 def test_f06_the_path_of_a_stage_four_deep_can_be_read_in_a_hook() -> None:
@@ -272,34 +247,6 @@ class Watch(Extension):
         self.seen.append(loss)
 
 
-def test_f09_a_permitted_hook_modifies_the_state_and_the_next_reader_sees_it() -> None:
-    watch = Watch()
-    Learner([watch, Halve()]).step()
-    assert watch.seen == [2.0]
-
-
-@pytest.mark.parametrize(
-    "practice",
-    [
-        EMA(decay=0.9),
-        ClipGradients(max_norm=0.1),
-        WarmUp(steps=3, start=0.1),
-        LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1)),
-    ],
-    ids=lambda practice: type(practice).__name__,
-)
-def test_f11_a_best_practice_is_an_extension_and_the_loop_does_not_know_of_it(practice: Extension) -> None:
-    """That each does what it is to do stands in tests/extensions."""
-    with_it, without = tiny_manager(practice, epochs=2), tiny_manager(epochs=2)
-    with_it.train()
-    without.train()
-
-    assert with_it.eval() != without.eval()
-    loop = Path(train_manager.manager.__file__).read_text()
-    assert type(practice).__name__ not in loop
-    assert type(practice).__module__ not in loop
-
-
 def slower(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
     return torch.optim.lr_scheduler.StepLR(optimizer, 10)
 
@@ -365,11 +312,6 @@ def test_f12_an_extension_of_another_package_is_added_by_name_and_its_hook_runs(
     assert watch.seen == [4.25]
 
 
-def test_f12_a_name_that_no_package_offers_is_refused() -> None:
-    with pytest.raises(LookupError, match="no installed package offers an extension 'grad_noise'"):
-        Learner().add_extension("grad_noise")
-
-
 def test_f13_explain_tells_who_runs_in_which_order_and_why() -> None:
     lines = Learner([Watch(), Add(), Halve(), Noise()]).explain().splitlines()
     first = next(number for number, line in enumerate(lines) if "post  " in line)
@@ -381,14 +323,6 @@ def test_f13_explain_tells_who_runs_in_which_order_and_why() -> None:
         "[after Halve.post_gradient, which modifies 'loss'; after Add.post_gradient, which",
         "modifies 'loss']",
     ]
-
-
-def test_f15_reading_the_loss_after_its_stage_names_where_it_lived() -> None:
-    extensible = Extensible()
-    with extensible.staged("fit", {"loss": 1}):
-        pass
-    with pytest.raises(FixtureNotFound, match="'loss', which ended with stage 'fit'"):
-        extensible.fixtures["loss"]
 
 
 def test_f15_access_to_what_is_not_alive_is_refused_before_the_first_stage() -> None:
@@ -407,28 +341,6 @@ def interface(extensible: Extensible) -> dict[str, tuple[set[str], set[str], set
     """What each stage defines, reads and modifies, as ``explain`` tells it."""
     places = json.loads(extensible.explain(format="json"))
     return {p["stage"]: (set(p["defines"]), set(p["reads"]), set(p["modifies"])) for p in places}
-
-
-def test_f20_explain_gives_the_interface_of_each_stage_from_its_source() -> None:
-    class Small(Extensible):
-        def work(self) -> None:
-            with self.staged("outer", {"x": 1}):
-                with self.staged("middle"):
-                    self.fixtures["y"] = self.fixtures["x"] + 1
-                with self.staged("last"):
-                    self.fixtures.modify("x", 3)
-
-    assert interface(Small()) == {
-        "outer": ({"x"}, set(), set()),
-        "middle": ({"y"}, {"x"}, set()),
-        "last": (set(), set(), {"x"}),
-    }
-    lines = [line.strip("│├└─ ") for line in Small().explain(all=True).splitlines()]
-    assert lines[1:] == [
-        *("outer", "defines  x", "ends     x"),
-        *("middle", "defines  y", "reads    x", "ends     y"),
-        *("last", "changes  x"),
-    ]
 
 
 def test_f20_explain_gives_the_interface_of_the_stages_of_training() -> None:
@@ -467,14 +379,6 @@ def test_f21_a_hook_between_gradient_and_update_sees_the_gradients_and_changes_t
 
     assert min(Clip.norms) > 0
     torch.testing.assert_close(weights(clipped.model).detach(), before, rtol=0, atol=1e-7)
-
-
-def test_f21_gradient_and_update_are_stages_one_after_the_other() -> None:
-    recorder = Recorder()
-    tiny_manager(recorder).train()
-    hooks = recorder.hooks
-
-    assert hooks[hooks.index("post_train_backward") + 1] == "pre_train_optimizer_step"
 
 
 def test_f22_a_hook_reads_by_default_and_transforms_on_request() -> None:
@@ -545,31 +449,6 @@ def test_f30_a_conflict_is_resolved_by_running_first() -> None:
     assert watch.seen == [2.2, 2.2]
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_f30_there_is_no_conflict_between_writers_of_different_fixtures(turned: bool) -> None:
-    """They run as they were registered, and what each writes is there."""
-    log: list[str] = []
-
-    class Halves(Extension):
-        @modifies("loss")
-        def post_gradient(self, loss: float) -> float:
-            log.append("loss")
-            return loss / 2
-
-    class Doubles(Extension):
-        @modifies("x")
-        def post_gradient(self, x: float) -> float:
-            log.append("x")
-            return 2 * x
-
-    seen: list[tuple[float, float]] = []
-    writers = [Halves(), Doubles()]
-    last = Extension.of(post_gradient=lambda loss, x: seen.append((loss, x)))
-    Learner([*(writers[::-1] if turned else writers), last]).step()
-    assert log == (["x", "loss"] if turned else ["loss", "x"])
-    assert seen == [(2.0, 4.0)]
-
-
 def test_f30_an_unresolvable_conflict_is_two_providers_of_one_fixture() -> None:
     class Other(Noise):
         pass
@@ -623,26 +502,6 @@ def test_f33_a_hook_cancels_the_step(stage: str) -> None:
     assert (result.steps, result.updates, result.epochs) == (2, 2, 1)
 
 
-def test_f33_a_hook_cancels_the_rest_of_the_epoch() -> None:
-    def cancel(train_manager: TrainManager, step_num: int) -> None:
-        if step_num == 1:
-            train_manager.end_epoch()
-
-    result = tiny_manager(Extension.of(post_train_step_batch=cancel), epochs=2).train()
-
-    assert (result.epochs, result.steps, result.stopped) == (2, 1 + 3, None)
-
-
-def test_f33_a_hook_cancels_the_training() -> None:
-    def cancel(train_manager: TrainManager, step_num: int) -> None:
-        if step_num == 4:
-            train_manager.stop("seen enough")
-
-    result = tiny_manager(Extension.of(post_train_step_batch=cancel), epochs=9).train()
-
-    assert (result.epochs, result.steps, result.stopped) == (1, 4, "seen enough")
-
-
 class StepsRun(Extension):
     """At which steps its hook runs."""
 
@@ -674,36 +533,6 @@ def test_f33_a_shipped_extension_takes_a_throttle(tmp_path: Path) -> None:
     tiny_manager(curves, epochs=2, train_dir=tmp_path).train()
     assert curves.training["batch"].x == [1, 2, 3, 4, 5, 6]
     assert (tmp_path / "plots" / "loss_curves.svg").exists()
-
-
-def test_f33_a_hook_with_a_schedule_cancels_a_step_and_another_the_training() -> None:
-    class Leaving(Extension):
-        def post_train_loss_forward(self, loss: Tensor, step_num: int, train_manager: TrainManager) -> None:
-            if step_num == 4:
-                train_manager.stop("enough")
-
-        @once
-        def pre_train_step_batch(self) -> None:
-            raise SkipBatch
-
-    watcher = StepsRun()
-    tm = tiny_manager(Leaving(), watcher, epochs=9)
-    tm.train()
-    assert watcher.at == [1, 2, 3, 4, 5]
-    assert tm.stop_reason == "enough"
-
-
-def test_f33_a_hook_with_a_schedule_leaves_out_an_epoch() -> None:
-    class SkipSecondEpoch(Extension):
-        @every(2)
-        def pre_train_step_epoch(self) -> None:
-            raise SkipStage
-
-    watcher = StepsRun()
-    tm = tiny_manager(SkipSecondEpoch(), watcher, epochs=3)
-    tm.train()
-    assert watcher.at == [1, 2, 3, 4, 5, 6]
-    assert tm.epoch_num == 2
 
 
 def test_f34_the_hooks_and_their_order_are_a_picture() -> None:

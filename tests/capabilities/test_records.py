@@ -16,36 +16,23 @@ import torch
 from torch.optim.lr_scheduler import StepLR
 
 from tests.rebuilding.recorded_parts import Head, Net
+from tests.runs.code.repositories import git, repository
 from train_manager import Extension, InputError
 from train_manager.extensions import CodeRecord, ConfusionMatrix, Metrics, MetricStore, PredictionGallery, RunRecord
 from train_manager.extensions.reproducibility import code_record
 from train_manager.testing import tiny_manager
 from train_manager.tools import read_run, write_report
 
-NOBODY = {f"GIT_{role}_{what}": "nobody" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """Run git as a user would, with settings that are nobody's."""
-    variables = {**os.environ, **NOBODY, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    result = subprocess.run(
-        ["git", "-C", str(folder), *arguments], env=variables, check=True, stdout=subprocess.PIPE, text=True
-    )
-    return result.stdout.strip()
-
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def code(tmp_path: Path) -> Path:
     """A repository with one commit."""
-    root = tmp_path / "repository"
-    root.mkdir()
-    git(root, "init", "--quiet")
-    (root / "train.py").write_text("print('first')\n")
-    (root / "table.bin").write_bytes(bytes(range(256)))
-    (root / "old.txt").write_text("old\n")
-    git(root, "add", "--all")
-    git(root, "commit", "--quiet", "--message", "First")
-    return root
+    files = {"train.py": b"print('first')\n", "table.bin": bytes(range(256)), "old.txt": b"old\n"}
+    return repository(tmp_path / "repository", files)
+
+
+def commit_of(folder: Path) -> str:
+    return git(folder, "rev-parse", "HEAD").decode().strip()
 
 
 def trained_in(folder: Path, train_dir: Path) -> dict[str, Any]:
@@ -65,11 +52,11 @@ def files_of(root: Path) -> dict[str, tuple[bytes, bool]]:
 # ---- T: the commit, what differs from it, and what objects were made with --------------------------------------------
 
 
-def test_t18_the_commit_is_stored(repository: Path, tmp_path: Path) -> None:
-    (entry,) = trained_in(repository, tmp_path / "run")["repositories"]
+def test_t18_the_commit_is_stored(code: Path, tmp_path: Path) -> None:
+    (entry,) = trained_in(code, tmp_path / "run")["repositories"]
 
-    assert entry["commit"] == git(repository, "rev-parse", "HEAD")
-    assert entry["branch"] == git(repository, "symbolic-ref", "--short", "HEAD")
+    assert entry["commit"] == commit_of(code)
+    assert entry["branch"] == "main"
 
 
 def test_t18_outside_of_a_repository_that_is_said_and_the_training_continues(
@@ -87,22 +74,22 @@ def test_t18_outside_of_a_repository_that_is_said_and_the_training_continues(
     assert "not in a git repository" in record["reason"]
 
 
-def test_t19_plain_git_restores_the_tree_of_the_record_byte_for_byte(repository: Path, tmp_path: Path) -> None:
-    (repository / "train.py").write_bytes(b"print('second')\r\n\xff")
-    (repository / "table.bin").write_bytes(bytes(reversed(range(256))))
-    (repository / "old.txt").unlink()
-    (repository / "new file.txt").write_text("new\n")
-    (repository / "run.sh").write_text("exit\n")
-    (repository / "run.sh").chmod(0o755)
-    (entry,) = trained_in(repository, tmp_path / "run")["repositories"]
+def test_t19_plain_git_restores_the_tree_of_the_record_byte_for_byte(code: Path, tmp_path: Path) -> None:
+    (code / "train.py").write_bytes(b"print('second')\r\n\xff")
+    (code / "table.bin").write_bytes(bytes(reversed(range(256))))
+    (code / "old.txt").unlink()
+    (code / "new file.txt").write_text("new\n")
+    (code / "run.sh").write_text("exit\n")
+    (code / "run.sh").chmod(0o755)
+    (entry,) = trained_in(code, tmp_path / "run")["repositories"]
 
     copy = tmp_path / "copy"
-    git(tmp_path, "clone", "--quiet", str(repository), str(copy))
+    git(tmp_path, "clone", "--quiet", str(code), str(copy))
     store = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(tmp_path / "run/code/git/objects")}
     command = ["git", "-C", str(copy), "read-tree", "--reset", "-u", entry["tree"]]
     subprocess.run(command, check=True, env={**os.environ, **store})
 
-    assert files_of(copy) == files_of(repository)
+    assert files_of(copy) == files_of(code)
 
 
 def test_t20_a_run_keeps_what_its_objects_were_made_with(tmp_path: Path) -> None:
@@ -125,13 +112,13 @@ def test_t20_a_run_keeps_what_its_objects_were_made_with(tmp_path: Path) -> None
 # ---- J: what a report is made of, and progress in a file -------------------------------------------------------------
 
 
-def test_j17_commit_data_metrics_and_outcome_are_read_from_the_folder_alone(repository: Path, tmp_path: Path) -> None:
-    tm = tiny_manager(CodeRecord(folder=repository), RunRecord(), MetricStore(), epochs=2, train_dir=tmp_path / "run")
+def test_j17_commit_data_metrics_and_outcome_are_read_from_the_folder_alone(code: Path, tmp_path: Path) -> None:
+    tm = tiny_manager(CodeRecord(folder=code), RunRecord(), MetricStore(), epochs=2, train_dir=tmp_path / "run")
     tm.train()
     found = read_run(tmp_path / "run")
     (entry,) = found.entries
 
-    assert found.code(entry["id"])["repositories"][0]["commit"] == git(repository, "rev-parse", "HEAD")
+    assert found.code(entry["id"])["repositories"][0]["commit"] == commit_of(code)
     assert entry["outcome"] == "completed"
     assert entry["data"]["train_data"]
     assert list(entry["data"]["eval_data"]) == ["valid"]
@@ -140,18 +127,18 @@ def test_j17_commit_data_metrics_and_outcome_are_read_from_the_folder_alone(repo
 
 
 def test_j17_a_report_has_the_data_the_metrics_each_class_hard_examples_and_the_commit(
-    repository: Path, tmp_path: Path
+    code: Path, tmp_path: Path
 ) -> None:
     watchers: list[Extension] = [
         ConfusionMatrix(["below", "above"]),
         PredictionGallery(["below", "above"]),
         Metrics(accuracy=accuracy),
     ]
-    records: list[Extension] = [CodeRecord(folder=repository), RunRecord(), MetricStore()]
+    records: list[Extension] = [CodeRecord(folder=code), RunRecord(), MetricStore()]
     tiny_manager(*records, *watchers, epochs=2, train_dir=tmp_path / "run").train()
     page = write_report(tmp_path / "run", tmp_path / "report.html").read_text(encoding="utf-8")
 
-    for part in ("train_data", "accuracy", "below", "gallery", git(repository, "rev-parse", "HEAD")[:7]):
+    for part in ("train_data", "accuracy", "below", "gallery", commit_of(code)[:7]):
         assert part in page
 
 

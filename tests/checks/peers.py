@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tests.checks.brute_force import called, differ, mapped, parts_of, size_of, tensors_in
 from tests.checks.cases import Case
+from tests.checks.examples import called, differ, mapped, parts_of, size_of, tensors_in
 
 Answer = bool | None
 """Whether there is a leak; None if the check does not take the model or the batch."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tests.checks.brute_force import called, mapped, size_of
 from tests.checks.cases import Case
+from tests.checks.examples import called, mapped, size_of
 
 
 class Rolled(nn.Module):

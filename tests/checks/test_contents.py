@@ -78,65 +78,12 @@ def test_an_expanded_tensor_is_left_as_it_is() -> None:
     Contents([Holder(torch.ones(1).expand(3))]).put_back()
 
 
-def test_a_new_attribute_is_gone_and_a_replaced_one_is_back() -> None:
-    module = Holder(None)
-    kept = Contents([module])
-    module.held, module.other = torch.ones(2), 1  # type: ignore[assignment]
-    kept.put_back()
-
-    assert module.held is None
-    assert not hasattr(module, "other")
-
-
-def test_parameters_buffers_and_modes_are_back() -> None:
-    linear, norm = nn.Linear(2, 2), nn.BatchNorm1d(2)
-    module = nn.Sequential(linear, norm)
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-    weight = linear.weight
-    kept = Contents([module])
-    module(torch.randn(4, 2))
-    weight.data.mul_(2)
-    norm.running_mean = torch.ones(2)
-    norm.eval()
-    kept.put_back()
-
-    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
-    assert linear.weight is weight
-    assert norm.training
-
-
 def test_a_module_that_holds_itself_ends() -> None:
     held: dict[str, Any] = {}
     held["self"] = held
     Contents([Holder(held)]).put_back()
 
     assert held["self"] is held
-
-
-def test_hooks_that_a_run_registers_are_gone_and_those_that_it_removes_are_back() -> None:
-    module = nn.Sequential(nn.Identity())
-    called = []
-    removed = module[0].register_forward_hook(lambda *_: called.append("own"))
-    kept = Contents([module])
-
-    removed.remove()
-    module[0].register_forward_pre_hook(lambda *_: called.append("new"))
-    module(torch.ones(1))
-    kept.put_back()
-    module(torch.ones(1))
-
-    assert called == ["new", "own"]
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_the_buffers_of_a_scripted_module_are_back() -> None:
-    scripted = torch.jit.script(nn.BatchNorm1d(2))
-    kept = Contents([scripted, *scripted.buffers()])
-    scripted(torch.randn(4, 2))
-    assert not torch.equal(scripted.running_mean, torch.zeros(2))
-    kept.put_back()
-
-    assert torch.equal(scripted.running_mean, torch.zeros(2))
 
 
 class Slotted:

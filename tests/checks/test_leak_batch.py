@@ -7,7 +7,7 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 from train_manager.checks.batch_leaves import name_of
-from train_manager.checks.leak_batch import Change, Changes, ExampleBatch
+from train_manager.checks.leak_batch import ExampleBatch
 
 X = torch.randn(8, 5)
 
@@ -49,55 +49,3 @@ def test_fewer_examples_are_the_first_of_each_leaf() -> None:
 
 def test_what_is_left_as_it_is_can_be_told() -> None:
     assert [name_of(path) for path in ExampleBatch((X, torch.ones(3, 5))).left] == ["1"]
-
-
-FIRST = torch.tensor([True, False, True, False])
-
-
-def changed(batch: object, kind: str) -> Change:
-    change = Changes(ExampleBatch(batch)).make(kind, FIRST)
-    assert change is not None
-    return change
-
-
-def test_the_kept_examples_are_as_they_were() -> None:
-    x = torch.randn(4, 3)
-    for kind in ("noise", "copies"):
-        (values,) = changed(x, kind).values.values()
-
-        assert torch.equal(values[1::2], x[1::2])
-        assert not torch.equal(values[::2], x[::2])
-
-
-def test_copies_are_of_kept_examples_in_all_leaves_at_once() -> None:
-    numbers = torch.arange(1, 5)
-    x, lengths = changed((numbers.float(), numbers), "copies").values.values()
-
-    assert torch.equal(x, lengths.float())
-    assert set(lengths.tolist()) <= {2, 4}
-
-
-def test_other_tokens_are_of_the_batch_and_padding_stays() -> None:
-    words = torch.tensor([[3, 5, 0], [4, 0, 0], [7, 3, 5], [9, 9, 0]])
-    (values,) = changed(words, "noise").values.values()
-
-    assert torch.equal(values == 0, words == 0)
-    assert set(values.flatten().tolist()) <= set(words.flatten().tolist())
-
-
-def test_noise_leaves_masks_as_they_are() -> None:
-    mask = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    _, values = changed((torch.randn(4, 2), mask), "noise").values.values()
-
-    assert torch.equal(values, mask)
-
-
-def test_a_change_that_changes_nothing_is_none() -> None:
-    assert Changes(ExampleBatch(torch.ones(4, 3))).make("copies", FIRST) is None
-
-
-def test_no_global_random_number_is_drawn() -> None:
-    state = torch.get_rng_state()
-    changed(torch.randn(4, 3, generator=torch.Generator()), "noise")
-
-    assert torch.equal(state, torch.get_rng_state())

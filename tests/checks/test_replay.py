@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,8 +11,6 @@ from train_manager.checks.replay import (
     Why,
     backward_places,
     broken_weights,
-    floats_in,
-    how_broken,
     is_broken,
     watched,
 )
@@ -146,13 +143,6 @@ def test_functions_that_map_over_examples_inside_of_a_module_are_told_as_that_mo
     assert place_of(model, torch.zeros(3, 2)) == "module '1' (Does)"
 
 
-def test_no_hook_stays_on_a_module() -> None:
-    model = nn.Sequential(nn.Linear(2, 2))
-    place_of(model, torch.ones(1, 2))
-
-    assert not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())
-
-
 # ---- backward --------------------------------------------------------------------------------------------------------
 
 
@@ -221,32 +211,10 @@ def test_a_backward_pass_with_finite_gradients_has_no_place() -> None:
 # ---- numbers ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Graph:
-    nodes: Tensor
-    label: str
-
-
-class Holder:
-    def __init__(self) -> None:
-        self.x = torch.tensor([NAN])
-
-
-def test_tensors_are_found_in_dicts_lists_dataclasses_and_objects() -> None:
-    value = {"graph": Graph(torch.zeros(1), "a"), "list": [torch.zeros(1), Holder()]}
-
-    assert list(floats_in({"b": value})) == ["b.graph.nodes", "b.list.0", "b.list.1.x"]
-    assert is_broken(value)
-
-
 def test_integers_and_sparse_tensors_are_looked_at_without_an_error() -> None:
     sparse = torch.sparse_coo_tensor(torch.tensor([[0]]), [NAN], (3,), check_invariants=False)
 
     assert (is_broken(torch.ones(2, dtype=torch.long)), is_broken(sparse)) == (False, True)
-
-
-def test_what_is_not_finite_is_counted() -> None:
-    assert how_broken([torch.tensor([NAN, NAN, INF]), torch.zeros(2)]) == "of 5 numbers 2 are nan, 1 is infinite"
 
 
 def test_broken_parameters_and_buffers_are_named_once_and_a_mask_is_not_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -119,6 +120,18 @@ RECIPES: dict[str, Recipe] = {
 }
 BY_PARTS = ("two losses", "parts by themselves", "two optimizers", "a loss with weights")
 """Recipes that strategy "ddp" does not take."""
+
+
+def assert_as_alone(together: list[dict[str, Any]], alone: dict[str, Any]) -> None:
+    """Assert that processes came to what one process came to, and all of them to the same weights."""
+    for one in together:
+        torch.testing.assert_close(one["weights"], alone["weights"], atol=1e-6, rtol=0)
+        assert torch.equal(one["weights"], together[0]["weights"])  # ranks are equal to the bit
+        for kind in ("epochs", "evaluations"):
+            for row, of_alone in zip(one[kind], alone[kind], strict=True):
+                assert {**row, "seconds": 0} == pytest.approx({**of_alone, "seconds": 0}, abs=1e-6)
+        counts = "samples_seen", "steps", "updates"
+        assert [one[name] for name in counts] == [alone[name] for name in counts]
 
 
 def outcome(tm: TrainManager, result: Any) -> dict[str, Any]:

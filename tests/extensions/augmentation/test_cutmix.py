@@ -49,27 +49,6 @@ def image_manager(*extensions: Extension, **options: Any) -> TrainManager:
     return tiny_manager(*extensions, model=net, train_data=[(IMAGES, TARGETS)] * 3, eval_data=None, **options)
 
 
-def test_a_second_training_continues_the_draws() -> None:
-    twice, once = image_manager(CutMix(num_classes=4)), image_manager(CutMix(num_classes=4), epochs=2)
-    twice.train_epochs(1)
-    twice.train_epochs(1)
-    once.train()
-    for name, weights in once.model.state_dict().items():
-        assert weights.equal(twice.model.state_dict()[name]), name
-
-
-def test_a_loaded_state_continues_the_draws() -> None:
-    first, second = CutMix(num_classes=4), CutMix(num_classes=4, seed=9)
-    first.pre_train_model_forward(inputs=IMAGES, targets=TARGETS)
-    second.load_state_dict(first.state_dict())
-    for one, other in zip(
-        first.pre_train_model_forward(inputs=IMAGES, targets=TARGETS),
-        second.pre_train_model_forward(inputs=IMAGES, targets=TARGETS),
-        strict=True,
-    ):
-        assert one.equal(other)
-
-
 def test_a_probability_of_0_mixes_nothing() -> None:
     cutmix = CutMix(num_classes=4, probability=0)
     assert cutmix.pre_train_model_forward(inputs=IMAGES, targets=TARGETS)[0] is IMAGES

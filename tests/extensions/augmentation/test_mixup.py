@@ -95,30 +95,6 @@ def test_a_step_reads_nothing_on_the_host() -> None:
     assert reads.count == 0
 
 
-def test_a_training_from_a_loaded_state_mixes_the_same() -> None:
-    whole, first, second = (Mixup(num_classes=2) for _ in range(3))
-    plain = tiny_manager(whole, epochs=4)
-    plain.train()
-    tm = tiny_manager(first, epochs=4)
-    tm.train_epochs(2)
-    second.load_state_dict(first.state_dict())
-    tm.remove_extension("mixup")
-    tm.add_extension(second)
-    tm.train()
-    for name, weights in plain.model.state_dict().items():
-        assert weights.equal(tm.model.state_dict()[name]), name
-
-
-def test_after_removal_batches_are_not_mixed() -> None:
-    seen = Seen()
-    tm = tiny_manager(Mixup(num_classes=2), seen)
-    tm.train_epochs(1)
-    tm.remove_extension("mixup")
-    tm.train_epochs(1)
-    batches: Any = tm.train_data
-    assert all(inputs is x for (inputs, _), (x, _) in zip(seen.training[3:], batches, strict=True))
-
-
 def test_class_numbers_without_num_classes_are_an_error_that_names_the_hook() -> None:
     with pytest.raises(InputError, match="give the number of classes") as caught:
         tiny_manager(Mixup()).train()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.support.rotation import in_turn
 from train_manager import Extension, InputError, TrainManager, every
 from train_manager.extensions import EMA, Accumulate, BatchLeakCheck, MixedPrecision
 from train_manager.telling.findings import FoundError
@@ -75,24 +77,22 @@ class RandomStates(Extension):
         self.seen.append((random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()))
 
 
-@pytest.mark.parametrize(
-    "others",
-    [
-        lambda: [],
-        lambda: [Accumulate(2)],
-        lambda: [EMA(0.9)],
-        lambda: [MixedPrecision(torch.bfloat16, device_type="cpu")],
-    ],
-    ids=["alone", "Accumulate", "EMA", "MixedPrecision"],
-)
-@pytest.mark.parametrize("seed", [None, 3])
-def test_the_training_is_bit_for_bit_that_without_the_check(others: Any, seed: int | None) -> None:
+OTHERS: dict[str, Callable[[], list[Extension]]] = {
+    "alone": lambda: [],
+    "Accumulate": lambda: [Accumulate(2)],
+    "EMA": lambda: [EMA(0.9)],
+    "MixedPrecision": lambda: [MixedPrecision(torch.bfloat16, device_type="cpu")],
+}
+
+
+@pytest.mark.parametrize(("name", "seed"), in_turn(OTHERS, [None, 3]))
+def test_the_training_is_bit_for_bit_that_without_the_check(name: str, seed: int | None) -> None:
     def trained(*extensions: Extension) -> tuple[dict[str, Tensor], list[Any], Any]:
         torch.manual_seed(1)
         random.seed(1)
         np.random.seed(1)
         states = RandomStates()
-        tm = tiny_manager(*extensions, *others(), states, model=with_noise(), epochs=2, seed=seed)
+        tm = tiny_manager(*extensions, *OTHERS[name](), states, model=with_noise(), epochs=2, seed=seed)
         tm.train()
         return tm.model.state_dict(), states.seen, tm.history.by_epoch()
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -381,24 +380,6 @@ def test_gradients_of_one_of_two_optimizers_are_told_with_its_name() -> None:
     assert "SqrtBackward0 in module 'generator.0.1' (Breaks) made it" in error.what
 
 
-def test_an_own_train_batch_that_calls_forward_is_run_again() -> None:
-    class Penalised(TrainManager):
-        def train_batch(self) -> None:
-            loss = self.forward()
-            self.backward(loss + self.fixtures["prediction"].square().mean())
-            self.step()
-
-    model = net(log)
-    tm = Penalised(
-        model=model,
-        loss=F.cross_entropy,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        train_data=marked(2),
-        extensions=[NonFiniteFinder(), Accumulate(2)],
-    )
-    assert "module '0.1' (Breaks) made it" in error_of(tm).what
-
-
 def test_fixtures_that_a_train_batch_defines_are_defined_anew() -> None:
     class Own(TrainManager):
         def train_batch(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> None:
@@ -416,7 +397,7 @@ def test_fixtures_that_a_train_batch_defines_are_defined_anew() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("function", [log, root])
+@pytest.mark.parametrize("function", [log, pytest.param(root, marks=pytest.mark.whole)])
 def test_a_compiled_model_is_looked_into_by_the_names_of_the_plain_one(function: Callable[[Tensor], Tensor]) -> None:
     class Plain(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -454,25 +435,6 @@ def test_it_looks_at_the_gradients_of_every_few_updates_however_long_their_windo
 
     assert "SqrtBackward0 in module '0.1' (Breaks)" in error.what
     assert error.step == 3
-
-
-def test_a_training_without_a_finding_is_the_same_to_the_bit() -> None:
-    def trained(*extensions: Extension) -> dict[str, Tensor]:
-        model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 2))
-        for parameter in model.parameters():
-            nn.init.constant_(parameter, 0.1)
-        tm = tiny_manager(*extensions, Accumulate(2), model=model, seed=0, epochs=3)
-        tm.train()
-        return {**tm.model.state_dict(), "random": torch.get_rng_state()}
-
-    plain, watched = trained(), trained(NonFiniteFinder())
-    assert [name for name, value in plain.items() if not value.equal(watched[name])] == []
-
-
-def test_it_warns_of_nothing_beside_its_error() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        error_of(breaking(log, 1))
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "10", True])

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tests.extensions.debugging.breaking import NAN, breaking, error_of, log
 from tests.support.host_reads import HostReads
-from train_manager import Extension, NonFiniteLoss, TrainManager, modifies
+from train_manager import Extension, NonFiniteLoss, modifies
 from train_manager.extensions import (
     NonFiniteFinder,
 )
@@ -40,11 +40,6 @@ class Detached(Extension):
         return nn.functional.cross_entropy(prediction, targets)
 
 
-def broken_loss(finder: NonFiniteFinder, step: int, value: float = NAN, epochs: int = 1) -> TrainManager:
-    """Return a manager with ten batches in an epoch, whose loss is broken in one step."""
-    return tiny_manager(finder, BreaksTheLoss(step, value), Detached(), train_data=ten_batches(), epochs=epochs)
-
-
 @pytest.mark.parametrize(("check_every", "steps"), [(1, 5), (2, 6), (4, 8), (100, 10)])
 def test_it_checks_every_few_steps_and_names_the_first_step(check_every: int, steps: int) -> None:
     tm = tiny_manager(
@@ -53,23 +48,6 @@ def test_it_checks_every_few_steps_and_names_the_first_step(check_every: int, st
     with pytest.raises(NonFiniteLoss, match="the loss was nan in step 5, epoch 1") as error:
         tm.train()
     assert (error.value.step, tm.step_num) == (5, steps)
-
-
-def test_infinity_is_not_finite() -> None:
-    tm = tiny_manager(
-        BreaksTheLoss(1, float("inf")), Detached(), NonFiniteFinder(1, explain=False), train_data=ten_batches()
-    )
-    with pytest.raises(NonFiniteLoss, match="the loss was inf in step 1"):
-        tm.train()
-
-
-def test_other_hooks_of_the_step_run_before() -> None:
-    seen: list[int] = []
-    tm = broken_loss(NonFiniteFinder(1, explain=False), 2)
-    tm.add_extension(post_train_step_batch=lambda step_num: seen.append(step_num))
-    with pytest.raises(NonFiniteLoss):
-        tm.train()
-    assert seen == [1, 2]
 
 
 def test_the_epoch_is_the_one_of_the_step() -> None:
@@ -94,13 +72,6 @@ def test_losses_of_a_failed_run_are_not_checked_in_the_next() -> None:
         tm.train()
     tm.train()
     assert tm.step_num == 13
-
-
-def test_a_training_that_stays_finite_is_trained_to_its_end_twice() -> None:
-    tm = tiny_manager(NonFiniteFinder(2, explain=False), train_data=ten_batches())
-    tm.train_epochs(1)
-    tm.train_epochs(1)
-    assert tm.step_num == 20
 
 
 def test_each_check_waits_for_the_device_once() -> None:

@@ -42,16 +42,11 @@ from train_manager.extensions import (
     default_extensions,
 )
 from train_manager.extensions.visualization import live
-from train_manager.metrics.histogram import Histograms
-from train_manager.metrics.host_numbers import HostNumbers
-from train_manager.metrics.layer_series import changes_by_layer, norms_of
 from train_manager.runs.record.read_run import read_run
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.store.delivery import Sent
 from train_manager.runs.store.reader import MetricReader
-from train_manager.runs.store.rows import Metric, Vector
 from train_manager.runs.store.sinks import Sink
-from train_manager.runs.store.writer import MetricWriter, TrainingPosition
 
 pytestmark = pytest.mark.slow
 WHOLE = pytest.mark.whole
@@ -297,7 +292,7 @@ def test_in_one_process_no_label_speaks_of_ranks(fork_server: ForkServer, tmp_pa
     assert "ranks" not in next(folder.glob("run-*.json")).read_text()
 
 
-# ---- numbers of sharded tensors --------------------------------------------------------------------------------------
+# ---- numbers of layers ----------------------------------------------------------------------------------------------
 
 
 def train_and_watch(strategy: str | None) -> dict[str, Any]:
@@ -312,7 +307,7 @@ def train_and_watch(strategy: str | None) -> dict[str, Any]:
 
 
 @WHOLE
-@pytest.mark.parametrize("strategy", ["ddp", "after"])
+@pytest.mark.parametrize("strategy", ["ddp", "after", "fsdp"])
 def test_numbers_of_layers_are_those_of_one_process(fork_server: ForkServer, tmp_path: Path, strategy: str) -> None:
     (tmp_path / "alone").mkdir()
     alone = on_ranks(fork_server, 1, train_and_watch, None, folder=tmp_path / "alone")[0]
@@ -325,62 +320,3 @@ def test_numbers_of_layers_are_those_of_one_process(fork_server: ForkServer, tmp
                 assert row == pytest.approx(as_alone, abs=1e-5)
         for name in list(alone)[2:]:
             assert sum(found[name]) == sum(alone[name])
-
-
-class Kept:
-    """Notes what a writer is given."""
-
-    def __init__(self) -> None:
-        self.numbers, self.train_dir = HostNumbers(), Path()
-        self.values: list[float] = []
-
-    def place(self) -> TrainingPosition:
-        return TrainingPosition(1, 1, "")
-
-    def write(self, metric: Metric) -> None:
-        value = metric[5]
-        self.values += value.values.tolist() if isinstance(value, Vector) else [float(value)]
-
-    def follow(self, take: Any) -> Any:
-        raise NotImplementedError
-
-
-def measure_shards() -> list[Any]:
-    import torch.distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, distribute_tensor
-
-    dist.init_process_group("gloo")
-    mesh = init_device_mesh("cpu", (2,))
-    whole = [torch.arange(1.0, 8.0), torch.ones(3, 2)]
-    shards = [distribute_tensor(one, mesh, [Shard(0)]) for one in whole]
-    moved = [distribute_tensor(one + 0.5, mesh, [Shard(0)]) for one in whole]
-    histograms, kept = Histograms(), Kept()
-    histograms.count("weights", shards, writer=None)
-    writer = MetricWriter(None if dist.get_rank() else kept)
-    writer.scalar("norm", shards[0].norm())
-    writer.array("norms", [shards[0].norm(), shards[1].norm()])
-    found = [
-        norms_of(shards).tolist(),
-        norms_of([shards[0], None]).tolist(),
-        changes_by_layer(moved, shards, [0, 1], 2).tolist(),
-        int(histograms["weights"][1].sum()),
-        kept.values,
-    ]
-    dist.destroy_process_group()
-    return found
-
-
-@WHOLE
-def test_numbers_of_sharded_tensors_are_those_of_the_whole(fork_server: ForkServer, tmp_path: Path) -> None:
-    first, second = trained_on_ranks(fork_server, tmp_path, measure_shards)
-
-    whole = [torch.arange(1.0, 8.0), torch.ones(3, 2)]
-    norms = [one.norm().item() for one in whole]
-    for found in (first.value, second.value):
-        assert found[0] == pytest.approx(norms)
-        assert found[1] == pytest.approx([norms[0], -1.0])
-        assert found[2] == pytest.approx([0.5 * 7**0.5 / norms[0], 0.5])
-        assert found[3] == 13
-    assert first.value[4] == pytest.approx([norms[0], *norms])
-    assert second.value[4] == []

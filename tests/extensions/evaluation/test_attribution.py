@@ -14,7 +14,7 @@ from train_manager.testing import tiny_manager
 from train_manager.tools import read_run
 
 
-def image_manager(*extensions: Attribution | MetricStore, train_dir: Path) -> TrainManager:
+def image_manager(*extensions: Attribution | MetricStore, train_dir: Path | None = None) -> TrainManager:
     torch.manual_seed(0)
     images = InMemory(torch.rand(6, 1, 4, 4), torch.arange(6) % 3, batch_size=3)
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
@@ -42,16 +42,6 @@ def test_a_linear_model_has_its_weights_times_the_inputs() -> None:
     inputs = next(iter(tm.eval_data["valid"]))[0][:3]
     said = model(inputs).argmax(1)
     assert torch.allclose(attribution.shares["valid"], inputs * model.weight[said], atol=1e-5)
-
-
-def test_the_training_is_the_same_with_it() -> None:
-    weights = []
-    for extensions in ([], [Attribution()]):
-        tm = tiny_manager(*extensions, epochs=3)
-        tm.train()
-        weights.append([parameter.detach().clone() for parameter in tm.model.parameters()])
-
-    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
 
 def test_images_are_a_picture_and_other_inputs_an_array(tmp_path: Path) -> None:
@@ -91,11 +81,11 @@ def test_inputs_that_are_no_numbers_are_refused(data: object, what: str) -> None
     )
 
 
-@pytest.mark.parametrize(("examples", "explained"), [(2, 2), (3, 3), (5, 5), (8, 6)])
-def test_the_first_examples_are_explained_over_several_batches(tmp_path: Path, examples: int, explained: int) -> None:
+@pytest.mark.parametrize(("examples", "explained"), [(2, 2), (5, 5), (8, 6)])
+def test_the_first_examples_are_explained_over_several_batches(examples: int, explained: int) -> None:
     attribution, one_batch = Attribution(examples), Attribution(examples)
     for extension, size in ((attribution, 3), (one_batch, 6)):
-        tm = image_manager(extension, MetricStore(), train_dir=tmp_path / str(size))
+        tm = image_manager(extension)
         inputs, targets = (torch.cat(parts) for parts in zip(*tm.eval_data["valid"], strict=True))
         tm.eval_data = {"valid": InMemory(inputs, targets, batch_size=size)}
         tm.eval()

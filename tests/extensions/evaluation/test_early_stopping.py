@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.support.resuming import round_trip
 from train_manager import Extension, InputError, SkipStage, TrainManager, modifies
 from train_manager.extensions import EMA, Checkpoints, EarlyStopping
 from train_manager.schedules import every
@@ -26,19 +25,6 @@ class Results(Extension):
     def post_eval_step_epoch(self, eval_result: dict[str, float]) -> dict[str, float]:
         loss = self.losses.pop(0) if len(self.losses) > 1 else self.losses[0]
         return {**eval_result, self.name: loss}
-
-
-def test_it_stops_when_the_patience_is_over() -> None:
-    tm = tiny_manager(EarlyStopping(patience=2), Results(5, 4, 3, 6, 7, 1), epochs=10)
-    tm.train()
-    assert tm.epoch_num == 4
-    assert tm.stop_reason == "EarlyStopping: 'valid/loss' was no better than 3 in 2 evaluations"
-
-
-def test_it_does_not_stop_while_the_metric_gets_better() -> None:
-    tm = tiny_manager(EarlyStopping(patience=1), Results(9, 8, 7, 6, 5), epochs=4)
-    tm.train()
-    assert (tm.epoch_num, tm.stop_reason) == (4, None)
 
 
 def test_more_can_be_better() -> None:
@@ -111,25 +97,16 @@ def test_its_count_continues_in_the_next_training() -> None:
     assert tm.epoch_num == 3
 
 
-def test_after_removal_it_does_not_stop() -> None:
-    tm = tiny_manager(EarlyStopping(patience=1), Results(1), epochs=3)
-    tm.remove_extension("early_stopping")
-    tm.train()
-    assert tm.epoch_num == 3
-
-
-def test_another_instance_continues_from_its_state() -> None:
-    first, second = EarlyStopping(patience=2), EarlyStopping(patience=2)
-    tiny_manager(first, Results(1), epochs=2).train()
-    second.load_state_dict(first.state_dict())
-    tm = tiny_manager(second, Results(2), epochs=9)
-    tm.train()
-    assert (tm.epoch_num, second.patience.best, second.patience.waited) == (1, 1, 2)
-
-
-def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
-    tm = tiny_manager(EarlyStopping("vaild/loss"))
-    with pytest.raises(InputError, match=r"no set 'vaild'\n  did you mean 'valid'\?"):
+@pytest.mark.parametrize(
+    ("monitor", "told"),
+    [
+        ("vaild/loss", r"no set 'vaild'\n  did you mean 'valid'\?"),
+        ("valid/los", r"'valid/los'.*\n  did you mean 'valid/loss'\?"),
+    ],
+)
+def test_a_misspelt_set_or_metric_is_refused_before_the_first_step(monitor: str, told: str) -> None:
+    tm = tiny_manager(EarlyStopping(monitor, mode="min"))
+    with pytest.raises(InputError, match=told):
         tm.train()
     assert tm.step_num == 0
 
@@ -137,13 +114,6 @@ def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
 def test_it_is_refused_if_nothing_is_evaluated() -> None:
     with pytest.raises(InputError, match=r"no set 'valid'\n  pass eval_data=\{"):
         tiny_manager(EarlyStopping(), eval_data=None).train()
-
-
-def test_a_misspelt_metric_is_refused_by_the_evaluation_before_the_first_step() -> None:
-    tm = tiny_manager(EarlyStopping("valid/los", mode="min"))
-    with pytest.raises(InputError, match=r"'valid/los'.*\n  did you mean 'valid/loss'\?"):
-        tm.train()
-    assert tm.step_num == 0
 
 
 @pytest.mark.parametrize(
@@ -165,16 +135,6 @@ def test_an_invalid_argument_is_refused(options: dict[str, Any], message: str) -
     assert str(error.value) == message
 
 
-def test_the_weights_are_the_same_to_the_bit_with_and_without_it() -> None:
-    def trained(*extensions: Extension) -> list[Tensor]:
-        tm: TrainManager = tiny_manager(*extensions, epochs=2)
-        tm.train()
-        return list(tm.model.parameters())
-
-    for one, other in zip(trained(EarlyStopping()), trained(), strict=True):
-        assert torch.equal(one, other)
-
-
 # ---- the best weights -------------------------------------------------------------------------------------------
 
 
@@ -192,13 +152,6 @@ def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_the_model_is_left_with_its_last_weights() -> None:
-    tm = tiny_manager(EarlyStopping(patience=2), Results(9, 3, 4, 5), weights := Weights(), epochs=9)
-    tm.train()
-
-    assert equal(tm.model.state_dict(), weights.seen[3])
-
-
 def test_the_best_weights_are_put_back() -> None:
     stopping = EarlyStopping(patience=2, restore_best=True)
     tm = tiny_manager(stopping, Results(9, 3, 4, 5), weights := Weights(), epochs=9)
@@ -211,15 +164,7 @@ def test_the_best_weights_are_put_back() -> None:
     )
 
 
-def test_they_are_put_back_also_if_the_training_was_not_stopped() -> None:
-    stopping = EarlyStopping(patience=9, restore_best=True)
-    tm = tiny_manager(stopping, Results(9, 3, 4), weights := Weights(), epochs=2)
-    tm.train()
-
-    assert equal(tm.model.state_dict(), weights.seen[1])
-
-
-def test_buffers_are_put_back_too() -> None:
+def test_they_are_put_back_with_the_buffers_also_if_the_training_was_not_stopped() -> None:
     model = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     stopping = EarlyStopping(restore_best=True)
     tm = tiny_manager(stopping, Results(9, 3, 4), weights := Weights(), model=model, epochs=2)
@@ -310,16 +255,6 @@ def test_without_an_improvement_nothing_is_put_back() -> None:
     assert equal(tm.model.state_dict(), weights.seen[-1])
 
 
-def test_the_best_weights_are_in_its_saved_state() -> None:
-    first, second = EarlyStopping(restore_best=True), EarlyStopping(restore_best=True)
-    tiny_manager(first, Results(9, 3), weights := Weights()).train()
-    second.load_state_dict(first.state_dict())
-    tm = tiny_manager(second, Results(4))
-    tm.train()
-
-    assert equal(tm.model.state_dict(), weights.seen[1])
-
-
 # ---- a set without a loss ---------------------------------------------------------------------------------------
 
 
@@ -362,21 +297,6 @@ def test_a_program_that_is_started_again_after_it_stopped_trains_nothing_more(tm
     assert (first.step_num, first.stop_reason) == (second.step_num, second.stop_reason)
     with pytest.warns(RuntimeWarning, match="patience of extension 'early_stopping': program 3, checkpoint 1, used 3"):
         assert program(patience=3).step_num > first.step_num
-
-
-def test_a_phase_after_a_training_that_stopped_early_trains_also_if_it_is_resumed(tmp_path: Path) -> None:
-    def program(*, ends: bool) -> int:
-        stopping = EarlyStopping(patience=1, mode="max")
-        tm = tiny_manager(Checkpoints(resume=True), stopping, epochs=10, seed=0, train_dir=tmp_path)
-        tm.train()
-        steps = tm.step_num
-        if not ends:
-            with tm.phase("more", epochs=1):
-                tm.train()
-        return tm.step_num - steps
-
-    assert program(ends=True) == 0
-    assert program(ends=False) == 3
 
 
 # ---- phases ----------------------------------------------------------------------------------------------------------
@@ -462,17 +382,6 @@ def test_the_result_is_of_the_weights_that_are_put_back() -> None:
     assert (result.metrics, result.evaluated_at) == ({"valid": {"loss": 5}}, 3)
 
 
-def test_the_result_of_a_resumed_training_is_of_the_weights_that_are_put_back() -> None:
-    first, second = (
-        tiny_manager(EarlyStopping(patience=2, restore_best=True), Results(*losses), epochs=9)
-        for losses in ((9, 5, 6), (7, 7))
-    )
-    first.train_epochs(2)
-    second.load_state_dict(first.state_dict())
-    result = second.train()
-    assert (result.metrics, result.evaluated_at) == ({"valid": {"loss": 5}}, 3)
-
-
 SAW_NOTHING = (
     "EarlyStopping saw no evaluation of 'valid/loss' after the start, so it could not stop the training "
     '(let the training evaluate: eval_at=("start", "epoch"))'
@@ -524,22 +433,3 @@ def test_an_epoch_without_an_evaluation_that_counts_is_told(eval_at: Any) -> Non
     tm.train_epochs(1)
 
     assert [one.in_a_line for one in tm.findings] == [SAW_NOTHING]
-
-
-def test_evaluations_of_a_loop_of_ones_own_count_as_seen() -> None:
-    tm = tiny_manager(EarlyStopping())
-    with tm.run():
-        tm.train_epoch()
-        tm.eval()
-
-    assert tm.findings == []
-
-
-def test_a_part_of_an_epoch_after_a_resume_is_not_told() -> None:
-    tm = tiny_manager(EarlyStopping(), eval_at="epoch")
-    tm.train()
-    again = tiny_manager(EarlyStopping(), eval_at="epoch")
-    again.load_state_dict(round_trip(tm.state_dict()))
-    again.train_steps(1)
-
-    assert (again.step_num, again.findings) == (4, [])

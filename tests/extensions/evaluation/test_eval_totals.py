@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.adding import mean_of_parts
 from train_manager import Extension
 from train_manager.extensions import EvalTotals
 from train_manager.testing import tiny_manager
@@ -17,47 +16,12 @@ def sets() -> dict[str, list[tuple[Tensor, Tensor]]]:
     return {"a": list(zip(inputs.split(4), targets.split(4), strict=True)), "b": [(inputs[:3], targets[:3])]}
 
 
-def test_totals_count_the_batches_and_examples_of_each_set() -> None:
-    seen: list[Any] = []
-    show = Extension.of(post_eval_step_epoch=lambda num_batches, num_samples: seen.append((num_batches, num_samples)))
-    tiny_manager(EvalTotals(), show, eval_data=sets()).eval()
-
-    assert seen == [(3, 10), (1, 3)]
-
-
 def test_totals_grow_with_every_batch() -> None:
     seen: list[Any] = []
     show = Extension.of(post_eval_step_batch=lambda num_samples: seen.append(num_samples))
     tiny_manager(EvalTotals(), show, eval_data=sets()).eval()
 
     assert seen == [4, 8, 10, 3]
-
-
-def test_the_sum_of_losses_divided_by_the_examples_is_the_mean_loss() -> None:
-    seen: list[float] = []
-    show = Extension.of(
-        post_eval_step_epoch=lambda cum_loss, num_samples: seen.append(cum_loss.item() / num_samples),
-    )
-    result = tiny_manager(EvalTotals(), show, eval_data=sets()).eval()
-
-    assert seen == [pytest.approx(result["a"]["loss"]), pytest.approx(result["b"]["loss"])]
-
-
-def totals_of(*batches: tuple[float, int]) -> EvalTotals:
-    totals = EvalTotals()
-    for loss, size in batches:
-        totals.post_eval_step_batch(torch.tensor(loss), size)
-    return totals
-
-
-def test_totals_of_two_halves_of_a_set_give_the_mean_loss_of_the_whole() -> None:
-    first, second, whole = totals_of((1.0, 3), (2.5, 4)), totals_of((7.0, 1)), totals_of((1.0, 3), (2.5, 4), (7.0, 1))
-
-    assert mean_of_parts(first.totals(), second.totals()) == mean_of_parts(whole.totals()) == torch.tensor(2.5)
-
-
-def test_the_totals_of_no_batch_are_zero() -> None:
-    assert EvalTotals().totals() == (0.0, 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -76,21 +76,6 @@ def test_mean_variability_epochs_and_forgetting_are_those_of_the_predictions_of_
         assert (one.learned, one.epochs) == (any(right), 6)
 
 
-def test_the_hardest_come_first() -> None:
-    losses = [one.loss for one in trained()["hard_examples"].hardest(10)]
-
-    assert losses == sorted(losses, reverse=True)
-    assert len(losses) == 10
-
-
-def test_dropout_is_in_the_losses_since_they_are_those_of_the_training() -> None:
-    layers = [nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 2)]
-    tm = trained(seen := Predictions(), model=nn.Sequential(*layers), epochs=1)
-
-    for number, [prediction] in seen.seen.items():
-        assert by_number(tm)[number].loss == pytest.approx(F.cross_entropy(prediction, Y[number]).item(), rel=1e-5)
-
-
 def by_hand(prediction: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(prediction, targets)
 
@@ -340,10 +325,7 @@ def test_the_training_is_the_same_to_the_bit_also_with_a_loss_that_draws_and_cou
 
 
 def test_the_numbers_of_a_training_that_resumes_are_equal() -> None:
-    """Killed after each step but the last."""
-    assert_resumes(
-        lambda: tiny_manager(HardExamples(), train_data=in_memory(), epochs=3), lambda tm: tm.train(), range(1, 9)
-    )
+    assert_resumes(lambda: tiny_manager(HardExamples(), train_data=in_memory(), epochs=3), TrainManager.train, [2, 6])
 
 
 def test_a_phase_has_examples_of_its_own() -> None:

@@ -9,7 +9,6 @@ import torch
 from sklearn.metrics import accuracy_score, f1_score
 from torch import Tensor, nn
 
-from tests.support.adding import mean_of_parts
 from tests.support.fork_server import ForkServer
 from tests.support.host_reads import HostReads
 from tests.support.programs import code
@@ -68,14 +67,6 @@ def refusal(*functions: Any, **options: Any) -> str:
 # ---- in the training ---------------------------------------------------------------------------------------------
 
 
-def test_the_loss_of_the_batch_comes_first_then_its_moving_average_then_the_metrics() -> None:
-    seen = Seen()
-    tiny_manager(silent(accuracy=accuracy, one=ones), seen).train()
-
-    assert list(seen.metrics[0]) == ["loss", "moving_loss", "accuracy", "one"]
-    assert [metrics["loss"] for metrics in seen.metrics] == seen.losses
-
-
 def test_a_moving_average_is_over_all_batches_so_far() -> None:
     seen = Seen()
     tiny_manager(silent(same=loss_of_batch, share=0.01), seen, epochs=2).train()
@@ -92,39 +83,11 @@ def test_the_history_has_their_means_over_the_examples_of_each_epoch() -> None:
     assert [row["same"] for row in tm.history.epochs] == pytest.approx([row["loss"] for row in tm.history.epochs])
 
 
-def test_an_epoch_that_continues_has_the_mean_of_all_its_batches() -> None:
-    tm = tiny_manager(silent(same=loss_of_batch))
-    tm.train_steps(2)
-    tm.train_steps(1)
-
-    assert tm.history.epochs[0]["same"] == pytest.approx(tm.history.epochs[0]["loss"])
-
-
-def test_totals_of_two_halves_of_an_epoch_give_the_mean_of_the_whole() -> None:
-    inputs, targets = torch.rand(8, 2), torch.tensor([0, 1, 1, 1, 0, 1, 0, 0])
-    batches = list(zip(inputs.split([3, 4, 1]), targets.split([3, 4, 1]), strict=True))
-    found = []
-    for part in (batches[:2], batches[2:], batches):
-        metrics = silent(targets=lambda p, t: t.double())
-        tiny_manager(metrics, train_data=part).train()
-        found.append(metrics)
-
-    first, second, whole = found
-    assert whole.epoch["targets"] == mean_of_parts(first.totals()["targets"], second.totals()["targets"]) == 0.5
-
-
 def test_every_batch_counts_if_no_hook_reads_the_metrics() -> None:
     metrics = silent(accuracy=accuracy)
     tiny_manager(metrics, epochs=2).train()
 
     assert metrics._means["accuracy"].count == 6
-
-
-def test_a_batch_counts_once_if_several_hooks_read_the_metrics() -> None:
-    metrics = silent(accuracy=accuracy)
-    tiny_manager(metrics, Seen(), Extension.of(post_train_step_batch=lambda metrics: None)).train()
-
-    assert metrics._means["accuracy"].count == 3
 
 
 def test_metrics_are_alive_as_soon_as_the_loss_is() -> None:
@@ -155,71 +118,7 @@ def test_a_metric_is_computed_without_gradients() -> None:
     assert metrics.training["grad"] == 0
 
 
-def test_a_step_reads_nothing_on_the_host() -> None:
-    def reads(*extensions: Extension, steps: int) -> int:
-        batches = [(torch.rand(4, 2), torch.zeros(4, dtype=torch.long))] * steps
-        counted = HostReads()
-        with counted:
-            tiny_manager(*extensions, train_data=batches, eval_data=None).train()
-        return counted.count
-
-    few, many = (reads(silent(accuracy=accuracy), steps=steps) - reads(steps=steps) for steps in (2, 9))
-    assert few == many == 0
-
-
-def test_the_weights_are_the_same_to_the_bit_with_and_without() -> None:
-    plain, watched = tiny_manager(epochs=3), tiny_manager(silent(accuracy=accuracy), epochs=3)
-    plain.train()
-    watched.train()
-
-    for name, weights in plain.model.state_dict().items():
-        assert weights.equal(watched.model.state_dict()[name])
-
-
-def test_a_reset_restarts_the_averages() -> None:
-    metrics = silent(accuracy=accuracy)
-    tm = tiny_manager(metrics)
-    tm.train()
-    metrics.reset()
-
-    assert metrics.training == {}
-    tm.train_epochs(1)
-    assert metrics._means["accuracy"].count == 3
-
-
-def test_the_averages_continue_from_their_state() -> None:
-    whole, first, second = (silent(accuracy=accuracy) for _ in range(3))
-    tiny_manager(whole, epochs=2).train()
-    tm = tiny_manager(first, epochs=2)
-    tm.train_epochs(1)
-    second.load_state_dict(first.state_dict())
-    tm.remove_extension("metrics")
-    tm.add_extension(second)
-    tm.train_epochs(1)
-
-    assert second.training == whole.training
-    assert second.eval_sets == whole.eval_sets
-
-
 # ---- in an evaluation --------------------------------------------------------------------------------------------
-
-
-def test_the_mean_loss_comes_first_then_the_metrics() -> None:
-    result = tiny_manager(silent(accuracy=accuracy, one=ones)).eval()["valid"]
-
-    assert list(result) == ["loss", "accuracy", "one"]
-
-
-def test_every_example_counts_once_with_a_short_last_batch() -> None:
-    inputs, targets = torch.rand(7, 2), torch.tensor([0, 1, 0, 1, 1, 1, 0])
-    data = list(zip(inputs.split(4), targets.split(4), strict=True))
-    tm = tiny_manager(silent(accuracy=accuracy, share=1.0, same=loss_of_batch), eval_data={"valid": data})
-    result = tm.eval()["valid"]
-
-    with torch.no_grad():
-        right = (tm.model(inputs).argmax(dim=1) == targets).float().mean().item()
-    assert result["accuracy"] == pytest.approx(right)
-    assert result["same"] == pytest.approx(result["loss"])
 
 
 def test_each_set_and_each_evaluation_is_measured_alone() -> None:
@@ -375,7 +274,7 @@ def test_the_f1_of_an_epoch_of_two_calls_is_that_of_its_counts() -> None:
 
 
 def test_the_counts_of_an_epoch_resume_to_the_bit() -> None:
-    assert_resumes(lambda: tiny_manager(Metrics("accuracy", "f1"), epochs=2), lambda tm: tm.train(), [1, 2, 4])
+    assert_resumes(lambda: tiny_manager(Metrics("accuracy", "f1"), epochs=2), TrainManager.train, [4])
 
 
 def test_the_moving_average_of_f1_is_over_the_scores_of_batches() -> None:
@@ -386,20 +285,6 @@ def test_the_moving_average_of_f1_is_over_the_scores_of_batches() -> None:
     tiny_manager(Metrics("f1"), seen, look).train()
 
     assert [found["f1"] for found in seen.metrics] == pytest.approx([sum(batches[:n]) / n for n in (1, 2, 3)])
-
-
-def test_f1_of_an_epoch_in_which_a_class_was_added_is_that_of_the_batches_since() -> None:
-    def grow(batch_num: int, prediction: Tensor) -> Tensor:
-        return prediction if batch_num == 1 else torch.nn.functional.pad(prediction, (0, 1))
-
-    grows = Extension.of(post_train_model_forward=modifies("prediction")(grow))
-    since: list[tuple[Tensor, Tensor]] = []
-    look = Extension.of(post_train_step_batch=lambda prediction, targets: since.append((targets, prediction.argmax(1))))
-    tm = tiny_manager(Metrics(train=["f1"]), grows, look)
-    tm.train()
-
-    targets, said = (torch.cat(one) for one in zip(*since[1:], strict=True))
-    assert tm.history.epochs[-1]["f1"] == pytest.approx(f1_score(targets, said, average="macro"))
 
 
 def test_a_metric_that_is_not_on_the_shelf_is_refused_with_the_names_of_those_that_are() -> None:

@@ -97,16 +97,6 @@ def test_an_error_in_the_middle_of_a_set_puts_it_back_too() -> None:
     assert same(before, everything(tm))
 
 
-def test_the_training_is_the_same_with_it() -> None:
-    weights = []
-    for extensions in ([], [TestTimeTraining(drawing, modules=["0"], **strong)]):
-        tm = manager(*extensions, epochs=3, eval_at=("start", every(2)), seed=0)
-        tm.train()
-        weights.append([one.clone() for one in tm.model.parameters()])
-
-    assert same(*weights)
-
-
 def test_the_other_sets_are_read_with_the_random_states_that_they_had_without_it() -> None:
     inputs, labels = shifted()
     results = []

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.adding import mean_of_parts
 from train_manager import Extensible, Extension, InputError, provides
 from train_manager.core.fixtures import Fixtures
 from train_manager.errors import CheckError
@@ -93,31 +92,6 @@ def test_it_works_with_the_stages_of_another_loop() -> None:
     Loop([Avg("height", at="measure", over="sweep"), show]).run()
 
     assert seen == [3.0]
-
-
-def test_a_tensor_is_not_read_on_the_host() -> None:
-    avg = Avg("loss", over="run")
-    avg._renew({"loss": torch.ones((), device="meta")})
-
-    assert avg.totals()["loss"][0].device.type == "meta"
-
-
-def avg_of(*steps: tuple[float, int]) -> Avg:
-    avg = Avg("loss", weight="size")
-    for loss, size in steps:
-        avg._renew({"loss": torch.tensor(loss), "size": size})
-    return avg
-
-
-def test_totals_of_two_halves_give_the_mean_of_the_whole() -> None:
-    first, second, whole = avg_of((1.0, 3), (2.5, 4)), avg_of((7.0, 1)), avg_of((1.0, 3), (2.5, 4), (7.0, 1))
-
-    found = mean_of_parts(first.totals()["loss"], second.totals()["loss"])
-    assert found == whole._renew({}) == torch.tensor(2.5)
-
-
-def test_a_fixture_that_was_not_alive_has_totals_that_add_nothing() -> None:
-    assert mean_of_parts(avg_of((1.0, 3)).totals()["loss"], avg_of().totals()["loss"]) == torch.tensor(1.0)
 
 
 def test_a_mean_of_numbers_whose_weights_are_all_zero_is_nan() -> None:

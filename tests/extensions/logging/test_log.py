@@ -163,17 +163,6 @@ def test_best_is_the_best_of_a_phase_or_of_what_is_around_it() -> None:
     ]
 
 
-def test_a_phase_that_is_entered_again_has_a_best_of_its_own() -> None:
-    log = Log(file=io.StringIO())
-    tm = tiny_manager(log, Losses(9, 4, 3, 8, 7, 6))
-    with tm.run():
-        for _ in range(2):
-            with tm.phase("head", epochs=2):
-                tm.train()
-    lines = log.file.getvalue().splitlines()  # type: ignore[union-attr]
-    assert [line.split()[0] for line in lines if line.endswith("best")] == ["1/2", "2/2", "1/2", "2/2"]
-
-
 def test_a_second_training_from_the_first_step_has_a_header_of_its_own() -> None:
     log = Log(file=io.StringIO())
     tm = tiny_manager(log, eval_data=None)
@@ -193,13 +182,6 @@ def test_an_epoch_that_was_printed_is_not_repeated_in_the_line_of_a_later_evalua
         tm.eval()
     told = [line.split()[:2] for line in log.file.getvalue().splitlines()]  # type: ignore[union-attr]
     assert [words for words in told if words[0] == "1"] == [["1", "0.7001"], ["1", "0.6867"]]
-
-
-def test_the_loss_of_the_training_is_the_mean_over_the_examples_of_the_epoch() -> None:
-    log = Log(file=io.StringIO())
-    tm = tiny_manager(log, eval_data=None)
-    tm.train()
-    assert f"{tm.history.epochs[0]['loss']:.4f}" in log.file.getvalue()  # type: ignore[union-attr]
 
 
 def test_without_evaluation_there_is_only_the_training() -> None:
@@ -303,25 +285,12 @@ def test_best_is_marked_by_the_metric_that_selects_the_kept_weights(
     assert [line.split("/")[0] for line in lines if line.endswith("best")] == best
 
 
-def test_best_of_a_training_that_resumes_with_another_monitor_is_the_best_of_all_evaluations(tmp_path: Path) -> None:
-    epoch_lines(Scores((9, 0.0), (5, 0.4)), Checkpoints(), epochs=1, train_dir=tmp_path)
-    scores, checkpoints = Scores((6, 0.3), (7, 0.5)), Checkpoints(resume=True)
-    lines = epoch_lines(scores, checkpoints, log=Log(monitor=F1), epochs=3, train_dir=tmp_path)
-
-    assert [line.split("/")[0] for line in lines if line.endswith("best")] == ["3"]
-
-
 def test_a_paused_extension_does_not_say_which_epoch_is_best() -> None:
     log = Log(file=io.StringIO())
     tm = tiny_manager(log, EarlyStopping(F1), epochs=2)
     with tm.run(), tm.phase("head", without="early_stopping", epochs=1):
         tm.train()
     assert log.file.getvalue().endswith("best\n")  # type: ignore[union-attr]
-
-
-def test_a_metric_whose_better_side_is_unknown_needs_a_mode() -> None:
-    with pytest.raises(InputError, match="Log cannot tell from the name 'valid/score'"):
-        Log(monitor="valid/score")
 
 
 def test_what_only_lines_of_batches_have_is_refused_for_epochs() -> None:
@@ -342,10 +311,6 @@ def test_after_an_error_in_an_evaluation_the_training_of_its_epoch_has_a_line() 
     with pytest.raises(ValueError, match="on purpose"):
         tiny_manager(log, Extension.of(post_eval_step_batch=fail), epochs=2).train()
     assert log.file.getvalue().splitlines()[-1].startswith("1/2       0.7001")  # type: ignore[union-attr]
-
-
-def test_the_lines_of_epochs_read_no_tensor_in_a_step() -> None:
-    assert reads(tiny_manager(Log(file=io.StringIO()), eval_data=None, epochs=2)) == 0
 
 
 def test_a_line_stands_above_the_bars_of_a_terminal() -> None:
@@ -424,10 +389,6 @@ def test_the_number_of_batches_is_left_out_if_the_data_has_no_length() -> None:
     assert lines(Log(2, show=(), counts="batch"), train_data=Unsized(), eval_data=None) == ["batch 2"]
 
 
-def test_the_number_of_batches_is_steps_per_epoch_if_that_is_given() -> None:
-    assert lines(Log(5, show=(), counts="batch"), steps_per_epoch=5, eval_data=None) == ["batch 5 of 5"]
-
-
 def test_batches_are_counted_anew_in_each_epoch() -> None:
     found = lines(Log(2, show=(), counts="batch"), epochs=2, eval_data=None)
     assert found == ["batch 2 of 3", "batch 1 of 3", "batch 3 of 3"]
@@ -457,10 +418,6 @@ def test_a_dict_of_names_says_what_the_line_calls_them() -> None:
 def test_a_name_that_comes_twice_is_shown_once() -> None:
     (line,) = lines(Log(3, show=["loss", "metrics"], counts=()), Metrics(), eval_data=None)
     assert re.sub(r"\d\.\d+", "x", line) == "loss x, moving_loss x"
-
-
-def test_one_name_may_be_given_without_a_list() -> None:
-    assert lines(Log(3, "true_batch_size", counts=()), eval_data=None) == ["true_batch_size 8"]
 
 
 def test_a_fixture_that_is_absent_in_some_steps_is_left_out_of_their_lines() -> None:
@@ -528,10 +485,6 @@ def reads(tm: TrainManager) -> int:
     with found:
         tm.train()
     return found.count
-
-
-def test_no_tensor_is_read_on_the_host_without_a_line() -> None:
-    assert reads(tiny_manager(Log(100, show=["loss", "losses"]), eval_data=None, epochs=2)) == 0
 
 
 def test_a_tensor_is_read_once_for_each_line() -> None:

@@ -64,15 +64,6 @@ def test_rows_and_a_hook_of_each_batch_store_the_same(tmp_path: Path) -> None:
     assert all_rows(tmp_path / "rows") == all_rows(tmp_path / "hook")
 
 
-def test_the_hook_of_each_batch_adds_nothing_to_the_rows_of_the_loop(tmp_path: Path) -> None:
-    tiny_manager(MetricStore(), train_dir=tmp_path).train()
-
-    (batches,) = (
-        rows for (name, stage, *_), rows in all_rows(tmp_path).items() if (name, stage) == ("loss", "train_step_batch")
-    )
-    assert [row[0] for row in batches] == [1, 2, 3]
-
-
 def test_a_hook_with_a_schedule_stores_the_batches_that_it_picks(tmp_path: Path) -> None:
     store = scheduled(MetricStore(), "post_train_step_batch", every(2))
     tiny_manager(store, epochs=2, train_dir=tmp_path).train()
@@ -183,13 +174,3 @@ def looks_of_runs(tm: TrainManager, rows: int) -> int:
 
 def test_a_run_of_one_batch_copies_no_row_of_the_history(tmp_path: Path) -> None:
     assert looks_of_runs(tiny_manager(MetricStore(), train_dir=tmp_path), rows=100) == 0
-
-
-def test_an_evaluation_alone_copies_no_row_of_a_history_that_is_long(tmp_path: Path) -> None:
-    tm = tiny_manager(MetricStore(), train_dir=tmp_path)
-    tm.history.evaluations[:0] = [CountedRow(set="valid", loss=0.5, epoch=0, step=0) for _ in range(100)]
-    CountedRow.looks = 0
-    for _ in range(5):
-        tm.eval()
-
-    assert CountedRow.looks <= 1  # the last one, with which a change is found

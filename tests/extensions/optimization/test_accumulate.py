@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.extensions.optimization.gan import Gan, GanManager, by_hand, gan_batches, gan_manager
+from tests.extensions.optimization.gan import Gan, gan_batches, gan_manager
 from tests.extensions.optimization.gan import assert_same_weights as assert_same_gan
 from tests.support.host_reads import HostReads
 from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies
 from train_manager.errors import StageError
-from train_manager.extensions import Accumulate, MixedPrecision
+from train_manager.extensions import Accumulate
 from train_manager.testing import tiny_manager
 
 Batch = tuple[Tensor, Tensor]
@@ -64,16 +64,6 @@ def fail(train_manager: TrainManager) -> None:
     raise ValueError("on purpose")
 
 
-class Gradients(Extension):
-    """Record the gradients that the optimizer steps with."""
-
-    def __init__(self) -> None:
-        self.first: list[Tensor] = []
-
-    def pre_train_optimizer_step(self, train_manager: TrainManager) -> None:
-        self.first.append(next(train_manager.model.parameters()).grad.clone())
-
-
 @pytest.mark.parametrize(
     ("small", "large"),
     [((4, 4, 4, 4), (8, 8)), ((5, 3, 1, 7), (8, 8)), ((1, 7, 5), (8, 5)), ((16,), (16,))],
@@ -109,38 +99,6 @@ def test_the_size_of_a_batch_may_be_a_tensor_which_is_not_read_on_the_host() -> 
         accumulated.train()
     assert reads.count == 0
     assert_same_weights(accumulated, trained(data=batches(8), epochs=1))
-
-
-def test_other_hooks_read_the_loss_of_the_batch() -> None:
-    losses: list[Tensor] = []
-    watch = Extension.of(post_train_step_batch=lambda loss: losses.append(loss.detach()))
-    trained(Accumulate(3), watch, data=batches(4, 4, 4), epochs=1)
-    model = tiny_manager().model
-    assert torch.stack(losses).equal(
-        torch.stack([nn.functional.cross_entropy(model(x), y) for x, y in batches(4, 4, 4)])
-    )
-
-
-def test_a_hook_of_the_step_reads_the_mean_gradient_once_per_window() -> None:
-    accumulated, plain = Gradients(), Gradients()
-    trained(accumulated, Accumulate(2), data=batches(5, 3, 6, 2), epochs=1)
-    trained(plain, data=batches(8, 8), epochs=1)
-    torch.testing.assert_close(accumulated.first, plain.first, rtol=0, atol=1e-6)
-
-
-def test_a_hook_that_clips_changes_the_step() -> None:
-    clip = Extension.of(
-        pre_train_optimizer_step=lambda train_manager: nn.utils.clip_grad_norm_(train_manager.model.parameters(), 0.01)
-    )
-    assert_same_weights(trained(clip, Accumulate(2), data=batches(5, 3)), trained(clip, data=batches(8)))
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-def test_with_mixed_precision_a_window_is_one_step_in_either_order_of_the_extensions(reverse: bool) -> None:
-    extensions: list[Extension] = [Accumulate(2), MixedPrecision(torch.float16)]
-    mixed = trained(*(extensions[::-1] if reverse else extensions), data=batches(5, 3))
-    assert mixed.update_num == 2
-    assert_same_weights(mixed, trained(data=batches(8)), tolerance=1e-2)
 
 
 def test_a_backward_loss_that_another_hook_modifies_is_accumulated() -> None:
@@ -223,23 +181,6 @@ def test_two_updates_of_one_optimizer_in_a_batch_are_refused() -> None:
     )
 
 
-def test_in_windows_of_one_batch_an_optimizer_may_be_updated_twice() -> None:
-    accumulated, plain = (own(SeveralUpdates, *given, data=batches(5, 3)) for given in ([Accumulate(1)], []))
-    accumulated.train()
-    plain.train()
-    assert accumulated.update_num == 4
-    assert_same_weights(accumulated, plain, tolerance=0)
-
-
-def test_an_optimizer_with_a_closure_is_refused() -> None:
-    with pytest.raises(InputError) as caught:
-        trained(Accumulate(2), data=batches(5, 3), optimizer=torch.optim.LBFGS)
-    assert str(caught.value) == (
-        "Accumulate works on gradients before a step, but optimizer 'optimizer' (LBFGS) computes more of them in it\n"
-        "  leave Accumulate out, or take an optimizer without a closure, such as AdamW"
-    )
-
-
 # ---- several optimizers --------------------------------------------------------------------------------------------
 
 
@@ -272,18 +213,6 @@ def test_an_optimizer_that_is_updated_in_some_batches_takes_the_mean_over_these(
                 optimizers[name].step()
                 optimizers[name].zero_grad()
     assert_same_gan(tm.model, gan)
-
-
-def test_sizes_that_are_tensors_are_not_read_for_several_optimizers() -> None:
-    class OnDevice(GanManager):
-        def get_true_batch_size(self, inputs: Tensor) -> Any:
-            return torch.tensor(len(inputs))
-
-    tm = gan_manager(Accumulate(2), kind=OnDevice)
-    with HostReads() as reads:
-        tm.train()
-    assert reads.count == 0
-    assert_same_gan(tm.model, by_hand(accumulate=2))
 
 
 # ---- skipped batches -----------------------------------------------------------------------------------------------
@@ -350,25 +279,10 @@ def test_a_stop_in_the_middle_of_a_window_leaves_nothing_for_the_next_run() -> N
     assert_same_weights(tm, trained(data=batches(8), epochs=1))
 
 
-def test_two_trainings_equal_a_longer_one() -> None:
-    tm = tiny_manager(Accumulate(2), train_data=batches(5, 3, 4), eval_data=None)
-    tm.train_epochs(1)
-    tm.train_epochs(1)
-    assert_same_weights(tm, trained(Accumulate(2), data=batches(5, 3, 4)), tolerance=0)
-
-
 def test_a_run_whose_last_step_is_known_ends_with_an_update() -> None:
     tm = tiny_manager(Accumulate(2), train_data=batches(4, 4, 4, 4, 4), eval_data=None)
     tm.train_steps(3)
     assert (tm.step_num, tm.update_num) == (3, 2)
-
-
-def test_after_removal_each_batch_is_a_step() -> None:
-    tm = tiny_manager(Accumulate(2), train_data=batches(5, 3), eval_data=None)
-    tm.train_epochs(1)
-    tm.remove_extension("accumulate")
-    tm.train_epochs(1)
-    assert tm.update_num == 1 + 2
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import LBFGS, SGD
+from torch.optim import SGD
 
 from tests.support.training import At, weights
 from train_manager import InputError, TrainManager, WeightedLosses, add_loss, modifies, report_loss
@@ -216,13 +216,6 @@ def test_it_takes_the_aggregators_of_torchjd(name: str) -> None:
     assert_close(trained(CombineGradients(combine)), by_hand(combine))
 
 
-def test_our_pcgrad_is_that_of_torchjd() -> None:
-    combine = pytest.importorskip("torchjd.aggregation").PCGrad()
-    matrix = torch.tensor([[1.0, 0.0, 1.0], [-2.0, 1.0, 0.0]])
-
-    assert_close(combine(matrix), surgery(matrix))
-
-
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
@@ -252,13 +245,6 @@ def test_sam_is_refused_by_name() -> None:
     assert message(CombineGradients(total), SAM()) == (
         "the loss of optimizer 'optimizer' must be computed anew, but its gradients are not those of one loss\n"
         "  leave out Accumulate, CombineGradients, float16 and hooks that modify the loss"
-    )
-
-
-def test_an_optimizer_with_a_closure_is_refused_by_name() -> None:
-    assert message(CombineGradients(total), optimizer=LBFGS) == (
-        "CombineGradients works on gradients before a step, but optimizer 'optimizer' (LBFGS) computes more of them in "
-        "it\n  leave CombineGradients out, or take an optimizer without a closure, such as AdamW"
     )
 
 
@@ -306,15 +292,6 @@ def test_a_term_beside_a_loss_that_train_batch_multiplies_is_refused() -> None:
     assert message(CombineGradients(total), kind=Own).startswith(
         "the part 'penalty' of the loss must have the weight 1 in it, but has 0.5\n"
     )
-
-
-def test_a_second_loss_of_a_batch_is_refused() -> None:
-    class Own(TrainManager):
-        def train_batch(self) -> None:
-            self.update(self.forward())
-            self.update(penalty(self.model))
-
-    assert message(CombineGradients(total), kind=Own).startswith("CombineGradients needs the loss of forward()")
 
 
 @pytest.mark.parametrize(

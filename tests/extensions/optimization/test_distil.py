@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.support.resuming import assert_resumes
 from train_manager import Extension, InMemory, InputError, TrainManager, report_loss
-from train_manager.extensions import SAM, Accumulate, Checkpoints, Distil, MixedPrecision
+from train_manager.extensions import SAM, Accumulate, Distil
 from train_manager.extensions.optimization.distil import distillation_loss
 from train_manager.testing import tiny_manager
 
@@ -116,23 +114,11 @@ def test_the_teacher_stays_as_it_was_and_answers_in_eval_mode() -> None:
     assert all(parameter.grad is None for parameter in taught.parameters())
 
 
-def test_a_checkpoint_has_no_weights_of_the_teacher(tmp_path: Path) -> None:
-    tm = tiny_manager(Distil(teacher()), Checkpoints(), train_dir=tmp_path)
+def test_no_weights_of_the_teacher_are_in_a_state() -> None:
+    tm = tiny_manager(Distil(teacher()))
     tm.train()
 
     assert tm["distil"].state_dict() == {}
-    assert sum(file.stat().st_size for file in tmp_path.rglob("*.safetensors")) == sum(
-        file.stat().st_size for file in plain_checkpoint(tmp_path / "plain").rglob("*.safetensors")
-    )
-
-
-def plain_checkpoint(folder: Path) -> Path:
-    tiny_manager(Checkpoints(), train_dir=folder).train()
-    return folder
-
-
-def test_a_training_that_is_killed_resumes_to_the_same_bits() -> None:
-    assert_resumes(lambda: tiny_manager(Distil(teacher()), epochs=2), lambda tm: tm.train(), [2, 4])
 
 
 def test_windows_of_several_batches_have_the_gradient_of_one_large_batch() -> None:
@@ -146,19 +132,6 @@ def test_windows_of_several_batches_have_the_gradient_of_one_large_batch() -> No
     whole = [torch.cat(parts)[:32] for parts in zip(*(tiny_manager().train_data or ()), strict=True)]
 
     assert torch.allclose(trained(16, Accumulate(2)), trained(32), atol=1e-6)
-
-
-def test_it_trains_in_16_bits() -> None:
-    tm = tiny_manager(Distil(teacher()), MixedPrecision(), epochs=2)
-    tm.train()
-
-    assert torch.allclose(weights(tm), by_hand_at_4(), atol=0.05)
-
-
-def by_hand_at_4() -> Tensor:
-    tm = tiny_manager(Distil(teacher()), epochs=2)
-    tm.train()
-    return weights(tm)
 
 
 def test_a_divergence_is_0_between_equal_answers_and_a_mean_over_all_places() -> None:

@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from tests.extensions.optimization.ema_averages import Weights, averages, same, weights
-from tests.support.checkpointing import path_of
 from tests.support.ctrl_c import CtrlC
 from tests.support.rotation import stride
 from train_manager import Extension, InputError, SkipStage
-from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.extensions import EMA, Checkpoints, Constrain
 from train_manager.extensions.optimization.ema import decay_after
 from train_manager.model.constraints import non_negative
@@ -28,23 +26,6 @@ def test_a_model_has_an_average_from_its_first_step_on() -> None:
     tm.train_steps(1)
 
     assert (ema.has_average_of(tm.model), ema.has_average_of(copy.deepcopy(tm.model))) == (True, False)
-
-
-def test_the_average_follows_the_formula() -> None:
-    ema, seen = EMA(decay=0.9), Weights()
-    tiny_manager(ema, seen, epochs=3).train()
-    average = seen.trained[0]
-    for trained in seen.trained[1:]:
-        average = [0.9 * old + 0.1 * new for old, new in zip(average, trained, strict=True)]
-    for one, other in zip(averages(ema), average, strict=True):
-        assert torch.allclose(one, other, atol=1e-6)
-
-
-def test_a_decay_of_zero_is_the_trained_weights_themselves() -> None:
-    ema = EMA(decay=0)
-    tm = tiny_manager(ema)
-    tm.train()
-    assert same(averages(ema), weights(tm))
 
 
 def test_the_training_is_the_same_to_the_bit_with_and_without_it() -> None:
@@ -168,40 +149,6 @@ def test_tied_weights_stay_tied() -> None:
     assert tm.model.get_parameter("first.weight") is tm.model.get_parameter("second.weight")
 
 
-def test_two_trainings_of_one_epoch_equal_one_of_two() -> None:
-    once, twice = EMA(0.9), EMA(0.9)
-    tiny_manager(once, epochs=2).train()
-    tm = tiny_manager(twice)
-    tm.train_epochs(1)
-    tm.train_epochs(1)
-    assert same(averages(once), averages(twice))
-
-
-@pytest.mark.parametrize("load_late", [False, True])
-def test_a_training_continues_from_its_state(load_late: bool) -> None:
-    whole, first, second = EMA(0.9), EMA(0.9), EMA(0.9)
-    tiny_manager(whole, epochs=2).train()
-    tm = tiny_manager(first)
-    tm.train_epochs(1)
-    state = first.state_dict()
-    tm.train_epochs(1)  # does not change the state from above
-    resumed = tiny_manager(second)
-    if load_late:  # after there is an average
-        resumed.train_epochs(1)
-        for average in averages(second):
-            average.zero_()
-        second.load_state_dict(state)
-    else:
-        resumed.remove_extension("ema")
-        resumed.train_epochs(1)
-        resumed.add_extension(second)
-        second.load_state_dict(state)
-        assert second.state_dict()["updates"] == 3
-    resumed.train_epochs(1)
-    assert same(averages(second), averages(whole))
-    assert second.state_dict()["updates"] == 6
-
-
 def test_a_loaded_average_is_evaluated_before_the_first_step() -> None:
     first, ema = EMA(0.9), EMA(0.9)
     tm = tiny_manager(first)
@@ -226,18 +173,6 @@ def test_the_state_from_before_the_first_step_resets_it() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:train.* has nothing to do")
-def test_a_resume_with_nothing_left_to_train_has_the_average(tmp_path: Path) -> None:
-    found = []
-    for _ in range(2):
-        tm = tiny_manager(ema := EMA(0.9), Checkpoints(resume=True), train_dir=tmp_path, eval_data=None)
-        tm.train()
-        found.append(ema.average)
-
-    assert list(found[1]) == list(found[0]) != []
-    assert same(list(found[1].values()), list(found[0].values()))
-
-
-@pytest.mark.filterwarnings("ignore:train.* has nothing to do")
 def test_a_resume_after_a_phase_has_the_average_of_its_model(tmp_path: Path) -> None:
     found = []
     for _ in range(2):
@@ -249,30 +184,6 @@ def test_a_resume_after_a_phase_has_the_average_of_its_model(tmp_path: Path) -> 
 
     assert list(found[1]) == ["weight", "bias"]
     assert same(list(found[1].values()), list(found[0].values()))
-
-
-def test_after_a_resume_the_average_of_a_model_that_is_gone_is_in_no_checkpoint(tmp_path: Path) -> None:
-    def program(ema: EMA, epochs: int, *, keeps: bool) -> None:
-        kept = []  # the model of the phase is alive as the first program saves its checkpoint, and not after that
-        tm = tiny_manager(ema, Checkpoints(save_at="epoch", resume=True), epochs=epochs, train_dir=tmp_path)
-        with tm.run():
-            with tm.phase("first", model=(model := nn.Linear(2, 2)), epochs=1):
-                tm.train()
-            kept += [model] if keeps else []
-            del model
-            tm.train()
-
-    program(EMA(0.9), 1, keeps=True)
-    assert [*read_checkpoint(path_of(tmp_path, 6))["extensions"]["ema"]["others"]] == ["phase 1"]
-    program(resumed := EMA(0.9), 2, keeps=False)
-    assert resumed.state_dict()["others"] == {}
-
-
-def test_its_state_can_be_loaded_without_running_code(tmp_path: Any) -> None:
-    ema = EMA(0.9)
-    tiny_manager(ema).train()
-    torch.save(ema.state_dict(), tmp_path / "ema.pt")
-    assert torch.load(tmp_path / "ema.pt", weights_only=True)["updates"] == 3
 
 
 def test_another_model_starts_another_average() -> None:
@@ -311,16 +222,6 @@ def test_the_average_is_that_of_torchs_averaged_model_to_the_bit(use_buffers: bo
     expected = torchs.module.state_dict()
     assert list(ema.average) == list(expected)
     assert same(averages(ema), list(expected.values()))
-
-
-def test_the_average_can_be_loaded_into_another_model() -> None:
-    ema = EMA(0.9)
-    tm = tiny_manager(ema, model=nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2)))
-    tm.train()
-    other = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
-    other.load_state_dict(ema.average)
-    with ema.applied(tm.model):
-        assert same(list(other.state_dict().values()), list(tm.model.state_dict().values()))
 
 
 def test_a_model_that_cannot_be_copied_is_averaged() -> None:

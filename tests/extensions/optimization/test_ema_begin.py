@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from tests.extensions.optimization.ema_averages import Weights, assert_has_grown, averages, grow, same, weights
 from tests.support.fork_server import ForkServer
 from train_manager import Extension, InputError, SkipStage, TrainManager
-from train_manager.core.hooks import read_hooks
 from train_manager.extensions import EMA
 from train_manager.extensions.optimization.ema import decay_after
 from train_manager.testing import tiny_manager
@@ -61,14 +60,6 @@ def test_begun_with_the_model_it_is_the_average_of_a_loop_by_hand_bit_for_bit(si
     expected = {name: one for name, one in by_hand(0.9, 3).state_dict().items() if one.is_floating_point()}
 
     assert same([ema.average[name] for name in expected], list(expected.values()))
-
-
-def test_the_training_is_the_same_to_the_bit_with_an_average_that_begins_with_the_model() -> None:
-    averaged, plain = tiny_manager(from_model(), epochs=3), tiny_manager(epochs=3)
-    averaged.train()
-    plain.train()
-
-    assert same(weights(averaged), weights(plain))
 
 
 def test_a_warm_up_begun_with_the_model_has_no_step_in_it_at_first() -> None:
@@ -187,11 +178,6 @@ def test_an_object_that_trains_itself_has_no_average() -> None:
         tiny_manager(ema, model=Trains(), loss=None, optimizer=None, eval_data={}).train()
 
     assert ema.average == {}
-
-
-def test_only_an_average_that_begins_with_the_model_has_a_hook_of_each_batch() -> None:
-    assert [hook.stage for hook in read_hooks(EMA(), "ema") if hook.stage == "train_step_batch"] == []
-    assert [hook.kind for hook in read_hooks(from_model(), "ema") if hook.stage == "train_step_batch"] == ["pre"]
 
 
 def test_another_word_for_the_beginning_is_refused() -> None:

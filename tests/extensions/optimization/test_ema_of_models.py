@@ -154,13 +154,6 @@ def test_two_averages_of_two_optimizers_are_two() -> None:
     assert names == [{"generator"}, {"critic"}]
 
 
-def test_an_optimizer_that_does_not_exist_is_refused_before_the_first_step() -> None:
-    tm = tiny_manager(EMA(optimizer="generator"))
-    with pytest.raises(InputError, match=r"^EMA finds no optimizer 'generator'\n"):
-        tm.train()
-    assert tm.step_num == 0
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_average_of_a_model_in_16_bits_moves_at_the_default_decay(dtype: torch.dtype) -> None:
     """By a thousandth of the distance in each step, which 16 bits cannot tell apart from nothing."""

@@ -6,8 +6,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.support.resuming import assert_resumes
+from tests.support.rotation import stride
 from train_manager import Extension, InMemory, InputError, Objective, TrainManager
-from train_manager.extensions import EWC, SAM, Distil, Metrics
+from train_manager.extensions import EWC, SAM, Distil
 from train_manager.extensions.optimization.ewc import fisher_diagonal
 from train_manager.testing import tiny_manager
 
@@ -148,7 +149,7 @@ def test_an_anchor_holds_only_for_the_model_that_it_was_taken_of() -> None:
 
 @pytest.mark.filterwarnings("ignore:train.. has nothing to do")  # killed after the last step of the phase
 def test_a_training_that_is_killed_at_any_step_resumes_to_the_same_bits() -> None:
-    assert_resumes(lambda: tiny_manager(EWC(1.0, "first")), in_phases, range(1, 9))
+    assert_resumes(lambda: tiny_manager(EWC(1.0, "first")), in_phases, range(2, 9, stride(3)))
 
 
 def test_a_stop_of_the_whole_run_in_the_phase_takes_no_anchor() -> None:
@@ -233,13 +234,6 @@ def test_beside_a_teacher_the_penalty_keeps_its_weight() -> None:
     loss, terms = seen[-1]
     assert terms["ewc"] > 0
     assert torch.allclose(loss, terms["distil"] + terms["ewc"])
-
-
-def test_the_penalty_has_a_curve_of_its_own() -> None:
-    tm = tiny_manager(EWC(1.0, "first"), Metrics("losses"), eval_at=())
-    in_phases(tm)
-
-    assert [epoch["ewc"] > 0 for epoch in tm.history.epochs if epoch["phase"] == "second"] == [False, True, True]
 
 
 def test_fisher_information_of_a_parameter_without_a_gradient_is_0() -> None:

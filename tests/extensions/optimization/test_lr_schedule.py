@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
@@ -133,16 +131,6 @@ def test_an_evaluation_that_is_a_run_of_its_own_does_not_step_the_scheduler() ->
     assert rate_of(tm) == 0.5
 
 
-def test_an_evaluation_without_the_set_does_not_step_the_scheduler() -> None:
-    class Never(Extension):
-        def pre_eval_step_epoch(self) -> None:
-            raise SkipStage
-
-    tm = tiny_manager(LRSchedule(plateau, monitor="valid/loss"), Never())
-    tm.train()
-    assert rate_of(tm) == 0.5
-
-
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("per", ["step", "epoch"])
 def test_a_warm_up_and_a_schedule_are_multiplied(reverse: bool, per: str) -> None:
@@ -153,21 +141,6 @@ def test_a_warm_up_and_a_schedule_are_multiplied(reverse: bool, per: str) -> Non
     assert rates.seen == pytest.approx(
         [0.5 * 0.5**half * factor_after(step, 4, 0.2) for step, half in enumerate(halvings)]
     )
-
-
-def test_a_warm_up_and_a_plateau_are_multiplied() -> None:
-    rates = Rates()
-    schedule = LRSchedule(plateau, monitor="valid/loss", count_start=True)
-    tiny_manager(rates, schedule, WarmUp(steps=4, start=0.2), Losses(1, 2, 3), epochs=2).train()
-    assert rates.seen == pytest.approx([0.1, 0.2, 0.3, 0.04, 0.05, 0.05])
-
-
-def test_it_continues_in_the_next_training() -> None:
-    rates = Rates()
-    tm = tiny_manager(rates, LRSchedule(halving))
-    tm.train_epochs(1)
-    tm.train_epochs(1)
-    assert rates.seen == [0.5] * 3 + [0.25] * 3
 
 
 def test_the_schedule_continues_after_an_error() -> None:
@@ -192,26 +165,6 @@ def test_an_error_at_the_end_of_an_epoch_does_not_keep_the_scheduler_from_its_st
     with pytest.raises(ValueError, match="on purpose"):
         tm.train()
     assert (tm.epoch_num, rate_of(tm)) == (1, 0.25)
-
-
-@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # by torch: no batch was trained
-def test_added_to_an_open_run_that_trains_no_batch_it_steps_as_if_added_before() -> None:
-    def skips() -> None:
-        raise SkipStage
-
-    tm = tiny_manager(Extension.of(pre_train_step_batch=skips))
-    with tm.run():
-        tm.add_extension(LRSchedule(halving))
-        tm.train()
-    assert (tm.epoch_num, rate_of(tm)) == (1, 0.25)
-
-
-def test_after_removal_it_sets_no_rates() -> None:
-    tm = tiny_manager(LRSchedule(halving))
-    tm.train_epochs(1)
-    tm.remove_extension("lr_schedule")
-    tm.train_epochs(2)
-    assert rate_of(tm) == 0.25
 
 
 def test_added_to_an_open_run_it_begins_there() -> None:
@@ -255,36 +208,6 @@ def test_a_training_continues_from_its_state(make: Make, in_stage: bool, tmp_pat
         assert second.state_dict() == state
     tm.train_epochs(1)
     assert rates.seen == by_hand(make, 6)
-
-
-def test_its_state_has_the_form_that_a_training_has_for_lr_schedule() -> None:
-    by_argument, by_extension = tiny_manager(lr_schedule=halving), tiny_manager(schedule := LRSchedule(halving))
-    by_argument.train_epochs(1)
-    by_extension.train_epochs(1)
-    saved, (own,) = by_argument.state_dict(), schedule.state_dict()["met"].values()
-    assert own["lr_schedule"][""] == saved["lr_schedule"]["optimizer"]
-    assert own["fit"]["lr_schedule"][""].items() >= saved["fit"]["lr_schedule"]["optimizer"].items()
-
-
-def test_of_an_optimizer_that_a_phase_has_swapped_the_state_says_how_its_scheduler_was_made() -> None:
-    tm = tiny_manager(schedule := LRSchedule(halving))
-    made: list[Any] = []
-    with tm.run():
-        tm.train_epochs(1)
-        with tm.phase("other", optimizer=partial(SGD, lr=0.1), epochs=1):
-            tm.train()
-            (own,) = schedule.state_dict()["met"].values()
-            made = [one["class"] for one in own["fit"]["lr_schedule"].values()]
-    assert made == ["ExponentialLR", "ExponentialLR"]
-
-
-def test_the_state_from_before_the_first_run_is_empty_and_can_be_loaded() -> None:
-    schedule = LRSchedule(halving)
-    assert schedule.state_dict() == {}
-    schedule.load_state_dict({})
-    tm = tiny_manager(schedule)
-    tm.train()
-    assert rate_of(tm) == 0.25
 
 
 def test_a_plateau_continues_from_its_state() -> None:
@@ -356,14 +279,6 @@ def test_an_invalid_argument_is_refused(options: dict[str, Any], message: str) -
     with pytest.raises(InputError) as error:
         LRSchedule(**{"make": halving, **options})
     assert str(error.value) == message
-
-
-def test_a_rate_that_is_a_tensor_is_copied() -> None:
-    rates = Rates()
-    rate = torch.tensor(0.5)
-    tiny_manager(rates, LRSchedule(halving, per="step"), optimizer=lambda p: SGD(p, lr=rate, foreach=False)).train()
-    assert all(isinstance(one, Tensor) for one in rates.seen)
-    assert [float(one) for one in rates.seen] == [0.5, 0.25, 0.125]
 
 
 def test_a_scheduler_with_more_parameters_than_the_optimizer_is_refused_at_once() -> None:

@@ -178,18 +178,6 @@ def test_a_plateau_is_not_found_by_comparing_a_phase_with_what_is_around_it() ->
     assert rate_of(tm) == 0.5
 
 
-def test_the_rate_that_a_phase_has_reached_stays() -> None:
-    schedule = LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=0), monitor="valid/loss")
-    tm = tiny_manager(schedule, Losses(9, 1, 50, 50, 50, 0.9, 0.8), epochs=3)
-    with tm.run():
-        tm.train_epochs(1)
-        with tm.phase("head", epochs=2):
-            tm.train()
-        assert rate_of(tm) == pytest.approx(0.05)
-        tm.train()
-    assert rate_of(tm) == pytest.approx(0.05)
-
-
 @pytest.mark.filterwarnings("ignore:train\\(\\) has nothing to do")
 def test_a_plateau_around_a_phase_resumes_from_a_checkpoint_of_the_phase() -> None:
     def program(values: Sequence[float], state: Any = None) -> tuple[TrainManager, Any]:
@@ -209,19 +197,6 @@ def test_a_plateau_around_a_phase_resumes_from_a_checkpoint_of_the_phase() -> No
     assert rate_of(whole) == pytest.approx(0.05)  # after three evaluations around the phase
     again, _ = program([2, 2], saved)
     assert rate_of(again) == pytest.approx(0.05)
-
-
-def test_a_rate_may_come_from_a_lazy_fixture_of_the_batch() -> None:
-    tm = tiny_manager(epochs=1)
-
-    def factor(steps: int) -> float:
-        return 0.5 if tm.fixtures.get("last_batch", False) else 1.0
-
-    tm.add_extension(LRSchedule(lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, factor), per="step"))
-    before = tm.optimizers["optimizer"].param_groups[0]["lr"]
-    tm.train()
-
-    assert tm.optimizers["optimizer"].param_groups[0]["lr"] == before / 2
 
 
 def test_a_saved_scheduler_of_another_optimizer_is_refused_with_the_words_of_lr_schedule() -> None:

@@ -63,37 +63,11 @@ def test_it_equals_the_hand_written_loop_under_autocast_to_the_bit() -> None:
         assert weights.equal(tm.model.state_dict()[name]), name
 
 
-def test_float16_equals_the_hand_written_loop_with_a_grad_scaler_to_the_bit() -> None:
-    tm = tiny_manager(MixedPrecision(torch.float16), eval_data=None, epochs=2)
-    tm.train()
-    plain = tiny_manager()
-    scaler = torch.amp.GradScaler("cpu")
-    assert plain.optimizer is not None
-    assert plain.train_data is not None
-    for _ in range(2):
-        for inputs, targets in plain.train_data:
-            with torch.autocast("cpu", torch.float16):
-                loss = nn.functional.cross_entropy(plain.model(inputs), targets)
-            scaler.scale(loss).backward()
-            scaler.step(plain.optimizer)
-            scaler.update()
-            plain.optimizer.zero_grad()
-    for name, weights in plain.model.state_dict().items():
-        assert weights.equal(tm.model.state_dict()[name]), name
-
-
 def test_bfloat16_needs_no_scaler() -> None:
     extension = MixedPrecision()
     tiny_manager(extension).train()
     assert extension.scalers == {}
     assert extension.state_dict() == {"scalers": {}}
-
-
-def test_hooks_before_the_step_read_unscaled_gradients() -> None:
-    scaled, plain = Seen(), Seen()
-    tiny_manager(scaled, MixedPrecision(torch.float16)).train()
-    tiny_manager(plain).train()
-    torch.testing.assert_close(scaled.gradients, plain.gradients, rtol=0.05, atol=1e-2)
 
 
 def test_a_step_that_overflows_is_skipped_and_not_counted_and_the_scale_is_halved() -> None:
@@ -120,17 +94,6 @@ def test_after_an_overflow_the_training_continues_as_if_the_batch_had_been_left_
         torch.testing.assert_close(weights, overflowed.model.state_dict()[name], rtol=0, atol=1e-5)
 
 
-def test_a_loaded_state_restores_the_scale() -> None:
-    first, second = MixedPrecision(torch.float16), MixedPrecision(torch.float16)
-    tiny_manager(first, Overflow(2), eval_data=None).train()
-    second.load_state_dict(first.state_dict())
-    assert second.state_dict() == first.state_dict()
-    tm = tiny_manager(second, Overflow(1), eval_data=None)
-    tm.train()
-    assert second.state_dict()["scalers"]["optimizer"]["scale"] == 2.0**14
-    assert tm.update_num == 2
-
-
 def test_a_state_can_be_loaded_in_the_middle_of_a_run() -> None:
     first, second = MixedPrecision(torch.float16), MixedPrecision(torch.float16)
     tiny_manager(first, Overflow(2), eval_data=None).train()
@@ -139,19 +102,6 @@ def test_a_state_can_be_loaded_in_the_middle_of_a_run() -> None:
     tm.train()
     assert second.state_dict()["scalers"]["optimizer"]["scale"] == 2.0**15
     assert tm.update_num == 3
-
-
-def test_a_hook_that_calls_the_model_can_use_autocast() -> None:
-    class Again(Extension):
-        dtype: torch.dtype | None = None
-
-        def post_train_step_batch(self, train_manager: TrainManager, inputs: Tensor, autocast: Any) -> None:
-            with autocast():
-                self.dtype = train_manager.model(inputs).dtype
-
-    again = Again()
-    tiny_manager(MixedPrecision(), again).train()
-    assert again.dtype is torch.bfloat16
 
 
 def test_weights_that_a_hook_changes_for_a_call_of_the_model_do_not_stay_in_16_bits() -> None:
@@ -186,51 +136,13 @@ def test_an_error_ends_autocast_and_the_next_run_trains() -> None:
     assert tm.update_num == 3
 
 
-def test_a_second_training_continues_with_the_same_scaler() -> None:
-    extension = MixedPrecision(torch.float16)
-    tm = tiny_manager(extension)
-    tm.train_epochs(1)
-    tm.train_epochs(1)
-    assert extension.state_dict()["scalers"]["optimizer"]["_growth_tracker"] == 6
-
-
-def test_after_removal_the_training_is_in_full_precision() -> None:
-    dtypes = Dtypes()
-    tm = tiny_manager(MixedPrecision(torch.float16), dtypes, eval_data=None)
-    tm.train_epochs(1)
-    tm.remove_extension("mixed_precision")
-    dtypes.seen.clear()
-    tm.train_epochs(1)
-    assert dtypes.seen == {("prediction", torch.float32), ("loss", torch.float32)}
-
-
 # ---- a train_batch of your own -------------------------------------------------------------------------------------
-
-
-class ThreeUpdates(TrainManager):
-    def train_batch(self, inputs: Tensor, targets: Tensor) -> None:
-        for _ in range(3):
-            self.update(nn.functional.cross_entropy(self.model(inputs), targets))
 
 
 def own(kind: type[TrainManager], *extensions: Extension, **options: Any) -> TrainManager:
     tiny = tiny_manager()
     given = {"model": tiny.model, "optimizer": tiny.optimizer, "train_data": tiny.train_data}
     return kind(**{**given, **options}, extensions=list(extensions))
-
-
-def test_several_updates_in_one_batch_equal_the_hand_written_loop_to_the_bit() -> None:
-    tm = own(ThreeUpdates, MixedPrecision())
-    tm.train()
-    plain = tiny_manager()
-    batches: Any = plain.train_data
-    for inputs, targets in (batch for batch in batches for _ in range(3)):
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = nn.functional.cross_entropy(plain.model(inputs), targets)
-        loss.backward()
-        plain.optimizer.step()
-        plain.optimizer.zero_grad()
-    assert_same_weights(tm.model, plain.model)
 
 
 def test_an_own_eval_batch_and_predictions_run_in_autocast() -> None:

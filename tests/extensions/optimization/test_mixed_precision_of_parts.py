@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from torch.nn import functional as F
 
 from tests.extensions.optimization.dtypes import Dtypes
 from tests.extensions.optimization.gan import Gan, GanManager, assert_same_weights, gan_batches, gan_manager
-from tests.support.resuming import round_trip
 from train_manager import Extension, InputError, TrainManager, modifies
 from train_manager.extensions import EMA, SAM, MixedPrecision
 from train_manager.testing import tiny_manager
@@ -245,10 +243,6 @@ def test_a_device_without_autocast_is_refused(wrong: Any) -> None:
     )
 
 
-def test_autocast_returns_a_context_manager() -> None:
-    assert isinstance(MixedPrecision(device_type="cpu").autocast(tiny_manager())(), AbstractContextManager)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_on_a_gpu_the_model_runs_in_autocast_and_learns(dtype: torch.dtype) -> None:
@@ -269,18 +263,6 @@ def test_while_it_pauses_the_second_pass_of_sam_is_in_32_bits_as_the_first_to_th
         tm.train_epochs(1)
     plain.train_epochs(1)
     assert_same_weights(tm.model, plain.model)
-
-
-def test_after_a_pause_the_model_runs_in_16_bits_again() -> None:
-    dtypes = Dtypes()
-    tm = tiny_manager(MixedPrecision(), eval_data=None)
-    with tm.run():
-        with tm.phase("exact", without=["mixed_precision"], extensions=[dtypes]):
-            tm.train_epochs(1)
-        assert dtypes.seen == {("prediction", torch.float32), ("loss", torch.float32)}
-        tm.add_extension(dtypes)
-        tm.train_epochs(1)
-    assert ("prediction", torch.bfloat16) in dtypes.seen
 
 
 def test_in_a_phase_whose_model_lacks_the_part_it_rests_and_says_so_once() -> None:
@@ -329,14 +311,3 @@ def test_float16_does_not_tell_of_twenty_skipped_steps_with_one_between_them() -
     tm.train_steps(30)
 
     assert (tm.update_num, tm.findings) == (2, [])
-
-
-@pytest.mark.filterwarnings(f"ignore:{SKIPPED}")
-def test_skipped_steps_are_counted_on_after_a_resume() -> None:
-    tm = tiny_manager(MixedPrecision(torch.float16), Overflows(), eval_data=None)
-    tm.train_steps(11)
-    again = tiny_manager(MixedPrecision(torch.float16), Overflows(), eval_data=None)
-    again.load_state_dict(round_trip(tm.state_dict()))
-    again.train_steps(10)
-
-    assert [one.what for one in again.findings] == [SKIPPED]

@@ -10,6 +10,17 @@ import torch
 
 from tests.extensions.optimization.gan import NAMES, assert_same_weights, by_hand, extensions_for, gan_manager
 from train_manager import InputError
+from train_manager.extensions import (
+    EMA,
+    SAM,
+    Accumulate,
+    ClipGradients,
+    CombineGradients,
+    GradientNorms,
+    MixedPrecision,
+    WarmUp,
+)
+from train_manager.testing import tiny_manager
 
 ALONE: dict[str, dict[str, Any]] = {
     "Accumulate": {"accumulate": 2},
@@ -65,11 +76,38 @@ def test_sam_is_refused_where_the_gradients_are_not_those_of_the_batch(options: 
     )
 
 
-@pytest.mark.parametrize("extension", ["ClipGradients", "MixedPrecision", "SAM"])
-def test_an_optimizer_that_does_not_exist_is_refused(extension: str) -> None:
-    import train_manager.extensions as shipped
+ONE_OPTIMIZER = {
+    "ClipGradients": ClipGradients(1.0, optimizer="critik"),
+    "EMA": EMA(optimizer="critik"),
+    "MixedPrecision": MixedPrecision(optimizer="critik"),
+    "SAM": SAM(optimizer="critik"),
+    "WarmUp": WarmUp(2, optimizer="critik"),
+}
 
-    given = {"max_norm": 1.0} if extension == "ClipGradients" else {}
+
+@pytest.mark.parametrize("name", ONE_OPTIMIZER)
+def test_an_optimizer_that_does_not_exist_is_refused_before_the_first_step(name: str) -> None:
+    tm = gan_manager(ONE_OPTIMIZER[name])
     with pytest.raises(InputError) as caught:
-        gan_manager(getattr(shipped, extension)(optimizer="critik", **given)).train()
-    assert str(caught.value) == f"{extension} finds no optimizer 'critik'\n  did you mean 'critic'?"
+        tm.train()
+    assert str(caught.value) == f"{name} finds no optimizer 'critik'\n  did you mean 'critic'?"
+    assert tm.step_num == 0
+
+
+OF_GRADIENTS = {
+    "Accumulate": Accumulate(2),
+    "ClipGradients": ClipGradients(1.0),
+    "CombineGradients": CombineGradients(lambda matrix: matrix.sum(0)),
+    "GradientNorms": GradientNorms(),
+    "SAM": SAM(),
+}
+
+
+@pytest.mark.parametrize("name", OF_GRADIENTS)
+def test_an_optimizer_with_a_closure_is_refused(name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        tiny_manager(OF_GRADIENTS[name], optimizer=torch.optim.LBFGS).train()
+    assert str(caught.value) == (
+        f"{name} works on gradients before a step, but optimizer 'optimizer' (LBFGS) computes more of them in it\n"
+        f"  leave {name} out, or take an optimizer without a closure, such as AdamW"
+    )

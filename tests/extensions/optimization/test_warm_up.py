@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.optim import SGD, Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LinearLR
+from torch.optim.lr_scheduler import LambdaLR
 
+from tests.extensions.optimization.rates import rate_of
 from tests.extensions.optimization.two_optimizers import TwoOptimizers
 from tests.support.ctrl_c import CtrlC
 from tests.support.rotation import stride
@@ -35,23 +35,9 @@ class Rates(Extension):
         self.between.append(rate_of(train_manager))
 
 
-def rate_of(tm: TrainManager) -> float:
-    assert tm.optimizer is not None
-    return float(tm.optimizer.param_groups[0]["lr"])
-
-
 def test_the_factor_grows_linearly_and_ends_at_1() -> None:
     assert [factor_after(done, 4, 0.2) for done in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
     assert factor_after(3, 3, 0.1) == 1.0  # to the bit
-
-
-def test_the_factors_are_those_of_torchs_linear_schedule() -> None:
-    optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    schedule = LinearLR(optimizer, start_factor=0.25, total_iters=5)
-    for done in range(8):
-        assert optimizer.param_groups[0]["lr"] == pytest.approx(factor_after(done, 5, 0.25))
-        optimizer.step()
-        schedule.step()
 
 
 def test_the_optimizer_steps_with_the_small_rate_which_is_restored_after_the_step() -> None:
@@ -141,14 +127,6 @@ def test_a_rate_that_a_hook_sets_before_the_step_is_multiplied(reverse: bool) ->
     assert rate_of(tm) == 0.25
 
 
-def test_it_continues_in_the_next_training() -> None:
-    rates = Rates()
-    tm = tiny_manager(rates, WarmUp(steps=4, start=0.2))
-    tm.train_epochs(1)
-    tm.train_epochs(1)
-    assert rates.stepped == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5])
-
-
 def test_it_counts_steps_of_the_optimizer_not_batches() -> None:
     class EverySecond(Extension):
         def pre_train_optimizer_step(self, step_num: int) -> None:
@@ -200,24 +178,6 @@ def test_a_rate_that_is_a_tensor_stays_the_same_tensor() -> None:
     assert rate.item() == 0.5
 
 
-def test_after_the_warm_up_the_training_is_that_without_it() -> None:
-    def trained(*extensions: Extension) -> list[Tensor]:
-        tm = tiny_manager(*extensions, epochs=2)
-        tm.train()
-        return list(tm.model.parameters())
-
-    for one, other in zip(trained(WarmUp(steps=1, start=1.0)), trained(), strict=True):
-        assert one.equal(other)
-
-
-def test_after_removal_it_changes_no_rate() -> None:
-    rates = Rates()
-    tm = tiny_manager(rates, WarmUp(steps=100))
-    tm.remove_extension("warm_up")
-    tm.train()
-    assert rates.stepped == [0.5] * 3
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -265,16 +225,6 @@ def test_a_skipped_step_of_one_optimizer_does_not_count_for_it() -> None:
     assert warm_up.state_dict()["steps"] == 0
 
 
-def test_the_steps_of_one_of_several_optimizers_are_in_its_state() -> None:
-    first, second = (WarmUp(4, optimizer="d") for _ in range(2))
-    TwoOptimizers(first).train("gd", "d")
-    state = first.state_dict()
-    assert state["steps"] == 2
-    second.load_state_dict(state)
-    assert second.state_dict()["steps"] == 2
-    assert WarmUp(4).state_dict() == {}
-
-
 def test_each_of_several_optimizers_has_a_factor_of_its_own() -> None:
     seen: list[Any] = []
     show = Extension.of(
@@ -284,11 +234,6 @@ def test_each_of_several_optimizers_has_a_factor_of_its_own() -> None:
     )
     TwoOptimizers(WarmUp(2, start=0.5, optimizer="d"), WarmUp(1, start=0.25, optimizer="g"), show).train("dg", "dg")
     assert seen == [(0.5, 0.25), (0.75, 1.0)]
-
-
-def test_an_optimizer_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^WarmUp finds no optimizer 'e'\n  they are 'g', 'd'"):
-        TwoOptimizers(WarmUp(2, optimizer="e")).train("d")
 
 
 RATES = [0.5, 0.25, 0.125, 0.0625]
@@ -308,15 +253,3 @@ def test_ctrl_c_anywhere_in_the_clean_up_leaves_rates_that_the_end_of_the_run_re
         if not ctrl_c.has_come:
             break
     assert at_point > 7  # at least one for each group, and one for each function
-
-
-def test_a_clean_up_that_ctrl_c_has_cut_short_can_be_done_again_by_hand() -> None:
-    tm = tiny_manager(warm_up := WarmUp(steps=9))
-    tm.optimizer = SGD([{"params": [one], "lr": rate} for one, rate in zip(tm.model.parameters(), RATES, strict=True)])
-    for at_point in range(1, 7):
-        warm_up.pre_train_optimizer_step(train_manager=tm, update_num=0, epoch_num=0)
-        with CtrlC(at_point, inside="post_train_optimizer_step") as ctrl_c:
-            warm_up.post_train_optimizer_step(update_num=1)
-        assert ctrl_c.has_come
-    assert warm_up.pre_train_optimizer_step(train_manager=tm, update_num=9, epoch_num=0) == 1
-    assert [group["lr"] for group in tm.optimizer.param_groups] == RATES

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from tests.support.checkpointing import interrupted, losses, path_of, steps_in
-from tests.support.training import At, weights
+from tests.support.training import At
 from train_manager import InputError, NonFiniteLoss, every, periodically
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.verification import verify
 from train_manager.errors import CheckpointError, HookError, StageError
-from train_manager.extensions import Checkpoints, EarlyStopping
+from train_manager.extensions import Checkpoints
 from train_manager.testing import tiny_manager
 
 # ---- when ------------------------------------------------------------------------------------------------------------
@@ -112,14 +112,6 @@ def test_the_newest_stay_and_the_best(tmp_path: Path) -> None:
     assert steps_in(tmp_path) == [6, 12, 15]
 
 
-def test_the_best_of_a_monitored_metric_stays(tmp_path: Path) -> None:
-    accuracies = [0.1, 0.7, 0.2, 0.3]
-    measure = At("post_eval_step_epoch", lambda eval_result: eval_result.update(accuracy=accuracies.pop(0)))
-    tiny_manager(Checkpoints(keep=1, monitor="valid/accuracy"), measure, epochs=3, train_dir=tmp_path).train()
-
-    assert steps_in(tmp_path) == [3, 9]
-
-
 def test_save_at_best_saves_only_what_is_better_than_all_before(tmp_path: Path) -> None:
     measured = losses(0.1, 0.5, 0.6, 0.4, 0.4)
     tiny_manager(Checkpoints("best", keep=None), measured, epochs=4, train_dir=tmp_path).train()
@@ -152,17 +144,6 @@ def test_the_manifest_tells_the_metrics(tmp_path: Path) -> None:
     manifest = verify(path_of(tmp_path, 3))
 
     assert (manifest["metrics"], manifest["monitored"], manifest["mode"]) == ({"valid": {"loss": 0.25}}, 0.25, "min")
-
-
-def test_the_best_epoch_is_what_its_checkpoint_has(tmp_path: Path) -> None:
-    """A22: the weights of the best epoch, by the file and by early stopping."""
-    stopping = EarlyStopping(patience=2, restore_best=True)
-    tm = tiny_manager(Checkpoints(), stopping, losses(0.9, 0.5, 0.1, 0.3, 0.4), epochs=9, train_dir=tmp_path)
-    tm.train()
-    best = tiny_manager(train_dir=None)
-    best.load_weights(tmp_path, at="best")
-
-    assert weights(best.model).equal(weights(tm.model))
 
 
 # ---- in the background -----------------------------------------------------------------------------------------------
@@ -199,14 +180,6 @@ def test_a_second_training_in_the_same_folder_is_refused_while_the_first_one_run
     first = tiny_manager(Checkpoints(), At("post_train_step_batch", train_another), train_dir=tmp_path)
     with pytest.raises(CheckpointError, match="is being written by another run of this process"):
         first.train()
-
-
-def test_the_folder_is_free_again_as_the_run_ends(tmp_path: Path) -> None:
-    interrupted(tmp_path, 2, Checkpoints(every(1)))
-    tm = tiny_manager(Checkpoints(resume=True), train_dir=tmp_path)
-    tm.train()
-
-    assert tm.step_num == 3
 
 
 def test_after_an_earlier_state_was_loaded_new_checkpoints_stay_and_later_ones_are_moved(

@@ -30,9 +30,10 @@ from tests.extensions.reproducibility.edited_programs import (
     refused,
     trained,
 )
-from tests.support.checkpointing import Fails, interrupted
+from tests.support.checkpointing import interrupted
+from tests.support.rotation import in_turn
 from tests.support.training import weights
-from train_manager import Extension, InMemory, Interleaved, SeededDataLoader, TrainManager, every
+from train_manager import InMemory, Interleaved, SeededDataLoader, every
 from train_manager.errors import CheckpointError
 from train_manager.extensions import (
     Accumulate,
@@ -94,23 +95,6 @@ def test_so_is_one_that_is_edited_after_the_optimizer_was_made(tmp_path: Path) -
         program(0.2, epochs=2)
 
 
-def test_as_long_as_the_program_says_another_rate_each_start_tells_it(tmp_path: Path) -> None:
-    trained(tmp_path, optimizer=adamw(lr=0.1))
-
-    assert list_differences(tmp_path, optimizer=adamw(lr=0.2)) == list_differences(
-        tmp_path, optimizer=adamw(lr=0.2), epochs=3
-    )
-    assert list_differences(tmp_path, optimizer=adamw(lr=0.1), epochs=4) == []
-
-
-def test_edited_betas_are_those_of_the_checkpoint_and_told(tmp_path: Path) -> None:
-    trained(tmp_path, optimizer=adamw(betas=(0.9, 0.99)))
-
-    assert list_differences(tmp_path, optimizer=adamw(betas=(0.8, 0.99))) == [
-        "  - betas of optimizer 'optimizer': program (0.8, 0.99), checkpoint (0.9, 0.99), used (0.9, 0.99)"
-    ]
-
-
 def test_an_option_of_one_of_several_groups_is_told_with_those_of_the_others(tmp_path: Path) -> None:
     def groups(rate: float) -> Callable[[Any], Any]:
         return lambda ps: SGD([{"params": ps[:2]}, {"params": ps[2:], "lr": rate}], lr=0.1)
@@ -119,12 +103,6 @@ def test_an_option_of_one_of_several_groups_is_told_with_those_of_the_others(tmp
     assert list_differences(tmp_path, optimizer=groups(0.3)) == [
         "  - lr of optimizer 'optimizer': program (0.1, 0.3), checkpoint (0.1, 0.2), used (0.1, 0.2)"
     ]
-
-
-def test_another_class_of_optimizer_is_refused(tmp_path: Path) -> None:
-    trained(tmp_path, optimizer=AdamW)
-
-    assert refused(tmp_path, optimizer=Adam) == ["  - optimizer 'optimizer' is Adam here, but AdamW in the checkpoint"]
 
 
 def test_not_strict_another_class_of_optimizer_begins_anew(tmp_path: Path) -> None:
@@ -156,132 +134,103 @@ def test_a_parameter_that_another_one_has_replaced_in_the_optimizer_is_refused(t
 # ---- schedules -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_extension", [False, True], ids=["the argument", "the extension"])
+either_way = pytest.mark.parametrize("is_extension", [False, True], ids=["the argument", "the extension"])
+
+
+def scheduled(make: Any, is_extension: bool, per: str = "epoch") -> dict[str, Any]:
+    """Return what gives a training its schedule."""
+    if is_extension:
+        return {"extensions": [Checkpoints(resume=True), LRSchedule(make, per=per)]}
+    return {"lr_schedule": make}
+
+
+def label_of(name: str, is_extension: bool) -> str:
+    return f"the scheduler of LRSchedule ({name})" if is_extension else "lr_schedule of 'optimizer'"
+
+
+@either_way
 def test_an_edited_schedule_is_that_of_the_checkpoint_and_told(tmp_path: Path, is_extension: bool) -> None:
-    label = "the scheduler of LRSchedule (CosineAnnealingLR)" if is_extension else "lr_schedule of 'optimizer'"
+    before, edited = (scheduled(partial(CosineAnnealingLR, T_max=epochs), is_extension) for epochs in (10, 20))
+    trained(tmp_path, **before)
 
-    def scheduled(epochs: int) -> dict[str, Any]:
-        make = partial(CosineAnnealingLR, T_max=epochs)
-        return {"extensions": [Checkpoints(resume=True), LRSchedule(make)]} if is_extension else {"lr_schedule": make}
-
-    trained(tmp_path, **scheduled(10))
-    lines = [line for line in list_differences(tmp_path, **scheduled(20)) if "make" not in line]
+    label = label_of("CosineAnnealingLR", is_extension)
+    lines = [line for line in list_differences(tmp_path, **edited) if "make" not in line]
     assert lines == [f"  - T_max of {label}: program 20, checkpoint 10, used 10"]
 
 
-@pytest.mark.parametrize("is_extension", [False, True], ids=["the argument", "the extension"])
+@either_way
 def test_another_class_of_schedule_is_refused(tmp_path: Path, is_extension: bool) -> None:
-    def scheduled(make: Any) -> dict[str, Any]:
-        return {"extensions": [Checkpoints(resume=True), LRSchedule(make)]} if is_extension else {"lr_schedule": make}
+    trained(tmp_path, **scheduled(lambda one: StepLR(one, 2), is_extension))
 
-    trained(tmp_path, **scheduled(lambda one: StepLR(one, 2)))
-    label = "the scheduler of LRSchedule (LambdaLR)" if is_extension else "lr_schedule of 'optimizer'"
-    assert refused(tmp_path, **scheduled(lambda one: LambdaLR(one, lambda epoch: 1.0))) == [
-        f"  - {label} is LambdaLR here, but StepLR in the checkpoint"
+    assert refused(tmp_path, **scheduled(lambda one: LambdaLR(one, lambda epoch: 1.0), is_extension)) == [
+        f"  - {label_of('LambdaLR', is_extension)} is LambdaLR here, but StepLR in the checkpoint"
     ]
 
 
-@pytest.mark.parametrize("is_extension", [False, True], ids=["the argument", "the extension"])
-def test_a_schedule_whose_total_is_used_up_is_refused_at_the_load(tmp_path: Path, is_extension: bool) -> None:
-    def scheduled(epochs: int) -> dict[str, Any]:
-        steps = 3 * epochs if is_extension else epochs
-        make = lambda one: OneCycleLR(one, max_lr=0.1, total_steps=steps)  # noqa: E731
-        extension = LRSchedule(make, per="step")
-        return {"extensions": [Checkpoints(resume=True), extension]} if is_extension else {"lr_schedule": make}
+def one_cycle(epochs: int, is_extension: bool) -> dict[str, Any]:
+    """Return a schedule for so many epochs: with the extension, of three steps each."""
+    steps = 3 * epochs if is_extension else epochs
+    return scheduled(lambda one: OneCycleLR(one, max_lr=0.1, total_steps=steps), is_extension, per="step")
 
-    trained(tmp_path, **scheduled(2), epochs=2)
-    label = "the scheduler of LRSchedule (OneCycleLR)" if is_extension else "lr_schedule of 'optimizer'"
-    total = 6 if is_extension else 2
-    assert refused(tmp_path, **scheduled(4), epochs=4) == [
+
+@either_way
+def test_a_schedule_whose_total_is_used_up_is_refused_at_the_load(tmp_path: Path, is_extension: bool) -> None:
+    trained(tmp_path, **one_cycle(2, is_extension), epochs=2)
+
+    label, total = label_of("OneCycleLR", is_extension), 6 if is_extension else 2
+    assert refused(tmp_path, **one_cycle(4, is_extension), epochs=4) == [
         f"  - {label} has used up all of its {total} steps in the checkpoint, and there is more to train"
     ]
 
 
 @pytest.mark.filterwarnings("ignore:lr_schedule steps once per epoch")
 @pytest.mark.parametrize("total", [2, 4])
-@pytest.mark.parametrize("is_extension", [False, True], ids=["the argument", "the extension"])
+@either_way
 def test_a_schedule_with_too_few_steps_for_raised_epochs_is_refused_at_the_load(
     tmp_path: Path, is_extension: bool, total: int
 ) -> None:
-    def scheduled(total: int) -> dict[str, Any]:
-        make = lambda one: OneCycleLR(one, max_lr=0.1, total_steps=3 * total if is_extension else total)  # noqa: E731
-        extension = LRSchedule(make, per="step")
-        return {"extensions": [Checkpoints(resume=True), extension]} if is_extension else {"lr_schedule": make}
+    trained(tmp_path, **one_cycle(2, is_extension))
 
-    trained(tmp_path, **scheduled(2))
-    label = "the scheduler of LRSchedule (OneCycleLR)" if is_extension else "lr_schedule of 'optimizer'"
-    left = (
-        "3 of its 6 steps left in the checkpoint, and 9"
-        if is_extension
-        else "1 of its 2 steps left in the checkpoint, and 3"
-    )
-    assert refused(tmp_path, **scheduled(total), epochs=4) == [f"  - {label} has {left} are to be trained"]
-
-
-def test_a_schedule_with_fewer_steps_than_epochs_resumes_in_a_program_that_a_hook_ends(tmp_path: Path) -> None:
-    def program(*extensions: Extension) -> TrainManager:
-        make = lambda one: OneCycleLR(one, max_lr=0.1, total_steps=2)  # noqa: E731
-        ends = Extension.of(
-            post_train_step_epoch=lambda train_manager: train_manager.epoch_num < 2 or train_manager.stop("done")
-        )
-        tm = tiny_manager(
-            Checkpoints(save_at="epoch", resume=True), ends, *extensions, lr_schedule=make, epochs=9, train_dir=tmp_path
-        )
-        tm.train()
-        return tm
-
-    with pytest.raises(ZeroDivisionError):
-        program(Fails(4))
-    assert program().step_num == 6
+    label, (left, of, more) = label_of("OneCycleLR", is_extension), (3, 6, 9) if is_extension else (1, 2, 3)
+    assert refused(tmp_path, **one_cycle(total, is_extension), epochs=4) == [
+        f"  - {label} has {left} of its {of} steps left in the checkpoint, and {more} are to be trained"
+    ]
 
 
 def test_an_edited_peak_that_a_schedule_keeps_in_its_optimizer_is_told(tmp_path: Path) -> None:
-    def scheduled(peak: float) -> LRSchedule:
-        make = partial(OneCycleLR, max_lr=peak, total_steps=9, cycle_momentum=False)
-        return LRSchedule(make, per="step")
+    def with_peak(peak: float) -> LRSchedule:
+        return LRSchedule(partial(OneCycleLR, max_lr=peak, total_steps=9, cycle_momentum=False), per="step")
 
-    trained(tmp_path, scheduled(0.1))
-    label = "the scheduler of LRSchedule (OneCycleLR)"
-    assert f"  - max_lr of {label}: program 0.2, checkpoint 0.1, used 0.1" in list_differences(tmp_path, scheduled(0.2))
+    trained(tmp_path, with_peak(0.1))
+    told = f"  - max_lr of {label_of('OneCycleLR', True)}: program 0.2, checkpoint 0.1, used 0.1"
+    assert told in list_differences(tmp_path, with_peak(0.2))
 
 
 def test_another_class_inside_of_a_schedule_is_refused(tmp_path: Path) -> None:
-    def scheduled(last: Any) -> Callable[[Any], Any]:
+    def followed_by(last: Any) -> Callable[[Any], Any]:
         return lambda one: SequentialLR(one, [LinearLR(one), last(one)], milestones=[2])
 
-    trained(tmp_path, lr_schedule=scheduled(lambda one: StepLR(one, 2)))
-    assert refused(tmp_path, lr_schedule=scheduled(lambda one: ExponentialLR(one, 0.5))) == [
+    trained(tmp_path, lr_schedule=followed_by(lambda one: StepLR(one, 2)))
+    assert refused(tmp_path, lr_schedule=followed_by(lambda one: ExponentialLR(one, 0.5))) == [
         "  - lr_schedule of 'optimizer' is SequentialLR(LinearLR, ExponentialLR) here, "
         "but SequentialLR(LinearLR, StepLR) in the checkpoint"
     ]
 
 
-@pytest.mark.parametrize("is_extension", [False, True], ids=["the argument", "the extension"])
+@either_way
 def test_not_strict_the_schedule_of_an_optimizer_that_begins_anew_does_so_too(
     tmp_path: Path, is_extension: bool
 ) -> None:
-    def halving(one: Any) -> Any:
-        return StepLR(one, 1, gamma=0.5)
+    def halving() -> dict[str, Any]:
+        return scheduled(lambda one: StepLR(one, 1, gamma=0.5), is_extension)
 
-    given: dict[str, Any] = {} if is_extension else {"lr_schedule": halving}
-    more = [LRSchedule(halving)] if is_extension else []
-    trained(tmp_path, *more, optimizer=adamw(lr=0.1), **given)
-    more = [LRSchedule(halving)] if is_extension else []
-    tm = tiny_manager(
-        Checkpoints(resume=True, strict=False), *more, optimizer=partial(SGD, lr=1.0), train_dir=tmp_path, **given
-    )
+    trained(tmp_path, **halving(), optimizer=adamw(lr=0.1))
+    given = halving()
+    given["extensions"] = [Checkpoints(resume=True, strict=False), *given.get("extensions", [])[1:]]
+    tm = tiny_manager(**given, optimizer=partial(SGD, lr=1.0), train_dir=tmp_path)
     with pytest.warns(RuntimeWarning, match="optimizer 'optimizer' is SGD here, but AdamW in the checkpoint"):
         tm.eval()
     assert tm.learning_rates["optimizer"] == (1.0,)
-
-
-def test_if_nothing_is_left_to_train_a_schedule_that_is_used_up_is_loaded(tmp_path: Path) -> None:
-    make = lambda one: OneCycleLR(one, max_lr=0.1, total_steps=2)  # noqa: E731
-    trained(tmp_path, lr_schedule=make, epochs=2)
-    tm = tiny_manager(Checkpoints(resume=True), lr_schedule=make, epochs=2, train_dir=tmp_path)
-    tm.eval()
-
-    assert tm.lr_schedule.last_epoch == 2
 
 
 # ---- programs of several calls ---------------------------------------------------------------------------------------
@@ -342,8 +291,7 @@ DATA: dict[str, Callable[..., Any]] = {
 OTHER_ROWS = "has other rows than in the program that wrote step-0000000000"
 
 
-@pytest.mark.parametrize("steps", [3, 2], ids=["between epochs", "within an epoch"])
-@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize(("data", "steps"), in_turn(DATA, [3, 2]))  # between epochs, and within one
 def test_other_examples_of_the_same_number_are_told(tmp_path: Path, data: str, steps: int) -> None:
     tiny_manager(Checkpoints(), train_data=DATA[data](1), train_dir=tmp_path).train_steps(steps)
     tm = tiny_manager(Checkpoints(resume=True), train_data=DATA[data](2), train_dir=tmp_path)

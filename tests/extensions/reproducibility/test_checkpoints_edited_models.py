@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import (
     StepLR,
@@ -45,10 +45,15 @@ from train_manager.testing import tiny_manager
 # ---- the model -------------------------------------------------------------------------------------------------------
 
 
+def with_a_new_head() -> Any:
+    """The tiny model, of one class more."""
+    return nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
 def test_a_new_head_is_refused(tmp_path: Path) -> None:
     trained(tmp_path, optimizer=AdamW)
 
-    assert refused(tmp_path, model=nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3)), optimizer=AdamW) == [
+    assert refused(tmp_path, model=with_a_new_head(), optimizer=AdamW) == [
         "  - model: 2.weight is 3x8 here, but 2x8 in the checkpoint",
         "  - model: 2.bias is 3 here, but 2 in the checkpoint",
     ]
@@ -57,9 +62,13 @@ def test_a_new_head_is_refused(tmp_path: Path) -> None:
 def test_with_a_new_head_what_fits_of_the_moments_is_kept(tmp_path: Path) -> None:
     trained(tmp_path, optimizer=AdamW)
     first = read_checkpoint(path_of(tmp_path, 3), ["optimizers"])["optimizers"]["optimizer"]["state"]
-    head = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
     tm = tiny_manager(
-        Checkpoints(resume=True, strict=False), model=head, optimizer=AdamW, epochs=2, train_dir=tmp_path, eval_at=()
+        Checkpoints(resume=True, strict=False),
+        model=with_a_new_head(),
+        optimizer=AdamW,
+        epochs=2,
+        train_dir=tmp_path,
+        eval_at=(),
     )
     with pytest.warns(RuntimeWarning, match="2.weight is 3x8 here, but 2x8 in the checkpoint"):
         tm.eval()
@@ -73,11 +82,10 @@ def test_with_a_new_head_what_fits_of_the_moments_is_kept(tmp_path: Path) -> Non
 
 def test_with_a_new_head_the_best_weights_of_the_old_one_are_not_put_back(tmp_path: Path) -> None:
     trained(tmp_path, EarlyStopping(restore_best=True))
-    head = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
     tm = tiny_manager(
         Checkpoints(resume=True, strict=False),
         EarlyStopping(restore_best=True),
-        model=head,
+        model=with_a_new_head(),
         epochs=2,
         train_dir=tmp_path,
     )
@@ -88,7 +96,7 @@ def test_with_a_new_head_the_best_weights_of_the_old_one_are_not_put_back(tmp_pa
 
 def test_with_a_new_head_its_average_begins_anew(tmp_path: Path) -> None:
     trained(tmp_path, EMA())
-    head: Any = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
+    head = with_a_new_head()
     tm = tiny_manager(Checkpoints(resume=True, strict=False), ema := EMA(), model=head, train_dir=tmp_path)
     with pytest.warns(RuntimeWarning, match="2.weight is 3x8 here, but 2x8 in the checkpoint"):
         tm.eval()
@@ -160,19 +168,6 @@ def test_what_a_hook_has_frozen_and_set_to_eval_mode_is_so_after_a_resume(tmp_pa
     whole.train()
 
     assert weights(cut).equal(weights(whole.model))
-
-
-def test_a_program_that_freezes_between_its_calls_is_not_told_of_a_difference(tmp_path: Path) -> None:
-    def program(calls: int) -> Tensor:
-        tm = tiny_manager(Checkpoints(resume=True), model=Branches("a", "b"), train_dir=tmp_path)
-        tm.model.a.requires_grad_(False)
-        tm.train_steps(2)
-        tm.model.a.requires_grad_(True)
-        for _ in range(calls):
-            tm.train_steps(2)
-        return weights(tm.model.a)
-
-    assert not program(1).equal(program(2))
 
 
 def read_into(model: Any, path: Path) -> Any:

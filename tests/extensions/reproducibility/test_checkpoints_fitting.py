@@ -24,7 +24,6 @@ from train_manager import (
     InputError,
     Interleaved,
     SeededDataLoader,
-    Together,
     TrainManager,
     every,
     recorded,
@@ -70,34 +69,30 @@ def test_not_strict_loads_what_fits_and_says_what_does_not(tmp_path: Path) -> No
     assert weights(other[0]).equal(weights(first.model[0]))
 
 
-def test_variables_that_are_left_out_are_left_as_they_are(tmp_path: Path) -> None:
-    tiny_manager(Checkpoints(exclude="0.*"), train_dir=tmp_path).train()
-    assert set(read_checkpoint(path_of(tmp_path, 3), ["model"])["model"]) == {"2.weight", "2.bias"}
-
-    tm = tiny_manager(Checkpoints(resume=True, exclude="0.*"), train_dir=tmp_path)
-    before = tm.model[0].weight.clone()
-    tm.eval()
-    assert torch.equal(tm.model[0].weight, before)
-
-
-def test_a_pattern_that_leaves_nothing_out_is_told(tmp_path: Path) -> None:
-    told = "exclude has 'backbone.*', which matches nothing in the model: its state has 0.weight, 0.bias, 2.weight"
-    with pytest.warns(UserWarning, match=re.escape(told)):
-        tiny_manager(Checkpoints(exclude=("backbone.*", "0.*")), train_dir=tmp_path).train()
-
-
-def test_a_pattern_of_saved_weights_that_matches_nothing_is_reported(tmp_path: Path) -> None:
-    told = "only has '*.lora_*', which matches nothing in the model: its state has 0.weight, 0.bias, 2.weight"
-    with pytest.warns(UserWarning, match=re.escape(told)):
-        tiny_manager(Checkpoints(only=("*.lora_*", "2.*")), train_dir=tmp_path).train()
+@pytest.mark.parametrize(
+    ("which", "told"),
+    [
+        (
+            {"exclude": ("backbone.*", "0.*")},
+            "exclude has 'backbone.*', which matches nothing in the model: its state has",
+        ),
+        ({"only": ("*.lora_*", "2.*")}, "only has '*.lora_*', which matches nothing in the model: its state has"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_told(tmp_path: Path, which: dict[str, Any], told: str) -> None:
+    with pytest.warns(UserWarning, match=re.escape(f"{told} 0.weight, 0.bias, 2.weight")):
+        tiny_manager(Checkpoints(**which), train_dir=tmp_path).train()
 
 
-def test_only_the_named_weights_are_saved_and_the_others_are_left_as_they_are(tmp_path: Path) -> None:
-    first = tiny_manager(Checkpoints(only="2.*"), train_dir=tmp_path)
+@pytest.mark.parametrize("which", [{"exclude": "0.*"}, {"only": "2.*"}])
+def test_only_the_named_weights_are_saved_and_the_others_are_left_as_they_are(
+    tmp_path: Path, which: dict[str, Any]
+) -> None:
+    first = tiny_manager(Checkpoints(**which), train_dir=tmp_path)
     first.train()
     assert set(read_checkpoint(path_of(tmp_path, 3), ["model"])["model"]) == {"2.weight", "2.bias"}
 
-    tm = tiny_manager(Checkpoints(resume=True, only="2.*"), train_dir=tmp_path)
+    tm = tiny_manager(Checkpoints(resume=True, **which), train_dir=tmp_path)
     before = tm.model[0].weight.clone()
     tm.eval()
     assert torch.equal(tm.model[0].weight, before)
@@ -169,19 +164,6 @@ def test_named_fixtures_are_saved_and_restored(tmp_path: Path) -> None:
 def test_a_fixture_that_is_not_alive_cannot_be_saved(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="the fixture 'nobody' must be saved, but is not alive"):
         tiny_manager(Checkpoints(fixtures="nobody"), train_dir=tmp_path).train()
-
-
-class KeepsALock(Extension):
-    def state_dict(self) -> dict[str, Any]:
-        return {"inner": {"lock": object()}}
-
-
-def test_a_state_that_is_not_plain_is_refused_as_it_is_saved_and_named(tmp_path: Path) -> None:
-    tm = tiny_manager(Checkpoints(), KeepsALock(), train_dir=tmp_path)
-
-    with pytest.raises(CheckpointError, match="extensions > keeps_a_lock > inner > lock is an object of type object"):
-        tm.train()
-    assert steps_in(tmp_path) == []
 
 
 def test_a_model_whose_shapes_are_not_known_yet_takes_those_of_the_checkpoint(tmp_path: Path) -> None:
@@ -283,14 +265,6 @@ def test_a_loader_over_a_stream_is_told_of_if_a_checkpoint_may_be_within_an_epoc
         "train_data (DataLoader) does not tell its position: from a checkpoint within an epoch, also that of a signal "
         "or a time limit, it must give the same batches again; give its dataset state_dict() and load_state_dict()"
     ]
-
-
-def test_so_is_one_inside_of_endless_sets_that_are_read_together(tmp_path: Path) -> None:
-    data = Together({"first": Endless(loader()), "second": Endless(loader(Numbers(), num_workers=1))})
-    (told,) = opened(data, tmp_path)
-
-    assert told.startswith("train_data (Together) does not tell its position: from a checkpoint within an epoch")
-    assert told.endswith("; give the loader, since workers read its dataset, state_dict() and load_state_dict()")
 
 
 def test_a_loader_with_a_sampler_of_an_unknown_class_is_told_of_too(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.support.checkpointing import Fails, interrupted, losses, path_of, steps_in
+from tests.support.rotation import part_of
 from tests.support.training import At, weights
 from train_manager import Extension, TrainManager, every
 from train_manager.checkpoints.hashed_file import hash_of
@@ -120,7 +121,7 @@ def test_killed_twice_in_a_phase_it_continues_in_the_phase(tmp_path: Path) -> No
     assert torch.equal(weights(killed.model), weights(whole.model))
 
 
-@pytest.mark.parametrize("step", [2, 7])
+@pytest.mark.parametrize("step", part_of([7, 2], 2))
 def test_evaluations_before_the_call_that_was_killed_are_in_the_history_once(tmp_path: Path, step: int) -> None:
     def program(train_dir: Path, *others: Extension) -> list[tuple[int, float]]:
         tm = tiny_manager(Checkpoints(every(1), resume=True), *others, epochs=2, train_dir=train_dir)
@@ -135,15 +136,6 @@ def test_evaluations_before_the_call_that_was_killed_are_in_the_history_once(tmp
     assert program(tmp_path / "killed") == program(tmp_path / "whole")
 
 
-def test_a_hook_finds_the_path_of_what_was_loaded(tmp_path: Path) -> None:
-    seen: list[Any] = []
-    interrupted(tmp_path, 2, Checkpoints(every(1)))
-    note = At("post_load_checkpoint", lambda checkpoint_loaded, train_manager: seen.append(checkpoint_loaded))
-    tiny_manager(Checkpoints(resume=True), note, train_dir=tmp_path).train()
-
-    assert seen == [path_of(tmp_path, 2)]
-
-
 def test_a_hook_finds_the_counts_of_what_was_loaded(tmp_path: Path) -> None:
     seen: list[int] = []
     interrupted(tmp_path, 2, Checkpoints(every(1)))
@@ -151,14 +143,6 @@ def test_a_hook_finds_the_counts_of_what_was_loaded(tmp_path: Path) -> None:
     tiny_manager(Checkpoints(resume=True), note, train_dir=tmp_path).train()
 
     assert seen == [2]
-
-
-def test_fresh_moves_the_folder_aside(tmp_path: Path) -> None:
-    train_dir = tmp_path / "run"
-    tiny_manager(Checkpoints(), train_dir=train_dir).train()
-    tiny_manager(Checkpoints(resume="fresh"), epochs=2, train_dir=train_dir).train()
-
-    assert (steps_in(tmp_path / "run-before-1"), steps_in(train_dir)) == ([3], [3, 6])
 
 
 @pytest.mark.parametrize(("at", "step"), [("last", 6), ("best", 3), (3, 3), ("step-000000000003", 3)])
@@ -269,19 +253,5 @@ def test_a_resume_hashes_each_file_once(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("train_manager.checkpoints.verification.hash_of", counted)
     tiny_manager(Checkpoints(resume=True), train_dir=tmp_path).eval()
-
-    assert hashed == ["model.safetensors", "state.json", "state.safetensors"]
-
-
-def test_so_does_one_that_begins_from_another_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny_manager(Checkpoints(), train_dir=tmp_path / "first").train()
-    hashed: list[str] = []
-
-    def counted(path: Path) -> str:
-        hashed.append(path.name)
-        return hash_of(path)
-
-    monkeypatch.setattr("train_manager.checkpoints.verification.hash_of", counted)
-    tiny_manager(Checkpoints(resume=True, at=tmp_path / "first"), train_dir=tmp_path / "second").eval()
 
     assert hashed == ["model.safetensors", "state.json", "state.safetensors"]

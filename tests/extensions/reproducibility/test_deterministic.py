@@ -101,14 +101,6 @@ def test_an_operation_without_a_deterministic_form_is_an_error() -> None:
         tiny_manager(Deterministic(), model=Unpools()).train()
 
 
-def test_after_removal_it_sets_nothing() -> None:
-    seen = Settings()
-    tm = tiny_manager(Deterministic(), seen)
-    tm.remove_extension("deterministic")
-    tm.train()
-    assert seen.found["mode"] is False
-
-
 class Noisy(Dataset[tuple[Tensor, Tensor]]):
     """A data set that draws from the random states of numpy and torch."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import os
-import random
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from train_manager.extensions import Checkpoints, RunRecord
 from train_manager.files.background import Background
 from train_manager.files.lock import WriterLock
 from train_manager.runs.record import run_file as module_of_files
-from train_manager.runs.record.processes import is_gone, this_process
+from train_manager.runs.record.processes import this_process
 from train_manager.runs.record.run_file import Entry, outcome_of, read_runs, run_file, write_entry
 from train_manager.testing import tiny_manager
 
@@ -276,17 +275,15 @@ def leave_a_run_open(train_dir: Path) -> None:
     tm.train_on_batch((torch.rand(4, 2), torch.tensor([0, 1, 0, 1])))
 
 
-def test_a_run_that_the_program_never_closes_is_stopped(tmp_path: Path, fork_server: ForkServer) -> None:
+def test_a_run_that_the_program_never_closes_is_stopped_with_what_was_trained(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
     fork_server.start(leave_a_run_open, tmp_path).wait()
 
-    assert outcome_of(the_entry(tmp_path)) == "stopped: the run was left"
-    assert the_entry(tmp_path)["calls"] == {"run": 1}
-
-
-def test_a_run_that_the_program_never_closes_records_what_was_trained(tmp_path: Path, fork_server: ForkServer) -> None:
-    fork_server.start(leave_a_run_open, tmp_path).wait()
     entry = the_entry(tmp_path)
 
+    assert outcome_of(entry) == "stopped: the run was left"
+    assert entry["calls"] == {"run": 1}
     assert entry["progress"] == {"epochs": 2, "steps": 7, "updates": 7, "samples": 84}
     assert list(entry["metrics"]) == ["loss", "valid/loss"]
 
@@ -301,16 +298,6 @@ def test_a_loop_of_ones_own_renews_the_entry_once_a_second(tmp_path: Path, monke
         now += 0.125
 
     assert sorted({*seen}) == [0, 8, 16, 24]
-
-
-def test_nothing_is_written_as_the_manager_is_collected_if_nothing_is_left(tmp_path: Path) -> None:
-    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
-    tm.train()
-    the_file(tmp_path).unlink()
-    del tm
-    gc.collect()
-
-    assert not [*tmp_path.iterdir()]
 
 
 def test_what_is_left_is_written_as_the_manager_is_collected(tmp_path: Path) -> None:
@@ -335,26 +322,11 @@ def write_many(train_dir: Path, first: int, count: int) -> None:
 
 
 def test_processes_that_write_at_once_lose_no_entry(tmp_path: Path, fork_server: ForkServer) -> None:
-    children = [fork_server.start(write_many, tmp_path, 100 * number, 20) for number in range(8)]
-    assert [child.wait() for child in children] == [0] * 8
+    children = [fork_server.start(write_many, tmp_path, 100 * number, 10) for number in range(4)]
+    assert [child.wait() for child in children] == [0] * 4
 
-    numbers = [100 * child + number for child in range(8) for number in range(20)]
+    numbers = [100 * child + number for child in range(4) for number in range(10)]
     assert sorted(int(entry["id"]) for entry in read_runs(tmp_path)) == numbers
-
-
-def test_a_process_that_is_killed_while_it_writes_leaves_a_file_that_can_be_read(
-    tmp_path: Path, fork_server: ForkServer
-) -> None:
-    draw = random.Random(0)
-    for attempt in range(8):
-        child = fork_server.start(write_many, tmp_path, 1000 * attempt, 1000)
-        last = child.wait_for(str(1000 * attempt + draw.randrange(12)))
-        child.signal(signal.SIGKILL)
-        child.wait()
-        runs = read_runs(tmp_path)
-
-        assert last in {run["id"] for run in runs}
-        assert all(is_gone(run["process"]) for run in runs)
 
 
 def is_killed_as_it_calls(name: str, train_dir: Path) -> None:

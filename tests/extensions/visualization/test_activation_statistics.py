@@ -117,17 +117,6 @@ def test_a_compiled_model_is_refused(how: str) -> None:
     )
 
 
-def test_no_dead_unit_is_a_sentence() -> None:
-    model = nn.Sequential(Fixed(torch.ones(16, 2)), nn.ReLU(), nn.Linear(2, 2))
-    statistics = ActivationStatistics(every=1)
-    tiny_manager(statistics, model=model, train_data=[(torch.ones(16, 2), torch.ones(16).long())], eval_data={}).train()
-
-    _, dead = statistics._pictures().values()
-
-    assert [text.get_text() for text in dead.texts] == ["no dead unit in 1 layers"]
-    assert dead.axes == []
-
-
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_the_first_of_several_outputs_counts(is_packed: bool) -> None:
     net, inputs = nn.LSTM(3, 2, batch_first=True), torch.rand(2, 5, 3)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.extensions.visualization.test_watchers import two_optimizers
-from train_manager import Extension, InputError
+from train_manager import Extension
 from train_manager.extensions import (
     Accumulate,
     ClipGradients,
@@ -122,11 +122,3 @@ def test_weights_of_a_loss_are_a_layer_too() -> None:
     tiny_manager(norms, loss=Learned(), optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)).train()
 
     assert norms.series["gradient_norms"].labels == ["0 Linear", "2 Linear", "outside of the model"]
-
-
-def test_an_optimizer_with_a_closure_is_refused() -> None:
-    with pytest.raises(InputError) as error:
-        tiny_manager(GradientNorms(), optimizer=lambda parameters: torch.optim.LBFGS(parameters)).train()
-    assert str(error.value).splitlines()[0] == (
-        "GradientNorms works on gradients before a step, but optimizer 'optimizer' (LBFGS) computes more of them in it"
-    )

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -200,10 +199,3 @@ def test_an_interval_below_zero_is_refused() -> None:
     with pytest.raises(InputError) as refused:
         Live(-1)
     assert str(refused.value).startswith("interval must be")
-
-
-def test_the_library_never_clears_an_output() -> None:
-    folder = Path(live.__file__).parents[1]
-    sources = [*folder.rglob("*.py"), *(Path(live.__file__).parents[2] / "train_manager").rglob("*.py")]
-
-    assert [source for source in sources if "clear_output" in source.read_text(encoding="utf-8")] == []

@@ -1,23 +1,18 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import pytest
 import torch
 from torch import Tensor
 
-import train_manager
 from tests.support.fork_server import ForkServer
 from tests.support.host_reads import HostReads
 from tests.support.programs import code
 from train_manager import (
-    Extensible,
     Extension,
     InputError,
     NonFiniteLoss,
@@ -30,10 +25,8 @@ from train_manager import (
 from train_manager.errors import HookError
 from train_manager.extensions import LossCurves, Metrics
 from train_manager.files.atomic import replace_file
-from train_manager.reporting.figures import render_figure
 from train_manager.testing import tiny_manager
 
-ROOT = Path(train_manager.__file__).parents[1]
 LONG = [f"validation set of the year 2024, {part}, web pages in German" for part in ("first half", "second half")]
 
 
@@ -106,11 +99,6 @@ def test_the_training_by_batch_has_the_loss_of_every_step_over_step_num(plain: t
     assert curves.training["batch"].y == losses.values
 
 
-def test_the_training_by_example_is_over_the_sum_of_true_batch_sizes(plain: tuple[LossCurves, Losses, Path]) -> None:
-    curves, _, _ = plain
-    assert curves.training["example"].x == [16, 32, 40, 56, 72, 80]
-
-
 def test_the_training_by_epoch_is_the_mean_over_the_examples_of_each_epoch(
     plain: tuple[LossCurves, Losses, Path],
 ) -> None:
@@ -118,13 +106,6 @@ def test_the_training_by_epoch_is_the_mean_over_the_examples_of_each_epoch(
     weighted = [loss * weight for loss, weight in zip(losses.values, losses.weights, strict=True)]
     assert curves.training["epoch"].x == [1, 2]
     assert curves.training["epoch"].y == pytest.approx([sum(weighted[:3]) / 40, sum(weighted[3:]) / 40])
-
-
-def test_an_evaluation_set_starts_before_the_first_epoch(plain: tuple[LossCurves, Losses, Path]) -> None:
-    valid = plain[0].eval_sets["valid"]
-    assert valid["epoch"].x == [0, 1, 2]
-    assert valid["batch"].x == [0, 3, 6]
-    assert valid["example"].x == [0, 40, 80]
 
 
 def test_an_evaluation_set_has_the_results_of_the_evaluations(tmp_path: Path) -> None:
@@ -174,12 +155,6 @@ def test_an_evaluation_in_a_loop_of_ones_own_is_a_point_by_epoch_where_one_ends(
     assert (valid["batch"].x, valid["epoch"].x) == ([1, 2, 3, 3], [1])
 
 
-def test_an_epoch_that_was_stopped_has_no_mean(tmp_path: Path) -> None:
-    curves = trained(tmp_path, StopAt(2))
-    assert curves.training["epoch"].x == []
-    assert curves.training["batch"].x == [1, 2]
-
-
 def test_the_mean_of_an_epoch_leaves_out_the_stopped_epoch_before_it(tmp_path: Path) -> None:
     curves, losses = LossCurves(), Losses()
     tm = tiny_manager(curves, losses, StopAt(2), train_dir=tmp_path)
@@ -218,12 +193,6 @@ def test_the_curves_are_written_as_svg_and_nothing_else(plain: tuple[LossCurves,
     folder = plain[2]
     assert files_in(folder) == ["loss_curves.svg"]
     assert b"<svg" in (folder / "plots" / "loss_curves.svg").read_bytes()
-
-
-def test_the_curves_are_written_as_png_too_if_that_is_asked_for(tmp_path: Path) -> None:
-    tiny_manager(LossCurves(png=True), train_dir=tmp_path).train()
-    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
-    assert (tmp_path / "plots" / "loss_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_same_training_writes_the_same_files(tmp_path: Path) -> None:
@@ -304,17 +273,6 @@ def test_without_evaluation_the_files_are_renewed_once_for_each_epoch(
     assert len(drawn) == 3
 
 
-@pytest.mark.usefixtures("_costly")
-def test_after_a_drawing_many_times_its_duration_must_pass(tmp_path: Path) -> None:
-    curves = trained(tmp_path)
-    curves._is_drawn, before = False, curves._drawn_at
-    curves._draw_seldom(tmp_path)
-    assert curves._drawn_at == before
-    curves._drawing_seconds = 0.0
-    curves._draw_seldom(tmp_path)
-    assert curves._drawn_at != before
-
-
 def test_after_ctrl_c_the_curves_are_drawn(tmp_path: Path) -> None:
     def interrupt(step_num: int) -> None:
         if step_num == 2:
@@ -375,19 +333,6 @@ def test_a_schedule_does_not_change_what_is_recorded(tmp_path: Path, plain: tupl
     assert state == plain[0].state_dict()
 
 
-def test_a_picture_within_the_training_has_the_step_that_it_follows(tmp_path: Path) -> None:
-    class At(Extension):
-        points: list[float]
-
-        def pre_train_step_batch(self, step_num: int) -> None:
-            if step_num == 2:
-                self.points = list(curves.training["batch"].x)
-
-    curves, at = LossCurves(update=every(2)), At()
-    tiny_manager(curves, at, train_dir=tmp_path).train()
-    assert at.points == [1, 2]  # drawing moves the deferred losses into the curves
-
-
 def test_after_an_error_the_last_picture_is_drawn_in_spite_of_a_schedule(tmp_path: Path) -> None:
     curves = LossCurves(update=every(100))
     with pytest.raises(ValueError, match="on purpose"):
@@ -403,14 +348,6 @@ def test_update_must_be_a_schedule() -> None:
         "the schedule of LossCurves.around_train_step_batch must be a Schedule, but is 50\n"
         "  give one, such as every(50)"
     )
-
-
-def test_after_an_error_the_files_show_the_steps_before_it(tmp_path: Path) -> None:
-    curves = LossCurves()
-    with pytest.raises(ValueError, match="on purpose"):
-        tiny_manager(curves, FailAt(2), eval_data=None, train_dir=tmp_path).train()
-    assert files_in(tmp_path) == ["loss_curves.svg"]
-    assert curves.training["batch"].x == [1, 2]
 
 
 def test_a_loss_that_is_not_finite_is_drawn_as_a_gap(tmp_path: Path) -> None:
@@ -432,39 +369,6 @@ def test_without_a_train_dir_it_is_refused() -> None:
     assert "train_dir" in caught.value.cure
 
 
-# ---- surviving ----------------------------------------------------------------------------------------------------
-
-
-def test_the_state_is_plain_and_comes_back_through_a_file(plain: tuple[LossCurves, Losses, Path]) -> None:
-    curves, again = plain[0], LossCurves()
-    again.load_state_dict(json.loads(json.dumps(curves.state_dict())))
-    assert again.state_dict() == curves.state_dict()
-    assert render_figure(again.figure(), "svg") == render_figure(curves.figure(), "svg")
-
-
-def test_a_training_from_a_loaded_state_draws_the_same_curves(tmp_path: Path) -> None:
-    whole = trained(tmp_path, epochs=4)
-    first, second = LossCurves(), LossCurves()
-    tm = tiny_manager(first, epochs=4, train_dir=tmp_path)
-    tm.train_epochs(2)
-    second.load_state_dict(first.state_dict())
-    tm.remove_extension("loss_curves")
-    tm.add_extension(second)
-    tm.train()
-    assert second.state_dict() == whole.state_dict()
-
-
-def test_a_state_from_within_an_epoch_has_the_steps_so_far(tmp_path: Path) -> None:
-    class Save(Extension):
-        def post_train_step_batch(self, step_num: int) -> None:
-            if step_num == 2:
-                self.state = curves.state_dict()
-
-    curves, save = LossCurves(), Save()
-    tiny_manager(curves, save, train_dir=tmp_path).train()
-    assert save.state["training"]["batch"]["x"] == [1, 2]
-
-
 # ---- cost --------------------------------------------------------------------------------------------------------
 
 
@@ -475,18 +379,6 @@ def test_a_step_reads_nothing_on_the_host_and_an_epoch_collects_once(tmp_path: P
         tiny_manager(epochs=1).train()
     assert copies.count == 0
     assert copies.stacks - without.stacks == 1
-
-
-def test_neither_pyplot_nor_a_window_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it fails
-    trained(tmp_path)
-    assert files_in(tmp_path) == ["loss_curves.svg"]
-
-
-def test_the_settings_of_matplotlib_are_not_changed(tmp_path: Path) -> None:
-    before = dict(matplotlib.rcParams)
-    trained(tmp_path)
-    assert dict(matplotlib.rcParams) == before
 
 
 def test_a_notebook_shows_the_curves_as_a_picture(plain: tuple[LossCurves, Losses, Path]) -> None:
@@ -512,62 +404,7 @@ def test_each_loss_that_a_model_adds_has_a_curve_of_its_own(tmp_path: Path) -> N
     ]
 
 
-def test_the_parts_of_an_epoch_that_failed_are_in_no_other_epoch(tmp_path: Path) -> None:
-    class Constant(torch.nn.Linear):
-        def forward(self, input: Tensor) -> Tensor:
-            add_loss(torch.tensor(float(len(input))), "size")
-            return super().forward(input)
-
-    tm = tiny_manager(curves := LossCurves(), FailAt(1), model=Constant(2, 2), train_dir=tmp_path)
-    with tm.run():
-        with pytest.raises(ValueError, match="on purpose"):
-            tm.train_epoch()
-        tm.train_on_batch(tm.train_data[2])  # type: ignore[index]  # a list
-        tm.end_epoch()
-
-    assert curves.parts.curves["size"]["epoch"].y == [8.0]
-
-
 # ---- where the losses come from --------------------------------------------------------------------------------------
-
-
-def test_the_hook_of_each_batch_adds_nothing_to_the_rows_of_the_loop(tmp_path: Path) -> None:
-    curves = LossCurves()
-    tiny_manager(curves, train_dir=tmp_path).train()
-
-    assert curves.training["batch"].x == [1, 2, 3]
-
-
-class OwnLoop(Extensible):
-    """A loop without the fixture `batch_losses`."""
-
-    def train(self, folder: Path) -> None:
-        with self.staged("run", {"train_dir": folder, "step_num": 0, "epoch_num": 0}):
-            with self.staged("train_step_epoch", {"batches_done": 0, "train_result": {}}):
-                for step in (1, 2):
-                    self.fixtures.modify("step_num", step)
-                    batch = {"loss": torch.tensor(float(step)), "losses": {}, "true_batch_size": 4}
-                    with self.staged("train_step_batch", batch):
-                        pass
-            with self.staged("eval", {"eval_results": {}, "standalone_eval": False}), self.staged("train"):
-                pass
-
-
-def test_a_loop_of_ones_own_gives_the_losses_to_the_hook(tmp_path: Path) -> None:
-    curves = LossCurves()
-    OwnLoop([curves]).train(tmp_path)
-    curves.state_dict()
-
-    assert (curves.training["batch"].x, curves.training["batch"].y) == ([1, 2], [1.0, 2.0])
-
-
-def test_the_hook_can_be_called_by_hand() -> None:
-    curves = LossCurves()
-    curves.post_train_step_batch({"part": torch.tensor(0.25)}, 7, true_batch_size=4, loss=torch.tensor(0.5))
-    curves.state_dict()
-
-    assert (curves.training["batch"].x, curves.training["example"].x) == ([7], [4])
-    assert curves.parts.curves["part"]["batch"].y == [0.25]
 
 
 def test_a_hook_with_a_schedule_draws_the_batches_that_it_picks(tmp_path: Path) -> None:
@@ -585,20 +422,6 @@ def test_a_loop_of_ones_own_that_ends_no_epoch_is_drawn_as_its_run_ends(tmp_path
 
     assert len(curves.training["batch"].y) == len(losses) == 3
     assert (tmp_path / "plots" / "loss_curves.svg").is_file()
-
-
-def test_a_subclass_with_a_hook_of_its_own_is_called_for_each_batch(tmp_path: Path) -> None:
-    class Odd(LossCurves):
-        def post_train_step_batch(
-            self, losses: Any, step_num: int, true_batch_size: int, loss: Tensor | None = None
-        ) -> None:
-            if step_num % 2:
-                super().post_train_step_batch(losses, step_num, true_batch_size, loss)
-
-    curves = Odd()
-    tiny_manager(curves, epochs=2, train_dir=tmp_path).train()
-
-    assert curves.training["batch"].x == [1, 3, 5]
 
 
 def test_curves_that_pause_in_a_phase_have_no_batch_of_it(tmp_path: Path) -> None:
@@ -644,11 +467,3 @@ def test_a_copy_that_is_made_within_a_run_draws_for_itself(tmp_path: Path) -> No
         tm.train_steps(1)
 
     assert (curves.training["batch"].x, again.training["batch"].x) == ([1, 2], [1])
-
-
-def test_at_most_a_thousand_losses_wait() -> None:
-    curves = LossCurves()
-    for step in range(1, 1001):
-        curves.post_train_step_batch({}, step, 1, torch.tensor(0.5))
-
-    assert len(curves.training["batch"].x) == 1000

@@ -69,10 +69,3 @@ def test_batches_of_ones_own_have_no_share_of_waiting() -> None:
             tm.train_on_batch(batch)
 
     assert [*throughput.curves] == ["examples_per_second"]
-
-
-def test_on_a_cpu_there_is_no_peak_of_memory() -> None:
-    throughput = Throughput(clock=Clock())
-    tiny_manager(throughput, train_data=even()).train()
-
-    assert "peak_memory" not in throughput.curves

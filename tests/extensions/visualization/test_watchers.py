@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.support.resuming import assert_resumes
-from train_manager import Extension, TrainManager, always
+from tests.support.rotation import in_turn, part_of
+from train_manager import Extension, TrainManager
 from train_manager.extensions import (
     Accumulate,
     ActivationStatistics,
@@ -107,9 +108,9 @@ def test_the_losses_are_the_same_to_the_bit(make: Callable[..., TrainManager]) -
     assert watched.losses == plain.losses
 
 
-@every_training
-def test_killed_within_an_epoch_they_continue_as_if_nothing_had_happened(make: Callable[..., TrainManager]) -> None:
-    assert_resumes(lambda: make(*watchers()), TrainManager.train, (2, 4))
+@pytest.mark.parametrize(("name", "step"), in_turn(TRAININGS, (2, 4)))
+def test_killed_within_an_epoch_they_continue_as_if_nothing_had_happened(name: str, step: int) -> None:
+    assert_resumes(lambda: TRAININGS[name](*watchers()), TrainManager.train, [step])
 
 
 def arrays(folder: Path) -> dict[str, list[tuple[int, list[float]]]]:
@@ -126,7 +127,7 @@ class Fails(Extension):
             raise RuntimeError("as killed")
 
 
-@pytest.mark.parametrize("at", [4, 5, 6])
+@pytest.mark.parametrize("at", part_of([4, 5, 6], 3))
 def test_a_training_that_resumes_after_an_error_stores_each_number_once(at: int, tmp_path: Path) -> None:
     def make(folder: str, *more: Extension, resume: bool = False) -> TrainManager:
         seen: list[Extension] = [GradientNorms(), UpdateRatios(every=2), ActivationStatistics(every=2)]
@@ -195,19 +196,6 @@ def test_no_graph_is_kept() -> None:
     assert not any(tensor.requires_grad for tensor in kept)
 
 
-def test_gradients_with_a_graph_are_measured_without_it() -> None:
-    norms, weight = GradientNorms(), nn.Linear(1, 1, bias=False)
-    (gradient,) = torch.autograd.grad(weight(torch.ones(1, 1)).square().sum(), weight.weight, create_graph=True)
-    weight.weight.grad = gradient
-    optimizer = torch.optim.SGD(weight.parameters(), lr=0.1)
-    tm = tiny_manager(model=weight, optimizer=optimizer)
-    norms.pre_train_optimizer_step(optimizer, "optimizer", 0, 1, tm)
-    (waiting,) = norms._series.of(tm)["gradient_norms"]._waiting
-
-    assert gradient.requires_grad
-    assert not waiting[0].requires_grad
-
-
 def test_a_copy_of_a_training_has_numbers_of_its_own() -> None:
     tm = manager(GradientNorms(), epochs=1)
     tm.train()
@@ -239,19 +227,3 @@ def test_what_opens_an_inner_stage_is_named() -> None:
 
     assert "train_optimizer_step  (opened for GradientNorms)" in tm.explain(all=True)
     assert "GradientNorms.pre_train_optimizer_step of extension 'gradient_norms'" in tm.explain()
-
-
-def test_they_are_told_after_an_error_too(tmp_path: Path) -> None:
-    ended: list[int] = []
-
-    class Looks(Extension):
-        @always
-        def post_run(self, train_manager: TrainManager) -> None:
-            series = train_manager["gradient_norms"].series
-            ended.append(len(series["gradient_norms"].rows))
-
-    with pytest.raises(RuntimeError):
-        manager(GradientNorms(), MetricStore(), Fails(2), Looks(), train_dir=tmp_path).train()
-
-    assert ended == [2]
-    assert [step for step, _ in arrays(tmp_path)["gradient_norms"]] == [1, 2]

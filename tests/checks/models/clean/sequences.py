@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 from tests.checks.cases import Case
 from tests.checks.models.parts import floats, tokens, with_lengths
 
 
 class Recurrent(nn.Module):
-    """A recurrent layer over ``(B, T, F)``; inside, it may have the time first."""
+    """A recurrent layer over ``(B, T, F)``."""
 
     def __init__(self, rnn: nn.RNNBase) -> None:
         super().__init__()
@@ -22,8 +20,7 @@ class Recurrent(nn.Module):
         self.head = nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.rnn(x)[0] if self.rnn.batch_first else self.rnn(x.transpose(0, 1))[0].transpose(0, 1)
-        logits: Tensor = self.head(out)
+        logits: Tensor = self.head(self.rnn(x)[0])
         return logits
 
 
@@ -105,22 +102,6 @@ class MeanInside(nn.Module):
         return logits
 
 
-class Cells(nn.Module):
-    """A cell over the steps; its state stays on the module, and begins anew in each forward."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.LSTMCell(4, 6)
-        self.state: Any = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.state = None
-        for step in x.unbind(1):
-            self.state = self.cell(step, self.state)
-        hidden: Tensor = self.state[0]
-        return hidden
-
-
 class TokenByToken(nn.Module):
     """Tags of words by a small recurrent net."""
 
@@ -178,19 +159,6 @@ class OfSets(nn.Module):
         return logits
 
 
-class PaddedLists(nn.Module):
-    """A list padded to the longest, and each sequence's last step taken."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rnn = nn.GRU(4, 6, batch_first=True)
-
-    def forward(self, sequences: list[Tensor]) -> Tensor:
-        out: Tensor = self.rnn(pad_sequence(sequences, batch_first=True))[0]
-        last = torch.tensor([len(sequence) - 1 for sequence in sequences])
-        return out[torch.arange(len(last)), last]
-
-
 def draw_list(examples: int = 8) -> tuple[list[Tensor]]:
     return ([torch.randn(2 + number % 3, 4) for number in range(examples)],)
 
@@ -202,12 +170,6 @@ SEQUENCES = (
         lambda: Recurrent(nn.LSTM(4, 6, 2, batch_first=True, dropout=0.2)),
         floats(8, 5, 4),
     ),
-    Case(
-        "a GRU in both directions",
-        lambda: Recurrent(nn.GRU(4, 3, batch_first=True, bidirectional=True)),
-        floats(7, 5, 4),
-    ),
-    Case("time-major inside", lambda: Recurrent(nn.LSTM(4, 6)), floats(8, 5, 4)),
     Case("time-major outside", lambda: TimeMajor(last=False), floats(5, 8, 4), options={"batch_axis": 1}),
     Case("time-major in, batch first out", lambda: TimeMajor(last=True), floats(5, 8, 4), options={"batch_axis": 1}),
     Case(
@@ -220,15 +182,8 @@ SEQUENCES = (
     Case("packed", Packed, with_lengths(8, 5)),
     Case("sorted by length and restored", SortedAndRestored, with_lengths(8, 5)),
     Case("means of each one's own steps", MeanInside, with_lengths(8, 5)),
-    Case(
-        "lengths in a dict",
-        MeanInside,
-        lambda: dict(zip(("x", "lengths"), with_lengths(8, 5)(), strict=True)),
-    ),
-    Case("a state that begins anew", Cells, floats(8, 5, 4)),
     Case("tags in one long row", TokenByToken, tokens(8, 5)),
     Case("a bag of words", Bags, tokens(8, 5)),
     Case("a list in and a list out", OfLists, draw_list),
     Case("a list of sets", OfSets, draw_list),
-    Case("a list padded", PaddedLists, draw_list),
 )

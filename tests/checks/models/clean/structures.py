@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.checks.cases import Case
-from tests.checks.models.graphs import NODES, GraphNet, Pass, call_folded, draw_graphs
+from tests.checks.models.graphs import GraphNet, call_folded, draw_graphs
 from tests.checks.models.parts import Apply, floats, with_lengths
 
 
@@ -45,21 +45,6 @@ class MeanGraph(nn.Module):
         return nodes.new_zeros(graphs, nodes.shape[1]).index_add(0, graph, nodes * weights / total[graph])
 
 
-class RowsOfGraphs(nn.Module):
-    """A net for graphs with a row of nodes for each, which it folds into one large graph itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.passing = Pass()
-        self.head = nn.Linear(6, 2)
-
-    def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
-        first = NODES * torch.arange(len(nodes))[:, None, None]
-        passed = self.passing(nodes.flatten(0, 1), (edges + first).flatten(0, 1).t())
-        logits: Tensor = self.head(passed)
-        return logits
-
-
 class Named(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -81,17 +66,6 @@ class Detector(nn.Module):
     def forward(self, x: Tensor) -> Boxes:
         corners, scores = self.conv(x).flatten(2).split([4, 1], 1)
         return Boxes(corners.mT, scores.squeeze(1))
-
-
-class RowsInAList(nn.Module):
-    """A list with one answer for each example, made by a loop."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> list[dict[str, Tensor]]:
-        return [{"logits": self.linear(row), "norm": row.norm()} for row in x]
 
 
 class Flags(nn.Module):
@@ -203,19 +177,6 @@ class WordsInside(nn.Module):
         return {"texts": tags[:, 0], "words": tags[inside]}
 
 
-class OfPair(nn.Module):
-    """Takes a named tuple."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one = nn.Linear(4, 3)
-        self.other = nn.Linear(6, 3)
-
-    def forward(self, pair: Answer) -> Tensor:
-        out: Tensor = self.one(pair.logits) * self.other(pair.hidden)
-        return out
-
-
 def draw_text() -> tuple[Tensor, Tensor]:
     mask = torch.ones(8, 5)
     mask[:, 3:] = torch.randint(0, 2, (8, 2))
@@ -225,10 +186,8 @@ def draw_text() -> tuple[Tensor, Tensor]:
 STRUCTURES = (
     Case("graphs folded by the loader", GraphNet, draw_graphs, options={"call": call_folded}),
     Case("graphs pooled by attention", lambda: GraphNet(pool=MeanGraph()), draw_graphs, options={"call": call_folded}),
-    Case("graphs in rows, nodes out", RowsOfGraphs, lambda: draw_graphs(6)),
     Case("a named tuple", Named, floats(8, 4)),
     Case("a dataclass", Detector, floats(7, 1, 4, 4)),
-    Case("a list with a dict for each example", RowsInAList, floats(8, 4)),
     Case(
         "a dict with None, a number and a word",
         Flags,
@@ -240,7 +199,6 @@ STRUCTURES = (
         lambda: ({"text": {"words": torch.randint(0, 12, (8, 5))}, "table": {"numbers": torch.randn(8, 4)}},),
     ),
     Case("a dataclass in", OfText, lambda: (Text(*draw_text()),)),
-    Case("an object with tensors in", OfText, lambda: (SimpleNamespace(**Text(*draw_text()).__dict__),)),
     Case("as many prototypes as examples", Prototypes, floats(8, 4)),
     Case("labels alone", lambda: nn.Sequential(nn.Linear(4, 3), Apply(lambda x: x.argmax(1))), floats(8, 4)),
     Case("no parameters", lambda: Apply(lambda x: torch.tanh(x).softmax(-1)), floats(8, 4)),
@@ -248,6 +206,5 @@ STRUCTURES = (
     Case("minus infinity in logits", Masked, lambda: (torch.randn(8, 4), torch.rand(8, 5) > 0.3)),
     Case("labels beside logits", Labels, floats(8, 4)),
     Case("words inside, in one row", WordsInside, with_lengths(8, 5)),
-    Case("a named tuple in", OfPair, lambda: (Answer(torch.randn(8, 4), torch.randn(8, 6)),)),
     Case("one after the other", OneByOne, with_lengths(5, 4)),
 )

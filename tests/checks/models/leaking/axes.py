@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.checks.cases import Case
-from tests.checks.models.parts import Apply, InRoot, Twice, deep, floats, net
+from tests.checks.models.parts import Apply, InRoot, deep, floats, net
 
 
 def viewed_as_time_major(x: Tensor) -> Tensor:
@@ -20,10 +20,6 @@ def unfolded_in_the_wrong_order(x: Tensor) -> Tensor:
     folded = torch.relu(x.flatten(0, 1))
     out: Tensor = folded.unflatten(0, (length, batch))
     return out.transpose(0, 1)
-
-
-def joined_below_and_viewed(x: Tensor) -> Tensor:
-    return torch.cat([x, x.abs()], 0).view(len(x), -1)
 
 
 def stacked_before_the_batch(x: Tensor) -> Tensor:
@@ -47,17 +43,14 @@ class Convolutional(nn.Module):
 class Recurrent(nn.Module):
     """A net around a recurrent layer, whose last state is read in its own way."""
 
-    def __init__(self, rnn: nn.Module, *, time_major: bool) -> None:
+    def __init__(self, rnn: nn.Module) -> None:
         super().__init__()
         self.embed = nn.Linear(4, 5)
         self.rnn = rnn
         self.head = nn.Linear(6, 3)
-        self.time_major = time_major
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.embed(x)
-        out = self.rnn(x.transpose(0, 1))[0].transpose(0, 1) if self.time_major else self.rnn(x)[0]
-        logits: Tensor = self.head(out[:, -1])
+        logits: Tensor = self.head(self.rnn(self.embed(x))[0][:, -1])
         return logits
 
 
@@ -72,39 +65,6 @@ class Attending(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.norm(x + self.attention(x, x, x)[0])
         return out
-
-
-class Translating(nn.Module):
-    """A transformer over tokens, built without ``batch_first``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.1)
-        self.embed = nn.Embedding(12, 6)
-        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
-        self.head = nn.Linear(6, 3)
-
-    def forward(self, text: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.encoder(self.embed(text)).mean(1))
-        return logits
-
-
-class FoldedHeads(nn.Module):
-    """Attention by hand: the heads are folded into the batch and taken out of it in the other order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv = nn.Linear(6, 18)
-        self.out = nn.Parameter(torch.randn(6, 6))
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        q, k, v = (
-            part.view(batch, length, 2, width // 2).transpose(1, 2).reshape(batch * 2, length, width // 2)
-            for part in self.qkv(x).chunk(3, -1)
-        )
-        seen = F.scaled_dot_product_attention(q, k, v).view(2, batch, length, width // 2)
-        return F.linear(seen.permute(1, 2, 0, 3).reshape(batch, length, width), self.out)
 
 
 class Advantage(nn.Module):
@@ -203,14 +163,8 @@ AXES = (
     Case("channels before the batch when flattened", Convolutional, floats(8, 1, 4, 4)),
     Case(
         "an LSTM without batch_first",
-        lambda: Recurrent(nn.LSTM(5, 6), time_major=False),
+        lambda: Recurrent(nn.LSTM(5, 6)),
         floats(8, 5, 4),
-        "rnn",
-    ),
-    Case(
-        "a GRU with batch_first on time-major states",
-        lambda: Recurrent(nn.GRU(5, 6, batch_first=True), time_major=True),
-        floats(7, 5, 4),
         "rnn",
     ),
     Case(
@@ -219,14 +173,7 @@ AXES = (
         floats(8, 5, 4),
         "2.attention",
     ),
-    Case(
-        "a transformer encoder without batch_first",
-        Translating,
-        lambda: torch.randint(1, 12, (6, 5)),
-        "encoder.layers.0.self_attn",
-    ),
     Case("softmax over the batch", lambda: deep(nn.Softmax(dim=0)), floats(8, 4), "body.block.part"),
-    Case("softmax over the batch in a module used twice", lambda: Twice(nn.Softmax(dim=0)), floats(5, 4), "part"),
     Case("a column against a row", Advantage, floats(6, 4)),
     Case(
         "an unfolding in the wrong order",
@@ -234,27 +181,15 @@ AXES = (
         floats(8, 5, 4),
     ),
     Case(
-        "features joined along the batch",
-        lambda: InRoot(joined_below_and_viewed, outs=12),
-        floats(8, 4),
-    ),
-    Case(
         "features stacked before the batch",
         lambda: deep(Apply(stacked_before_the_batch)),
         floats(7, 4),
         "body.block.part",
     ),
-    Case("heads unfolded in the wrong order", lambda: deep(FoldedHeads()), floats(8, 5, 4), "body.block.part"),
     Case("a class token before the first example", ClassToken, floats(8, 1, 4, 8)),
     Case("two views read as neighbours", TwoViews, lambda: (torch.randn(8, 4), torch.randn(8, 4))),
     Case("squeeze takes the axis of one frame", OneFrame, floats(8, 1, 4)),
     Case("vmap over features", lambda: deep(MappedOverFeatures()), floats(8, 4), "body.block.part"),
     Case("a GRU with batch_first, time-major outside", TimeMajor, floats(5, 8, 4), "rnn", options={"batch_axis": 1}),
-    Case(
-        "softmax over the batch, in bf16",
-        lambda: deep(nn.Softmax(dim=0)).bfloat16(),
-        lambda: torch.randn(8, 4, dtype=torch.bfloat16),
-        "body.block.part",
-    ),
     Case("a convolution over the rows", lambda: net(OverRows()), floats(7, 4), "part.conv"),
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 from tests.checks.cases import Case
 from tests.checks.models.graphs import NODES, GraphNet, Pass, call_folded, draw_graphs
-from tests.checks.models.parts import deep, draw_tokens, floats, net, with_lengths
+from tests.checks.models.parts import deep, draw_tokens, floats, with_lengths
 
 
 class PackedAndSorted(nn.Module):
@@ -67,18 +67,6 @@ class ScatteredByChoice(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         choice = self.router(x).argmax(-1, keepdim=True)
         return x.scatter_add(0, choice.expand_as(x), x)
-
-
-class GatheredAlongTheBatch(nn.Module):
-    """Gathers along axis 0 what was chosen along axis 1."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.score = nn.Linear(6, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        best = self.score(x).squeeze(-1).argmax(1)
-        return x.gather(0, best[:, None, None].expand(-1, 1, x.shape[2])).squeeze(1)
 
 
 class WrongOffsets(nn.Module):
@@ -146,20 +134,6 @@ class Neighbours(nn.Module):
         return points[near].mean(1).view_as(x)
 
 
-class PaddedTimeMajor(nn.Module):
-    """Pads a list into ``(T, B, F)`` and reads it as the batch first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rnn = nn.GRU(4, 6, batch_first=True)
-        self.head = nn.Linear(6, 3)
-
-    def forward(self, sequences: list[Tensor]) -> Tensor:
-        out, _ = self.rnn(pad_sequence(sequences))
-        logits: Tensor = self.head(out.mean(0))
-        return logits
-
-
 class LabelsForRows(nn.Module):
     """Conditions on the row of the batch that has the label's number, not on the row of the table."""
 
@@ -202,7 +176,6 @@ INDICES = (
     Case("packed data cut as if ordered by example", PackedData, draw_list),
     Case("rows taken for last steps", LastStep, with_lengths(8, 5)),
     Case("rows scattered along the batch", lambda: deep(ScatteredByChoice()), floats(8, 4), "body.block.part"),
-    Case("steps gathered along the batch", lambda: net(GatheredAlongTheBatch()), floats(8, 5, 4), "part"),
     Case("ends of texts for their starts", lambda: BagNet(WrongOffsets()), draw_bags, "bag"),
     Case(
         "nodes added to the wrong graph",
@@ -213,7 +186,6 @@ INDICES = (
     ),
     Case("edges of all graphs in the first", RowsOfGraphs, draw_graphs, "passing"),
     Case("neighbours in other clouds", lambda: deep(Neighbours()), floats(6, 5, 4), "body.block.part"),
-    Case("a list padded time first", PaddedTimeMajor, draw_list, "rnn"),
     Case("sets split at the wrong lengths", SetsSplitWrongly, draw_list),
     Case("labels taken for rows", LabelsForRows, lambda: (torch.randn(8, 4), torch.randint(0, 5, (8,)))),
 )

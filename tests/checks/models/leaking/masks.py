@@ -45,28 +45,12 @@ class MeanOfTheLongest(nn.Module):
         return (hidden * inside[..., None]).sum(1) / lengths.max()
 
 
-class MeanOverWords(nn.Module):
-    """The mean of each sequence over the words of the whole batch."""
-
-    def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        inside = torch.arange(hidden.shape[1]) < lengths[:, None]
-        return (hidden * inside[..., None]).sum(1) / inside.sum()
-
-
 class MaskOfTheFirst(nn.Module):
     """The mean of each sequence over the steps that the first one has."""
 
     def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         inside = torch.arange(hidden.shape[1]) < lengths[:, None]
         return (hidden * inside[0][:, None]).mean(1)
-
-
-class MaskAcross(nn.Module):
-    """A mask of examples against steps, the other way round; no error, for there are as many of both."""
-
-    def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        inside = torch.arange(hidden.shape[1]) < lengths[:, None]
-        return (hidden * inside.t()[..., None]).mean(1)
 
 
 class SoftmaxOfAllSteps(nn.Module):
@@ -148,20 +132,6 @@ class CausalOverExamples(nn.Module):
         return logits
 
 
-class CutToTheLongest(nn.Module):
-    """Cuts the padding that all texts have, and takes a mean of what is left, padding included."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(12, 6)
-        self.head = nn.Linear(6, 3)
-
-    def forward(self, text: Tensor) -> Tensor:
-        longest = int(text.count_nonzero(1).max())
-        logits: Tensor = self.head(self.embed(text[:, :longest]).mean(1))
-        return logits
-
-
 def one_padded_text() -> Tensor:
     text = torch.randint(1, 12, (8, 5))
     text[3, 2:] = 0
@@ -171,9 +141,7 @@ def one_padded_text() -> Tensor:
 MASKS = (
     Case("positions counted from the longest", Positioned, with_lengths(8, 5), "place"),
     Case("means over the longest", lambda: Pooled(MeanOfTheLongest()), with_lengths(8, 5), "pool"),
-    Case("means over the words of the batch", lambda: Pooled(MeanOverWords()), with_lengths(8, 5), "pool"),
     Case("the mask of the first example", lambda: Pooled(MaskOfTheFirst()), with_lengths(8, 5), "pool"),
-    Case("a mask of the wrong axis", lambda: Pooled(MaskAcross()), with_lengths(6, 6), "pool"),
     Case("one softmax for all steps", lambda: Pooled(SoftmaxOfAllSteps()), with_lengths(8, 5), "pool"),
     Case(
         "lengths as parts of the longest",
@@ -182,11 +150,4 @@ MASKS = (
     ),
     Case("padding of one hides from all", PaddingOfAll, one_padded_text, "attention"),
     Case("causal over examples", CausalOverExamples, tokens(7, 5)),
-    Case("cut to the longest and averaged", CutToTheLongest, tokens(8, 5)),
-    Case(
-        "the mask of the first example, in a dict",
-        lambda: Pooled(MaskOfTheFirst()),
-        lambda: dict(zip(("x", "lengths"), with_lengths(8, 5)(), strict=True)),
-        "pool",
-    ),
 )

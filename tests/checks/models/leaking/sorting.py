@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.checks.cases import Case
-from tests.checks.models.parts import Apply, InRoot, Twice, beside_batch_norm, deep, floats, net, with_lengths
+from tests.checks.models.parts import Apply, beside_batch_norm, deep, floats, net, with_lengths
 
 
 class ExpertChoice(nn.Module):
@@ -59,35 +59,11 @@ class SortedByLength(nn.Module):
         return logits
 
 
-class Shuffled(nn.Module):
-    """Shuffles the rows for a batch norm of parts, and leaves them so."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x[torch.randperm(len(x))]
-
-
 class MixedUp(nn.Module):
     """Mixes each hidden row with another one while it is trained."""
 
     def forward(self, x: Tensor) -> Tensor:
         return 0.7 * x + 0.3 * x[torch.randperm(len(x))] if self.training else x
-
-
-class KeepsTheBest(nn.Module):
-    """Keeps the four rows of the best score, and zeros for the others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.score = nn.Linear(6, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.score(x)
-        return x * (scores >= scores.topk(4, dim=0).values[-1]).float()
-
-
-def ranked(x: Tensor) -> Tensor:
-    """Scale each row by its rank in the batch."""
-    return x * x.sum(1, keepdim=True).argsort(0).argsort(0)
 
 
 def counted(x: Tensor) -> Tensor:
@@ -97,17 +73,12 @@ def counted(x: Tensor) -> Tensor:
 
 SORTING = (
     Case("sorted and left so", lambda: deep(Apply(lambda x: x.sort(0).values)), floats(8, 4), "body.block.part"),
-    Case("rows sorted by a score and left so", lambda: InRoot(lambda x: x[x.sum(1).argsort()]), floats(8, 4)),
     Case("experts that choose their rows", lambda: deep(ExpertChoice()), floats(8, 4), "body.block.part"),
     Case("experts with a capacity", lambda: net(Capacity()), floats(16, 4), "part"),
     Case("sorted by length twice", SortedByLength, with_lengths(8, 5)),
-    Case("rows shuffled and left so", lambda: net(Shuffled()), floats(8, 4), "part"),
     Case("hidden rows mixed up", lambda: deep(MixedUp()), floats(8, 4), "body.block.part", ("train",)),
     Case("rows rolled", lambda: deep(Apply(lambda x: x.roll(1, 0))), floats(7, 4), "body.block.part"),
-    Case("rows flipped in a module used twice", lambda: Twice(Apply(lambda x: x + x.flip(0))), floats(8, 4), "part"),
-    Case("the four best rows kept", lambda: net(KeepsTheBest()), floats(8, 4), "part"),
     Case("scaled by how many rows are equal", lambda: deep(Apply(counted)), floats(8, 4), "body.block.part"),
-    Case("scaled by the rank", lambda: InRoot(ranked), floats(6, 4)),
     Case(
         "the median of the batch after a batch norm",
         lambda: beside_batch_norm(Apply(lambda x: x - x.median(0).values), before=False),

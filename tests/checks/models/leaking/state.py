@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tests.checks.cases import Case
-from tests.checks.models.parts import Apply, InRoot, beside_batch_norm, deep, floats, net, with_lengths
+from tests.checks.models.parts import Apply, beside_batch_norm, deep, floats, net, with_lengths
 
 
 class RowByRow(nn.Module):
@@ -60,23 +59,6 @@ class RunningMean(nn.Module):
         return x - self.mean
 
 
-class CachedByNothing(nn.Module):
-    """Makes the scale of a row once, and gives it to all."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Linear(6, 6)
-        self.cache: Tensor | None = None
-
-    def scale_of(self, row: Tensor) -> Tensor:
-        if self.cache is None:
-            self.cache = torch.sigmoid(self.scale(row))
-        return self.cache
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([row * self.scale_of(row) for row in x])
-
-
 class CachedByLength(nn.Module):
     """Keeps for each length what the first sequence of that length gave."""
 
@@ -104,18 +86,6 @@ class OneListForAll(nn.Module):
         return x + torch.stack(states)
 
 
-class RecentRows(nn.Module):
-    """A memory of the last four rows, written before it is read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.recent: deque[Tensor] = deque(maxlen=4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.recent.extend(x.detach())
-        return x + torch.stack(list(self.recent)).mean(0)
-
-
 class StateOfOneSize(nn.Module):
     """Adds the state of a batch of eight, which each row has written into all places from its own on."""
 
@@ -129,13 +99,6 @@ class StateOfOneSize(nn.Module):
         for number, row in enumerate(x.detach()):
             self.state[number:] += 0.1 * row
         return x + self.state
-
-
-def written_into_a_view(x: Tensor) -> Tensor:
-    """The view is of the row before, so each row gets its neighbour."""
-    out = x.clone()
-    out[1:] += 0.5 * x[:-1]
-    return out
 
 
 def written_where_any_is_negative(x: Tensor) -> Tensor:
@@ -180,14 +143,11 @@ STATE = (
     Case("a hidden state from row to row", lambda: deep(RowByRow()), floats(6, 4), "body.block.part"),
     Case("an LSTM's state kept on the module", KeptState, floats(5, 3, 4)),
     Case("a buffer written and read", lambda: net(RunningMean()), floats(8, 4), "part"),
-    Case("a cache without a key", lambda: deep(CachedByNothing()), floats(8, 4), "body.block.part"),
     Case("a cache by length alone", CachedByLength, with_lengths(8, 5)),
     Case("one tensor in all places of a list", lambda: net(OneListForAll()), floats(7, 4), "part"),
-    Case("a memory of recent rows", lambda: deep(RecentRows()), floats(8, 4), "body.block.part"),
     Case("a buffer of the batch's size", lambda: net(StateOfOneSize()), floats(8, 4), "part"),
     Case("a shift set by the first batch", lambda: deep(SetByTheFirstBatch()), floats(8, 4), "body.block.part"),
     Case("a total in a list of rows", ListOfRows, floats(6, 4)),
-    Case("written into a view", lambda: InRoot(written_into_a_view), floats(8, 4)),
     Case(
         "written into all rows, after a batch norm",
         lambda: beside_batch_norm(Apply(written_where_any_is_negative), before=False),
