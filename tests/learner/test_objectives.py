@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from tests.learner.files import learner_of, network
@@ -20,24 +19,6 @@ SIDE = {"side": {"use": "Linear", "from": "trunk", "out_features": 3}}
 def given() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     torch.manual_seed(0)
     return {"head": torch.randn(6, 3), "side": torch.randn(6, 3)}, torch.tensor([0, 1, 2, 0, 1, 2])
-
-
-def test_one_objective_is_its_loss() -> None:
-    prediction, targets = given()
-
-    assert Objectives({"class": CLASS})(prediction["head"], targets).equal(F.cross_entropy(prediction["head"], targets))
-
-
-def test_several_objectives_are_added_with_their_weights() -> None:
-    prediction, targets = given()
-    objectives = Objectives(
-        {"class": {**CLASS, "weight": 0.5}, "other": {"use": "MultiMarginLoss", "at": "side", "weight": 2}}
-    )
-    expected = 0.5 * F.cross_entropy(prediction["head"], targets) + 2 * nn.MultiMarginLoss()(
-        prediction["side"], targets
-    )
-
-    assert objectives(prediction, targets).allclose(expected)
 
 
 def test_the_arguments_of_a_loss_are_those_beside_its_word() -> None:
@@ -68,12 +49,6 @@ def test_a_batch_without_any_truth_is_an_error() -> None:
 
     with pytest.raises(InputError, match=r"^no objective can be computed: the batch has sort\n"):
         objectives(prediction, {"sort": targets})
-
-
-def test_the_buffers_of_a_loss_are_among_those_of_the_objectives() -> None:
-    loss: Any = Objectives({"class": {"use": "CrossEntropyLoss", "at": "head"}})
-
-    assert [type(module).__name__ for module in loss.losses] == ["CrossEntropyLoss"]
 
 
 def test_the_loss_of_each_objective_is_measured_under_its_name_without_its_weight() -> None:
