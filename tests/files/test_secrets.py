@@ -54,6 +54,27 @@ HARMLESS = [
     'token_id = "9f8e7d6c5b4a392817"',
 ]
 
+PLANTED = [
+    f'API_KEY = "{RANDOM}"',
+    f"api_key: str = '{RANDOM}'",
+    f'os.environ["WANDB_API_KEY"] = "{RANDOM}"',
+    f'os.environ.setdefault("WANDB_API_KEY", "{RANDOM}")',
+    f'{{"auth_token": "{RANDOM}"}}',
+    f'os.environ[\\"API_KEY\\"] = \\"{RANDOM}\\"',  # as a cell of a notebook has it in its file
+    f'login(token="{RANDOM}")',
+    f"export AWS_SECRET_ACCESS_KEY={RANDOM}",
+    f"secretKey: {RANDOM}",
+    f"python train.py --api-key {RANDOM}",
+    'password = "hunter2"',
+    "db_password: hunter2",
+    "PASSWD=tr0ub4dor&3",
+    f"curl -H 'Authorization: Bearer {RANDOM}'",
+    f"https://host/path?access_token={RANDOM}",
+    "https://me:hunter2@host/x.git",
+    f"https://{RANDOM}abc@host/x.git",
+    'token = "550e8400-e29b-41d4-a716-446655440000"',
+]
+
 
 def found(text: str) -> list[str]:
     return [text[start:end] for start, end, _ in secrets_in(text)]
@@ -66,6 +87,13 @@ def test_a_token_is_known_by_its_form(secret: str, kind: str) -> None:
     text = f'\nx = ("{secret}", 1)\n'
 
     assert [(text[start:end], kind) for start, end, kind in secrets_in(text)] == [(secret, kind)]
+
+
+@pytest.mark.parametrize("line", PLANTED)
+def test_a_value_is_known_by_its_name_or_its_place(line: str) -> None:
+    (secret,) = found(f"import torch\n{line}\nx = 1\n")
+
+    assert RANDOM in secret or secret in line.replace('"', "'")
 
 
 @pytest.mark.parametrize("line", HARMLESS)

@@ -205,7 +205,8 @@ def test_a_table_that_belongs_into_another_file_is_named() -> None:
     )
 
 
-def test_a_closed_learner_does_not_train() -> None:
+@pytest.mark.parametrize("call", ["train_epoch", "ss_learn"])
+def test_a_closed_learner_does_not_train(call: str) -> None:
     learner = learner_of()
     learner.train_epoch()
     learner.close()
@@ -213,7 +214,7 @@ def test_a_closed_learner_does_not_train() -> None:
     with pytest.raises(
         StageError, match=r"^the learner is closed, so its run has ended\n  make another: create_learner"
     ):
-        learner.train_epoch()
+        getattr(learner, call)()
 
 
 def test_a_model_is_not_deployed_without_an_evaluation() -> None:

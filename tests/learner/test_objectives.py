@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from tests.learner.files import learner_of, network
@@ -19,6 +20,18 @@ SIDE = {"side": {"use": "Linear", "from": "trunk", "out_features": 3}}
 def given() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     torch.manual_seed(0)
     return {"head": torch.randn(6, 3), "side": torch.randn(6, 3)}, torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+def test_several_objectives_are_added_with_their_weights() -> None:
+    prediction, targets = given()
+    objectives = Objectives(
+        {"class": {**CLASS, "weight": 0.5}, "other": {"use": "MultiMarginLoss", "at": "side", "weight": 2}}
+    )
+    expected = 0.5 * F.cross_entropy(prediction["head"], targets) + 2 * nn.MultiMarginLoss()(
+        prediction["side"], targets
+    )
+
+    assert objectives(prediction, targets).allclose(expected)
 
 
 def test_the_arguments_of_a_loss_are_those_beside_its_word() -> None:

@@ -14,7 +14,8 @@ from tests.learner.files import learner_of, network, options
 from train_manager import recorded
 from train_manager.learner import Task, load_model
 from train_manager.learner.objectives import contrast
-from train_manager.learner.tasks import Encoder, Masked
+from train_manager.learner.tasks import Encoder, Masked, SimCLR
+from train_manager.learner.transforms import Augment
 
 
 @recorded
@@ -42,6 +43,17 @@ def test_contrast_is_the_loss_of_the_own_partner_among_all_in_both_directions() 
     ]
 
     assert float(contrast(one, other, 0.2)) == pytest.approx(sum(losses) / 10, rel=1e-5)
+
+
+def test_simclr_compares_two_views_of_each_example() -> None:
+    task = SimCLR(encoder(), Augment([{"use": "noise", "std": 0.1}], ["point"]), temperature=0.3, features=5)
+    points = torch.randn(8, 4)
+    torch.manual_seed(0)
+    loss = task(points)
+    torch.manual_seed(0)
+    one, other = (task.head(task.encoder(points + 0.1 * torch.randn(8, 4))) for _ in range(2))
+
+    assert (one.shape, loss.equal(contrast(one, other, 0.3))) == ((8, 5), True)
 
 
 def test_masked_takes_the_error_at_the_hidden_values_alone() -> None:
@@ -75,6 +87,17 @@ def test_a_task_of_a_program_is_trained_by_its_name() -> None:
 # ---- the encoder ----
 
 
+TWO_INPUTS = {
+    "inputs": {"left": [4], "right": [2]},
+    "module": {
+        "one": {"from": "left", "use": "Linear", "out_features": 5},
+        "other": {"from": "right", "use": "Linear", "out_features": 3},
+        "both": {"from": ["one", "other"], "use": "Concatenate"},
+        "head": {"from": "both", "use": "Linear", "out_features": 2},
+    },
+}
+
+
 def test_it_has_the_modules_that_lead_to_its_own_and_no_copies() -> None:
     model: Any = load_model(network())
     encoder = Encoder(model, "trunk")
@@ -82,6 +105,17 @@ def test_it_has_the_modules_that_lead_to_its_own_and_no_copies() -> None:
     assert list(encoder.parts) == ["trunk"]
     assert encoder.parts["trunk"] is model.trunk
     assert list(Encoder(model, "head").parts) == ["trunk", "head"]
+
+
+def test_of_two_inputs_all_values_are_counted() -> None:
+    encoder = Encoder(load_model(TWO_INPUTS), "both")
+
+    assert (encoder.width, encoder.values) == (8, 6)
+    assert encoder({"left": torch.zeros(3, 4), "right": torch.zeros(3, 2)}).shape == (3, 8)
+
+
+def test_of_two_inputs_a_module_may_need_one() -> None:
+    assert list(Encoder(load_model(TWO_INPUTS), "one").parts) == ["one"]
 
 
 def test_to_make_it_moves_neither_statistics_nor_modes_nor_random_state() -> None:

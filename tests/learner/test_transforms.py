@@ -86,6 +86,13 @@ def test_a_place_that_never_changes_becomes_zero() -> None:
 # ---- augmentation ----
 
 
+def test_whole_numbers_are_standardized() -> None:
+    standardize = Standardize()
+    standardize.fit(torch.tensor([[1], [3]]))
+
+    assert standardize(torch.tensor([[4]])).tolist() == [[2.0]]
+
+
 NOISE = {"use": "noise", "std": 0.1}
 
 

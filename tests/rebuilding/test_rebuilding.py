@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.rebuilding.recorded_parts import Colour, Head, Holder, Net, Point, Settings, scaled_loss
+from tests.rebuilding.recorded_parts import Colour, Derived, Head, Holder, Net, Point, Settings, scaled_loss
 from tests.support.fork_server import ForkServer
 from tests.support.programs import code
 from train_manager import recorded
@@ -74,6 +74,13 @@ def test_what_is_made_again_has_the_same_record(value: Any) -> None:
     assert parameters_of(through_json(made)) == parameters_of(made)
 
 
+def test_nan_and_minus_zero_come_back() -> None:
+    first, second = through_json(Holder(float("nan"), -0.0)).values
+
+    assert math.isnan(first)
+    assert math.copysign(1, second) == -1
+
+
 def test_a_tensor_of_a_few_numbers_comes_back() -> None:
     weights = torch.tensor([[1.5, math.inf], [0.1, 3]], dtype=torch.bfloat16)
     (again,) = through_json(Holder(weights)).values
@@ -87,6 +94,13 @@ def test_one_object_in_two_places_is_one_again() -> None:
     made = through_json(Holder(Holder(head=head), {"again": head}))
 
     assert made.values[1]["again"] is made.values[0].named["head"]
+
+
+def test_a_subclass_is_made_by_its_own_constructor() -> None:
+    made = through_json(Derived(0.5))
+
+    assert type(made) is Derived
+    assert made.size == 5
 
 
 def test_positional_only_and_starred_arguments_are_called_as_they_were() -> None:

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 import train_manager.extensions
 from tests.rebuilding.recorded_parts import (
     Base,
+    Derived,
     Head,
     Holder,
     Net,
@@ -71,6 +72,10 @@ def test_a_recorded_object_among_the_arguments_is_recorded_with_its_own() -> Non
 
 def test_the_names_of_starred_arguments_stand_among_the_others() -> None:
     assert arguments_of(Holder(1, 2, depth=3)) == {"values": {"$tuple": [1, 2]}, "depth": 3}
+
+
+def test_the_outermost_constructor_counts() -> None:
+    assert parameters_of(Derived(0.5)) == {"$object": f"{HERE}:Derived", "arguments": {"scale": 0.5}}
 
 
 def test_a_subclass_needs_a_decorator_of_its_own() -> None:

@@ -285,6 +285,15 @@ def test_a_metric_of_an_epoch_that_is_called_like_a_place_is_refused() -> None:
     assert tm.history.epochs[0]["loss"] > 0
 
 
+def test_a_hook_that_writes_a_place_into_the_result_itself_is_named() -> None:
+    class Sizes(Extension):
+        def post_eval_step_epoch(self, eval_result: dict[str, float]) -> None:
+            eval_result["set"] = 2
+
+    with pytest.raises(InputError, match=r"^eval_result has a metric called 'set' \(of Sizes.post_eval_step_epoch\), "):
+        tiny_manager(Sizes()).eval()
+
+
 def test_of_several_evaluations_in_an_epoch_the_last_one_counts() -> None:
     tm = tiny_manager(eval_at=(every(1), "epoch"), epochs=2)
     tm.train()

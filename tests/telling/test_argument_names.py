@@ -6,6 +6,7 @@ import copy
 import pickle
 from collections import namedtuple
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -127,6 +128,22 @@ def test_arguments_that_another_base_takes_as_it_is_made_are_let_through() -> No
     class Point(Extension, namedtuple("Pair", ["x", "y"])): ...
 
     assert Point(1, y=2) == (1, 2)
+
+
+def test_an_argument_that_a_decorator_of_the_init_takes_is_let_through() -> None:
+    def with_log(init: Callable[..., None]) -> Callable[..., None]:
+        @wraps(init)
+        def logged(self: Extension, *args: Any, log: str = "", **kwargs: Any) -> None:
+            init(self, *args, **kwargs)
+
+        return logged
+
+    class Mine(Extension):
+        @with_log
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+    assert Mine(3, log="made").size == 3
 
 
 def test_what_has_no_signature_is_let_through() -> None:

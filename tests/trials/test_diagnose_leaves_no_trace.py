@@ -99,7 +99,7 @@ def test_a_training_after_it_is_to_the_bit_the_training_without_it(steps: int, s
         tm.train()
         results.append(result_of(tm))
 
-    assert_same(*results)
+    assert_same(results[0], results[1])
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])

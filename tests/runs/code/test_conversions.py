@@ -96,3 +96,11 @@ def test_files_that_no_conversion_has_changed_do_not_count_towards_the_limit(tmp
     (entry,) = take_code_record(root, tmp_path / "runs", RUN, limits=Limits(total=1000))["repositories"]
 
     assert ([file["path"] for file in entry["files"]], entry["left_out"]) == (["new.py"], [])
+
+
+def test_a_filter_whose_name_has_a_dot_counts(tmp_path: Path) -> None:
+    settings = [("filter.a.b.smudge", ROTATE), ("filter.a.b.clean", ROTATE)]
+    root = checked_out(tmp_path / "lab", b"*.txt filter=a.b\n", b"abc\n", *settings)
+
+    assert [file["path"] for file in files_of(root)] == ["a.txt"]
+    assert_put_back(root)

@@ -38,6 +38,17 @@ def test_an_address_is_told_without_credentials(address: str, shown: str) -> Non
     assert without_credentials(address) == shown
 
 
+def test_all_remotes_are_told(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a": b"a"})
+    git(root, "remote", "add", "up.stream", "https://me:hunter2@example.com/up.git")
+    git(root, "remote", "add", "origin", "git@example.com:lab.git")
+
+    assert find_repository(root).remotes == {
+        "origin": "git@example.com:lab.git",
+        "up.stream": "https://example.com/up.git",
+    }
+
+
 def test_settings_that_cannot_be_read_are_a_reason(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"a": b"a"})
     (root / ".git/config").write_text("[core\n")

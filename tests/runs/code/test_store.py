@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import signal
@@ -97,3 +98,16 @@ def test_of_eight_processes_that_record_at_once_some_are_killed_and_every_record
     for number, name in enumerate(records):
         restored = restore_code(tmp_path / "runs", name, tmp_path / str(number))
         assert (tree(restored.root), restored.problems) == (tree(root), [])
+
+
+def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1"})
+    packs = tmp_path / "runs/code/git/objects/pack"
+    write(packs, {"tmp_pack_old": b"x", "tmp_pack_new": b"x"})
+    os.utime(packs / "tmp_pack_old", (1, 1))
+
+    record = take_code_record(root, tmp_path / "runs", RUN)
+
+    assert record["reason"] is None
+    assert [path.name for path in packs.glob("tmp_*")] == ["tmp_pack_new"]
+    assert json.loads((tmp_path / "runs/code" / f"{RUN}.json").read_bytes()) == record

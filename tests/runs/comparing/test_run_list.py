@@ -143,6 +143,12 @@ def test_losses_are_shown_before_other_metrics() -> None:
     assert texts([run("a", metrics=metrics)], 120)[0].split()[-3:] == ["loss", "valid/loss", "commit"]
 
 
+def test_losses_of_several_optimizers_are_shown_before_other_metrics() -> None:
+    metrics = {"accuracy": 0.75, "losses/critic": 0.5, "losses/generator": 0.25}
+
+    assert texts([run("a", metrics=metrics)], 120)[0].split()[-3:] == [*[*metrics][1:], "commit"]
+
+
 def with_parameters(runs: list[RunSummary], width: int) -> list[str]:
     return [line.text for line in run_lines(runs, FOLDER, width, "run", parameters=True)]
 

@@ -59,6 +59,12 @@ def test_a_command_is_run_again_as_it_was(program: Path, given: list[str], kind:
     assert again[1:] == given
 
 
+def test_a_script_is_named_in_full(program: Path) -> None:
+    _, found, _ = run([sys.executable, "./pack/../train.py"], program)
+
+    assert (found["script"], found["module"]) == (str(program / "train.py"), None)
+
+
 def test_the_folder_is_that_of_the_command_also_if_the_program_has_left_it(program: Path) -> None:
     (program / "leaves.py").write_text("import os; os.chdir('/')\n" + PRINTS)
     _, found, _ = run([sys.executable, "leaves.py"], program)

@@ -93,6 +93,12 @@ def test_an_evaluation_that_is_missing_in_the_middle_differs() -> None:
     assert (found.first, found.only_in) == (None, ({VALID: Alone(1, 1, 1)}, {}))
 
 
+def test_runs_without_a_batch_are_compared_by_their_evaluations() -> None:
+    found = compare_metrics({VALID: ([0], [1.0])}, {VALID: ([0], [2.0])})
+
+    assert found.first == MetricDifference(0, VALID, 1.0, 2.0)
+
+
 def test_rows_that_were_written_out_of_order_are_compared_by_their_step() -> None:
     one, other = {LOSS: ([2, 1], [0.25, 0.5])}, {LOSS: ([1, 2], [0.5, 0.25])}
 

@@ -3,11 +3,13 @@ from __future__ import annotations
 import math
 from array import array
 
+import numpy as np
 import pytest
 import torch
 
 from train_manager.metrics.histogram import histogram_of
 from train_manager.runs.showing.layers import MOST_COLUMNS, quantiles, shown_layers
+from train_manager.runs.store.curves import small_batches
 from train_manager.runs.store.rows import StoredArray
 from train_manager.runs.store.schema import Series
 
@@ -45,6 +47,14 @@ def test_many_layers_are_a_heat_map_of_few_columns_without_what_is_nan() -> None
     assert len(heat["x"]) == len(heat["values"][1]) <= MOST_COLUMNS
     assert {*heat["values"][0]} == {None}
     assert (heat["values"][1][0], heat["x"][-1]) == (2.5, 998.5)
+
+
+def test_the_last_smaller_batch_is_part_of_the_one_before_it() -> None:
+    small = small_batches(np.array([1, 2, 3]), np.array([60.0, 20.0, 60.0]))
+
+    [plot], _ = shown_layers(0, {Series("norms"): rows([1.0], [9.0], [1.0])}, {}, small)
+
+    assert (plot.curves[0].x, plot.curves[0].y) == ([2, 3], [3.0, 1.0])
 
 
 def test_rows_are_in_the_order_of_their_steps_and_counts_of_nothing_divide_nothing() -> None:

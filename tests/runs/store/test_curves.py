@@ -158,6 +158,12 @@ def test_steps_of_hooks_may_be_as_large_as_they_are(path: Path) -> None:
     assert lists(curve)[:2] == [[*map(float, steps)], [0.5] * 3]
 
 
+def test_a_curve_is_in_the_order_of_its_steps(path: Path) -> None:
+    [curve] = curves_of(store(path, {OWN: [(3, 0.3), (1, 0.1), (2, 0.2)]})).values()
+
+    assert lists(curve)[:2] == [[1, 2, 3], [0.1, 0.2, 0.3]]
+
+
 def test_curves_can_be_chosen(path: Path) -> None:
     history = {EVALUATIONS: [evaluated(3, 0.5)]}
     reader = store(path, {LOSS: [(1, 1.0), (2, 5.0)], SIZES: [(1, 64.0), (2, 4.0)], OWN: [(1, 1.0)]}, history=history)

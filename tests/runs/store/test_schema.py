@@ -49,6 +49,17 @@ def counting(connection: sqlite3.Connection, *parts: tuple[int | None, int | Non
     return found
 
 
+def test_a_part_counts_as_a_whole_and_what_it_resumes_up_to_the_smallest_step(connection: sqlite3.Connection) -> None:
+    found = counting(connection, (None, None), (1, 4), (2, 6), (3, 2))
+
+    assert found == {
+        1: {1: None},
+        2: {2: None, 1: 4},
+        3: {3: None, 2: 6, 1: 4},
+        4: {4: None, 3: 2, 2: 2, 1: 2},
+    }
+
+
 def test_forged_parts_in_a_circle_end(connection: sqlite3.Connection) -> None:
     assert counting(connection, (2, 5), (1, 3))[1].keys() == {1, 2}
 

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,25 @@ def test_a_full_disk_loses_nothing_once_there_is_room(path: Path, monkeypatch: p
     monkeypatch.setattr(database, "connect", connect)
     store.close()
     assert len(written(path)) == 10_000
+
+
+def test_a_disk_that_is_full_at_the_commit_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql == "COMMIT" and self.execute("SELECT count(*) FROM scalars").fetchone() != (0,):
+                raise sqlite3.OperationalError("database or disk is full")
+            return super().execute(sql, *values)
+
+    connect = database.connect
+    full = partial(sqlite3.connect, factory=Full, isolation_level=None, check_same_thread=False)
+    monkeypatch.setattr(database, "connect", full)
+    store = StoreThread(path, "run")
+    fill(store, 0.5, 0.25)
+    assert "database or disk is full; 2 metrics wait" in warned(store)
+
+    monkeypatch.setattr(database, "connect", connect)
+    store.close()  # without a word of a file that was replaced
+    assert written(path) == [0.5, 0.25]
 
 
 def test_a_transaction_with_a_value_that_cannot_be_stored_is_dropped_and_told_once(path: Path) -> None:

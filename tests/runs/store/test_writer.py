@@ -186,6 +186,15 @@ def test_an_array_is_whatever_numbers_there_are(written: Stored, values: Any) ->
     assert [row.values.tolist() for row in arrays(written, "norms")] == [[1.0, 2.0]]
 
 
+def test_an_array_is_stored_as_it_was_when_it_was_written(written: Stored) -> None:
+    values = torch.zeros(3)
+    for _ in range(3):
+        written.writer.array("norms", values)
+        values += 1
+
+    assert [row.values.tolist() for row in arrays(written, "norms")] == [[0.0] * 3, [1.0] * 3, [2.0] * 3]
+
+
 def test_no_number_of_an_array_or_a_histogram_is_read_in_the_step(written: Stored) -> None:
     with HostReads() as reads:
         written.writer.array("norms", torch.zeros(3))
