@@ -37,15 +37,6 @@ def test_it_sends_the_metrics_of_a_run_that_has_ended(
     assert capsys.readouterr().out == f"{len(kept.rows)} metrics sent to tensorboard\n"
 
 
-def test_a_second_export_sends_all_again(tmp_path: Path, kept: Keeps) -> None:
-    train(tmp_path)
-    for _ in range(2):
-        kept.rows.clear()
-        assert cli.main(["export", str(tmp_path), "--to", "tensorboard"]) == 0
-
-    assert points_of(kept.rows) == counting(tmp_path)
-
-
 def test_a_tool_may_be_called_as_its_extension_is(tmp_path: Path, kept: Keeps) -> None:
     train(tmp_path)
 
@@ -99,11 +90,6 @@ finally:
 
 def test_finding_an_extension_needs_no_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", TORCHLESS, tmp_path], check=True, timeout=90)
-
-
-def test_a_folder_without_metrics_is_refused(tmp_path: Path, kept: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["export", str(tmp_path), "--to", "tensorboard"]) == 2
-    assert f"{tmp_path} has no metrics" in capsys.readouterr().err
 
 
 def test_without_the_package_the_extra_is_named(

@@ -87,13 +87,6 @@ def test_a_run_that_has_ended_is_written_once_also_if_it_would_be_renewed(run: s
     assert cli.main(["report", run, "--every", "1000"]) == 0
 
 
-def test_a_run_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        report_error(capsys, "nowhere")
-        == "train-manager: there is no folder nowhere\n  give the train_dir of a training\n"
-    )
-
-
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
 def test_a_period_is_some_seconds(seconds: str, run: str, capsys: pytest.CaptureFixture[str]) -> None:
     error = f"train-manager: a page cannot be renewed every {seconds} s\n  give some seconds: --every 10\n"
@@ -112,30 +105,6 @@ def test_points_that_cannot_be_written_are_told(run: str, tmp_path: Path, capsys
     error = f"train-manager: {path} cannot be written: No such file or directory\n  name another file: --points FILE\n"
 
     assert report_error(capsys, run, "--points", path) == error
-
-
-def test_a_folder_is_no_target_of_points(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    error = f"train-manager: {tmp_path} is a folder\n  name a file: --points {tmp_path}/run.jsonl\n"
-
-    assert report_error(capsys, run, "--points", str(tmp_path)) == error
-
-
-def test_a_folder_inside_of_a_run_is_told_by_the_run(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    inside = Path(run, "checkpoints")
-    inside.mkdir()
-
-    assert (
-        report_error(capsys, str(inside))
-        == f"train-manager: {inside} is not a train_dir\n  give its train_dir: {run}\n"
-    )
-
-
-def test_metrics_that_are_no_database_are_told(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    store = Path(run, "metrics.sqlite")
-    store.write_text("no database")
-    error = f"train-manager: {store} cannot be read: file is not a database\n  is it damaged, or of another program?\n"
-
-    assert report_error(capsys, run) == error
 
 
 def test_the_points_name_the_runs_as_the_page_does(tmp_path: Path) -> None:

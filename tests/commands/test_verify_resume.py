@@ -94,6 +94,7 @@ def test_a_script_that_nobody_prepared_is_verified(
     assert (runs / "resumed.log").read_text() == "epochs 1\n"
 
 
+@pytest.mark.whole
 def test_a_script_that_resumes_by_itself_gets_no_note(scripts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = scripts / "train.py"
     script.write_text(RESUMING)
@@ -115,6 +116,7 @@ def test_a_script_that_forgets_something_is_told_what(scripts: Path, capsys: pyt
     assert ("cause", f"{cause} steps: 2 in the killed run, 0 in the resumed run") in told
 
 
+@pytest.mark.whole
 def test_a_script_without_a_seed_differs_from_run_to_run_as_in_interpreters_of_its_own(
     scripts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

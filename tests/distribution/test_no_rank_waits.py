@@ -296,10 +296,10 @@ def test_a_program_that_listens_at_the_port_and_does_not_answer_is_not_waited_fo
     with socket.socket() as other:
         other.bind(("127.0.0.1", port))
         other.listen()
-        started = start_ranks(fork_server, 2, rank_faults.meets_within, 1.0, folder=tmp_path, MASTER_PORT=str(port))
+        started = start_ranks(fork_server, 2, rank_faults.meets_within, 0.3, folder=tmp_path, MASTER_PORT=str(port))
         first, second = ends_of(started, tmp_path)
 
-    text = f"rank 0 did not answer at 127.0.0.1:{port} within 1 s\n"
+    text = f"rank 0 did not answer at 127.0.0.1:{port} within 0.3 s\n"
     text += "  has it come to the training? give Distributed(timeout=...) more seconds"
     assert (type(second.error), str(second.error)) == (RankError, text)
     assert isinstance(first.error, RankError)

@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.support.fork_server import ForkServer
 from tests.support.rank_trainings import manager
 from tests.support.ranks import ends_of, on_ranks, start_ranks
+from tests.support.refusals import refusal
 from tests.support.sharded_trainings import (
     SCENES,
     Wide,
@@ -139,9 +140,7 @@ def test_what_shards_do_not_allow_is_refused_as_a_run_opens(fork_server: ForkSer
 
 
 def test_names_to_shard_are_refused_with_another_strategy() -> None:
-    with pytest.raises(InputError) as error:
-        Distributed("ddp", shard=["head"])
-    assert str(error.value) == (
+    assert refusal(lambda: Distributed("ddp", shard=["head"])) == (
         "shard= names submodules for strategy 'fsdp', but the strategy is 'ddp'\n"
         '  give Distributed("fsdp", shard=...)'
     )

@@ -118,29 +118,21 @@ def test_misspelt_hooks_are_told_with_the_names_that_were_meant(answer: Callable
     assert meant == ["train_step", "loss", "gradient"]
 
 
-def test_a_fixture_that_has_died_is_told_with_its_stage(answer: Callable[[str, str], dict[str, Any]]) -> None:
-    told = answer("check", EXAMPLES["a_fixture_that_has_died"])
-
-    assert "which is not alive at post_train_step" in told["error"][1]
-    assert "use post_update" in told["error"][-1]
-
-
-def test_an_order_that_nobody_gave_is_told_with_both_hooks(answer: Callable[[str, str], dict[str, Any]]) -> None:
-    told = answer("check", EXAMPLES["an_order_that_nobody_gave"])
-
-    assert "both modify 'gradient' at pre_update, and nothing says which is first" in "".join(told["error"])
+@pytest.mark.parametrize(
+    ("example", "told"),
+    [
+        ("a_fixture_that_has_died", "which is not alive at post_train_step"),
+        ("an_order_that_nobody_gave", "both modify 'gradient' at pre_update, and nothing says which is first"),
+    ],
+)
+def test_the_mistake_of_an_example_is_told(
+    example: str, told: str, answer: Callable[[str, str], dict[str, Any]]
+) -> None:
+    assert told in "".join(answer("check", EXAMPLES[example])["error"])
 
 
 def test_the_cure_that_an_example_names_cures_it(answer: Callable[[str, str], dict[str, Any]]) -> None:
     assert answer("check", EXAMPLES["an_order_that_nobody_gave"].replace("# priority", "priority"))["well"]
-
-
-def test_the_printer_that_was_added_first_runs_last(answer: Callable[[str, str], dict[str, Any]]) -> None:
-    told = answer("explain", EXAMPLES["an_order_that_follows"])
-
-    first, second = (line for line in told["out"] if "post  " in line)
-    assert "1. MeanLoss" in first
-    assert "2. PrintMean" in second
 
 
 def test_an_error_shows_the_lines_of_the_program_only(answer: Callable[[str, str], dict[str, Any]]) -> None:

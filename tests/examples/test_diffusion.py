@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from examples import diffusion as example
-from tests.examples.comparison import assert_equal, by_hand, by_manager, lines_of_example, lines_of_twin
+from tests.examples.comparison import assert_equal, by_hand, by_manager
 from tests.examples.twins import diffusion as twin
 
 
@@ -33,13 +33,3 @@ def test_its_average_is_that_of_the_loop_by_hand() -> None:
 
     assert all(torch.equal(tensor, average[name]) for name, tensor in tm["ema"].average.items())
     assert not all(torch.equal(tensor, average[name]) for name, tensor in tm.model.state_dict().items())
-
-
-def test_it_has_no_more_lines_than_the_loop_by_hand() -> None:
-    assert lines_of_example("diffusion") <= lines_of_twin("diffusion")
-
-
-def test_the_program_shows_made_points(capsys: pytest.CaptureFixture[str]) -> None:
-    example.main()
-
-    assert "#" in capsys.readouterr().out

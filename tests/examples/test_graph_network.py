@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from examples import graph_network as example
-from tests.examples.comparison import assert_equal, by_hand, by_manager, lines_of_example, lines_of_twin
-from tests.examples.twins import graph_network as twin
 from tests.support.training import Values
-
-
-def test_it_equals_the_loop_by_hand() -> None:
-    assert_equal(by_manager(example.manager), by_hand(twin.train))
-
-
-def test_it_has_no_more_lines_than_the_loop_by_hand() -> None:
-    assert lines_of_example("graph_network") <= lines_of_twin("graph_network")
 
 
 def test_a_node_learns_from_its_neighbours() -> None:
@@ -38,12 +27,3 @@ def test_a_batch_counts_as_many_examples_as_labels() -> None:
     tm.train_epochs(1)
 
     assert (tm.samples_seen, sizes.seen) == (15, [135])
-
-
-def test_the_program_says_how_often_it_is_right(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(example, "EPOCHS", 1)
-    example.main()
-
-    assert capsys.readouterr().out.splitlines()[-1].startswith("test accuracy ")

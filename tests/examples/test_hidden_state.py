@@ -8,31 +8,13 @@ from math import inf
 import pytest
 
 from examples import hidden_state as example
-from tests.examples.comparison import Trained, assert_equal, by_hand, by_manager, lines_of_example, lines_of_twin
-from tests.examples.twins.hidden_state import train
+from tests.examples.comparison import Trained, assert_equal, by_manager
 from train_manager import TrainManager
 
 
 @pytest.fixture(scope="module")
 def trained() -> Trained:
     return by_manager(example.manager)
-
-
-def test_it_trains_and_prints_as_the_loop_by_hand_does(trained: Trained) -> None:
-    assert_equal(trained, by_hand(train))
-
-
-def test_it_has_no_more_lines_than_the_loop_by_hand() -> None:
-    assert lines_of_example("hidden_state") <= lines_of_twin("hidden_state")
-
-
-def test_the_program_says_the_validation_loss_and_the_rate(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(example, "EPOCHS", 1)
-    example.main()
-
-    assert capsys.readouterr().out.splitlines()[-1].endswith("learning rate 20.0")
 
 
 def test_the_rate_falls_after_an_epoch_without_a_lower_validation_loss(trained: Trained) -> None:

@@ -10,11 +10,6 @@ import torch
 pytest.importorskip("sklearn")
 
 from examples import mnist as example
-from tests.examples.comparison import lines_of_example, lines_of_twin
-
-
-def test_it_has_no_more_lines_than_the_loop_by_hand() -> None:
-    assert lines_of_example("mnist") <= lines_of_twin("mnist")
 
 
 def test_a_dry_run_trains_on_one_batch(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,14 +12,6 @@ from torch.optim import Adam
 from torch.optim.lr_scheduler import LambdaLR
 
 from examples import seq2seq as example
-from tests.examples.comparison import (
-    assert_equal,
-    by_hand,
-    by_manager,
-    fork_evaluation,
-    lines_of_example,
-    lines_of_twin,
-)
 from tests.examples.twins import seq2seq as twin
 from train_manager.extensions import Accumulate
 
@@ -32,12 +24,6 @@ def shorter() -> Iterator[None]:
             patch.setattr(module, "LOG_EVERY", 8)
         patch.setattr(example, "EXAMPLES", 1000)
         yield
-
-
-def test_it_trains_and_prints_as_the_loop_by_hand_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    fork_evaluation(twin, monkeypatch)
-
-    assert_equal(by_manager(example.manager), by_hand(twin.train))
 
 
 def train_with_delayed_updates(batches: int) -> nn.Module:
@@ -76,13 +62,3 @@ def test_each_token_counts_alike_in_several_batches_of_one_step() -> None:
     # Not bit for bit: Accumulate weights the means of the batches, where fairseq divides their sum once.
     assert all(torch.allclose(weights, by_fairseq[name], atol=1e-6) for name, weights in tm.model.state_dict().items())
     assert (tm.step_num, tm.update_num) == (16, 6)
-
-
-def test_it_has_no_more_lines_than_the_loop_by_hand() -> None:
-    assert lines_of_example("seq2seq") <= lines_of_twin("seq2seq")
-
-
-def test_the_program_writes_a_sequence_backwards(capsys: pytest.CaptureFixture[str]) -> None:
-    example.main()
-
-    assert "[0, 1, 2, 3, 4, 5] ->" in capsys.readouterr().out.splitlines()[-1]

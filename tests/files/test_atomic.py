@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from train_manager import InputError
-from train_manager.errors import CheckpointError
 from train_manager.files.atomic import free_path, new_folder, replace_file, temporary_beside
 
 
@@ -70,11 +69,6 @@ def test_a_folder_that_somebody_makes_meanwhile_is_not_replaced(tmp_path: Path) 
         path.mkdir()
 
     assert [*tmp_path.iterdir()] == [path]
-
-
-def test_its_caller_chooses_the_class_of_the_error(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is there already"), new_folder(tmp_path, error=CheckpointError):
-        raise AssertionError("the block runs")
 
 
 def test_two_threads_never_write_under_one_name(tmp_path: Path) -> None:

@@ -54,18 +54,18 @@ run.sh | export MYSQL_PASS='<pass>'
 run.sh | python train.py --pass <pass>
 run.sh | python train.py --db-password=<pass>
 run.sh | wandb login <hex>
-run.sh | unzip -P <pass> x.zip
+! run.sh | unzip -P <pass> x.zip
 run.sh | huggingface-cli login --token hf_<mixed32>
-run.sh | curl -u me:<pass> https://host/x
+! run.sh | curl -u me:<pass> https://host/x
 run.sh | curl -H "Authorization: Basic <basic>" https://host
-run.sh | echo <pass> | docker login --password-stdin
+! run.sh | echo <pass> | docker login --password-stdin
 run.sh | curl -H "Authorization: Bearer <mixed>" https://host
 run.sh | curl -H "X-Api-Key: <mixed>" https://host
-run.sh | mysql -u root -p<pass> data
-run.sh | sshpass -p <pass> ssh me@host
-run.sh | redis-cli -a <pass> ping
+! run.sh | mysql -u root -p<pass> data
+! run.sh | sshpass -p <pass> ssh me@host
+! run.sh | redis-cli -a <pass> ping
 run.sh | PGPASSWORD=<pass> psql
-run.sh | docker login -u me -p <pass>
+! run.sh | docker login -u me -p <pass>
 run.sh | export AWS_SECRET_ACCESS_KEY=<mixed>
 run.sh | wget "https://host/x?access_token=<mixed>"
 train.py | parser.add_argument("--api-key", default="<mixed>")
@@ -78,21 +78,21 @@ train.py | api_key = os.environ.get("API_KEY", "<mixed>")
 train.py | os.environ["WANDB_API_KEY"] = "<hex>"
 train.py | wandb.login(key="<hex>")
 train.py | openai.api_key = "sk-proj-<mixed>"
-train.py | password = "swordfish"
-train.py | PASSWORD = "<words>"
-train.py | db_password = "correct-horse-battery-staple"
+! train.py | password = "swordfish"
+! train.py | PASSWORD = "<words>"
+! train.py | db_password = "correct-horse-battery-staple"
 train.py | password = "pa$$word1"
 train.py | PASSWORD = (\\n    "<pass>"\\n)
-train.py | smtp.login("me@x.org", "<pass>")
+! train.py | smtp.login("me@x.org", "<pass>")
 train.py | subprocess.run(["wandb", "login", "<hex>"])
 train.py | token = \"\"\"<mixed>\"\"\"
 train.py | # password: <pass>
-train.py | GITHUB_PAT = "<mixed>"
-train.py | cookies = {"session": "<mixed>"}
-train.py | jwt.encode(x, "<mixed>")
-train.py | client.run("M<mixed24>.<mixed6>.<mixed30>")
-train.py | headers = {"Authorization": "Basic <letters>"}
-train.py | requests.get(url, auth=("me", "<pass>"))
+! train.py | GITHUB_PAT = "<mixed>"
+! train.py | cookies = {"session": "<mixed>"}
+! train.py | jwt.encode(x, "<mixed>")
+! train.py | client.run("M<mixed24>.<mixed6>.<mixed30>")
+! train.py | headers = {"Authorization": "Basic <letters>"}
+! train.py | requests.get(url, auth=("me", "<pass>"))
 train.py | conn = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=<b64>;EndpointSuffix=x"
 train.py | conn = "Server=db;User Id=me;Password=<pass>;"
 train.py | engine = create_engine("postgresql://me:<pass>@host/db")
@@ -109,16 +109,16 @@ train.py | sentry_sdk.init("https://<hex32>@o1.ingest.sentry.io/2")
 train.py | requests.post("https://hooks.slack.com/services/T0/B0/<mixed24>")
 train.py | requests.post("https://discord.com/api/webhooks/123456/<mixed>_<mixed>")
 conf.yaml | password: <pass>
-conf.yaml | password:\\n  <pass>
-conf.yaml | api_key: >-\\n  <mixed>
-conf.yaml | db:\\n  password: swordfish
+! conf.yaml | password:\\n  <pass>
+! conf.yaml | api_key: >-\\n  <mixed>
+! conf.yaml | db:\\n  password: swordfish
 conf.yaml | - DB_PASSWORD=<pass>
-conf.yaml | - name: DB_PASSWORD\\n    value: <pass>
+! conf.yaml | - name: DB_PASSWORD\\n    value: <pass>
 conf.yaml | auth: {user: me, password: <pass>}
 conf.yaml | client-key-data: <pem>
 conf.yaml | token: <mixed>
 conf.json | {"password": "<pass>"}
-conf.json | {"auths": {"host": {"auth": "<basic>"}}}
+! conf.json | {"auths": {"host": {"auth": "<basic>"}}}
 conf.json | {"private_key": "<begin> PRIVATE KEY-----\\\\nMIIE"}
 conf.json | {"heroku_api_key": "<uuid>"}
 pom.xml | <password><pass></password>
@@ -138,31 +138,7 @@ key.txt | <begin> OPENSSH PRIVATE KEY-----\\nb3BlbnNzaC1rZXk
 n.ipynb | "os.environ[\\\\"API_KEY\\\\"] = \\\\"<mixed>\\\\"\\\\n",
 n.ipynb | "!wandb login <hex>\\\\n",
 """
-MISSED_IN_FILES = """
-run.sh | unzip -P <pass> x.zip
-run.sh | curl -u me:<pass> https://host/x
-run.sh | echo <pass> | docker login --password-stdin
-run.sh | mysql -u root -p<pass> data
-run.sh | sshpass -p <pass> ssh me@host
-run.sh | redis-cli -a <pass> ping
-run.sh | docker login -u me -p <pass>
-train.py | password = "swordfish"
-train.py | PASSWORD = "<words>"
-train.py | db_password = "correct-horse-battery-staple"
-train.py | smtp.login("me@x.org", "<pass>")
-train.py | GITHUB_PAT = "<mixed>"
-train.py | cookies = {"session": "<mixed>"}
-train.py | jwt.encode(x, "<mixed>")
-train.py | client.run("M<mixed24>.<mixed6>.<mixed30>")
-train.py | headers = {"Authorization": "Basic <letters>"}
-train.py | requests.get(url, auth=("me", "<pass>"))
-conf.yaml | password:\\n  <pass>
-conf.yaml | api_key: >-\\n  <mixed>
-conf.yaml | db:\\n  password: swordfish
-conf.yaml | - name: DB_PASSWORD\\n    value: <pass>
-conf.json | {"auths": {"host": {"auth": "<basic>"}}}
-"""
-"""Of an option of one letter, of plain words, of a name that is not one of secrets, on the line below, in base64."""
+"""What is marked is missed: values of an option of one letter, plain words, of other names, below, in base64."""
 
 ARGUMENTS = """
 --pass <pass>
@@ -170,8 +146,8 @@ ARGUMENTS = """
 DB_PASS=<pass>
 --password=swordfish
 --pwd <pass>
--p <pass>
---user me:<pass>
+! -p <pass>
+! --user me:<pass>
 --wandb <hex>
 wandb.key=<hex>
 --openai-api-key=<mixed>
@@ -182,12 +158,13 @@ wandb.key=<hex>
 --conn 'Server=db;Password=<pass>;'
 --config '{"password": "<pass>"}'
 --url https://me:<pass>@host/x
---url https://host/x?sig=<mixed>
+! --url https://host/x?sig=<mixed>
 --env API_KEY=<mixed>
 -c 'wandb.login(key="<hex>")'
 --dsn https://<hex32>@sentry.io/2
 --key <sk>test_<mixed24>
 """
+"""What is marked may be a port or a patience, a place in a file, and any number."""
 VARIABLES = """
 DB_PASS=<pass>
 APP_PASSWORD=swordfish
@@ -214,12 +191,6 @@ CELLS = """
 !wandb login <hex>
 %env DB_PASS=<pass>
 """
-MISSED_ELSEWHERE = """
--p <pass>
---user me:<pass>
---url https://host/x?sig=<mixed>
-"""
-"""The first may be a port or a patience, the second a place in a file, the third any number."""
 
 
 def filled(text: str) -> str:
@@ -320,9 +291,11 @@ def test_of_88_kinds_in_files_66_are_found() -> None:
     kinds = lines_of(IN_FILES)
 
     assert len(kinds) == len({*kinds}) == 88
-    assert {line for line in kinds if not is_found_in_file(line)} == {*lines_of(MISSED_IN_FILES)}
+    assert [line for line in kinds if is_found_in_file(line.removeprefix("! ")) == line.startswith("! ")] == []
+    assert sum(line.startswith("! ") for line in kinds) == 22
 
 
 def test_of_42_kinds_elsewhere_39_are_found() -> None:
     assert len(ELSEWHERE) == 42
-    assert {line for line, hides in ELSEWHERE if not hides(line)} == {*lines_of(MISSED_ELSEWHERE)}
+    assert [line for line, hides in ELSEWHERE if hides(line.removeprefix("! ")) == line.startswith("! ")] == []
+    assert sum(line.startswith("! ") for line, _ in ELSEWHERE) == 3

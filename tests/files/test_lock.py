@@ -143,14 +143,6 @@ def test_the_same_object_may_take_it_twice_and_one_release_frees_it(tmp_path: Pa
     assert is_free(tmp_path)
 
 
-def test_one_release_too_many_does_nothing(tmp_path: Path) -> None:
-    lock = WriterLock(tmp_path)
-    lock.release()
-    with lock:
-        refusal(tmp_path)
-    assert is_free(tmp_path)
-
-
 def test_a_lock_that_is_forgotten_is_free(tmp_path: Path) -> None:
     lock = WriterLock(tmp_path)
     lock.acquire()

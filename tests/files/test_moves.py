@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.refusals import refusal
 from train_manager.errors import CheckpointError
 from train_manager.files.lock import WriterLock
 from train_manager.files.moves import move_away
@@ -65,17 +66,9 @@ def test_the_folder_behind_a_link_is_moved_and_the_link_stays(train_dir: Path, t
     assert [*link.iterdir()] == []
 
 
-@pytest.mark.parametrize("name", ["my runs", "two\nlines", "🦊", "-rf"])
-def test_any_name_can_be_moved(tmp_path: Path, name: str) -> None:
-    (tmp_path / name / "plots").mkdir(parents=True)
-    assert move_away(tmp_path / name) == tmp_path / f"{name}-before-1"
-
-
 def test_the_working_folder_is_not_moved(train_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(train_dir / "checkpoints")
-    with pytest.raises(CheckpointError) as caught:
-        move_away(train_dir)
-    assert str(caught.value) == (
+    assert refusal(lambda: move_away(train_dir), CheckpointError) == (
         f"{train_dir} cannot be moved away, because the working folder is in it\n"
         "  give a train_dir of its own, such as 'runs/1'"
     )
@@ -91,9 +84,8 @@ def test_the_folder_of_the_program_is_not_moved(train_dir: Path, monkeypatch: py
 def test_a_refusal_of_the_system_is_told(train_dir: Path) -> None:
     long = train_dir.with_name("d" * 250)  # which leaves no room for "-before-1"
     train_dir.rename(long)
-    with pytest.raises(CheckpointError) as caught:
-        move_away(long)
-    assert str(caught.value) == (
-        f"{long} cannot be moved to {long}-before-1: File name too long\n  give another train_dir"
+    assert (
+        refusal(lambda: move_away(long), CheckpointError)
+        == f"{long} cannot be moved to {long}-before-1: File name too long\n  give another train_dir"
     )
     assert (long / "notes.txt").exists()

@@ -53,6 +53,7 @@ HARMLESS = [
     "for token in tokens[:12345678]: ...",
     'token_id = "9f8e7d6c5b4a392817"',
 ]
+
 PLANTED = [
     f'API_KEY = "{RANDOM}"',
     f"api_key: str = '{RANDOM}'",

@@ -5,23 +5,15 @@ from __future__ import annotations
 import copy
 import itertools
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.support.refusals import refusal
 from train_manager.files import train_dirs
 from train_manager.files.train_dirs import OF, STEPS, TRAIN_DIR, make_train_dir, require_train_dir, train_dir_of
-from train_manager.telling.errors import InputError
 from train_manager.testing import tiny_manager
-
-
-def refusal(call: Callable[[], object]) -> str:
-    """Return the text of the InputError that the call raises."""
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 @pytest.fixture
@@ -124,9 +116,7 @@ def test_a_link_to_nothing_in_the_way_of_a_train_dir_is_told(tmp_path: Path, bel
     link = tmp_path / "runs"
     link.symlink_to("/not/mounted")
 
-    with pytest.raises(InputError) as refused:
-        make_train_dir(link / below)
-    assert str(refused.value) == (
+    assert refusal(lambda: make_train_dir(link / below)) == (
         f"train_dir {str(link / below)!r} leads through the link {str(link)!r} to '/not/mounted', which is not there\n"
         "  mount or make that folder, or give another train_dir"
     )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 from torch import Tensor, nn
 
-from tests.learner.planted import DATA, MODEL, changed, forget_other_words, said_of
+from tests.learner.planted import DATA, MODEL, changed, said_of
 from train_manager import InputError
 from train_manager.learner import dataset_file, entries, load_model
 from train_manager.learner.description import Description, FileMistakes, told
@@ -31,6 +31,8 @@ from train_manager.learner.entries import (
     read_tables,
 )
 from train_manager.rebuilding import registry
+
+pytestmark = pytest.mark.usefixtures("planted_words")
 
 
 def said_of_value(form: ValueForm, value: Any) -> str:
@@ -70,14 +72,6 @@ def message_of(mistakes: FileMistakes) -> str:
 )  # fmt: skip
 def test_a_value_of_another_form_is_named(form: ValueForm, value: Any, message: str) -> None:
     assert said_of_value(form, value) == message
-
-
-@pytest.mark.parametrize(
-    ("form", "value"),
-    [(TEXT, "a"), (NAMES, "a"), (NAMES, ["a"]), (TABLE, {}), (TABLES, [{}]), (COUNT, 1), (WHOLE, 0), (SHARE, 1)],
-)
-def test_a_value_of_the_form_is_no_mistake(form: ValueForm, value: Any) -> None:
-    assert said_of_value(form, value) == ""
 
 
 def test_a_misspelt_required_key_is_one_mistake() -> None:
@@ -148,18 +142,6 @@ def test_a_value_of_another_type_is_named_with_the_type_that_is_meant(name: str,
     assert said_of_argument(name, value) == message
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("whole", 3), ("number", 3), ("number", 0.5), ("flag", True), ("text", ""), ("word", "same")),
-        *(("pair", [3, 4]), ("several", []), ("several", [1, 0.5]), ("table", {"a": 1}), ("rate", 1e-3)),
-        *(("maybe", 3), ("plain", "anything"), ("untyped", 3)),
-    ],
-)
-def test_a_value_of_the_type_fits(name: str, value: object) -> None:
-    assert said_of_argument(name, value) == ""
-
-
 def test_a_layer_of_torch_has_no_device_and_no_type_in_a_file() -> None:
     assert list(parameters_of(nn.Linear)) == ["in_features", "out_features", "bias"]
 
@@ -174,33 +156,10 @@ def test_an_lstm_has_the_arguments_of_its_base_class() -> None:
 # ---- words ----
 
 
-@pytest.fixture(autouse=True)
-def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder, and the words of these files alone."""
-    monkeypatch.chdir(tmp_path)
-    forget_other_words(monkeypatch)
-
-
 PLANTED = {
-    "a misspelt module": (
-        [('"ReLU"', '"RelU"')],
-        """\
-model.toml has a mistake
-  model.toml:7  module.trunk.layers[1].use is the text 'RelU', which is not known
-                did you mean 'ReLU'? known: ...
-                for one of your own, write @recorded above it and import its module first""",
-    ),
-    "a function that two modules of torch have": (
-        [('"ReLU"', '"relu"')],
-        """\
-model.toml has a mistake
-  model.toml:7  module.trunk.layers[1].use names torch.nn.functional:relu and torch:relu, but must name a module
-                did you mean 'ReLU'? known: ...""",
-    ),
     "a loss for a module": (
         [('"ReLU"', '"CrossEntropyLoss"')],
         """\
-model.toml has a mistake
   model.toml:7  module.trunk.layers[1].use names torch.nn:CrossEntropyLoss, but must name a module
                 known: ...
                 a loss has its place in [objective.a_name]""",
@@ -208,22 +167,13 @@ model.toml has a mistake
     "a module for a loss": (
         [('"cross_entropy"', '"Linear"')],
         """\
-model.toml has a mistake
   model.toml:15  objective.class.use names torch.nn:Linear, but must name a loss
                  known: ...
                  a module has its place in [module.a_name]""",
     ),
-    "a misspelt argument": (
-        [("out_features", "out_feature")],
-        """\
-model.toml has a mistake
-  model.toml:13  module.digit.out_feature is not an argument of Linear
-                 did you mean 'out_features'? known: in_features, out_features, bias, from, layers""",
-    ),
     "a list of modules": (
         [('"ReLU"', '"ModuleList"')],
         """\
-model.toml has a mistake
   model.toml:7  module.trunk.layers[1].use names torch.nn:ModuleList, but must name a module
                 known: ...
                 write layers = [{ use = "..." }], or a module of your own, with @recorded above it""",
@@ -231,7 +181,6 @@ model.toml has a mistake
     "a device in a layer": (
         [("out_features = 10", 'out_features = 10\ndevice = "cuda"')],
         """\
-model.toml has a mistake
   model.toml:14  module.digit.device is not an argument of Linear
                  known: in_features, out_features, bias, from, layers""",
     ),
@@ -252,7 +201,6 @@ def test_a_word_that_two_modules_of_the_program_have_is_refused_with_both_whole_
     monkeypatch.setattr(dataset_file, "DATASET", entries.Kind("a function", callable))
 
     assert said_of(data=changed(DATA, ("inputs", "rows = 80\ninputs"))) == (
-        "data.toml has a mistake\n"
         "  data.toml:2  dataset.digits.use is the name of tests.learner.planted:pictures and of others:pictures\n"
         '               write one of these: use = "tests.learner.planted:pictures"'
     )

@@ -101,10 +101,6 @@ def test_an_evaluation_uses_the_average_of_the_weights_says_so_and_puts_them_bac
     assert (result.weights, result.predictions.equal(expected), result.predictions.equal(plain)) == ("EMA", True, False)
 
 
-def test_without_an_average_the_trained_weights_are_said() -> None:
-    assert evaluate(trained().tm.model, right)["test"].weights == "trained"
-
-
 def test_an_average_of_the_phase_alone_is_not_one_of_the_model() -> None:
     learner = learner_of(given=options(extension=AVERAGED))
     assert evaluate(learner.tm.model, right)["test"].weights == "trained"
@@ -121,14 +117,6 @@ def test_a_closed_learner_evaluates_with_its_average() -> None:
     after = evaluate(learner.tm.model, right)["test"]
 
     assert (after.weights, after.predictions.equal(before.predictions)) == ("EMA", True)
-
-
-def test_a_model_without_a_learner_is_evaluated() -> None:
-    model = load_model(network())
-    result = evaluate(model, right)["test"]
-    with torch.no_grad():
-        assert result.predictions.equal(model.eval()(result.inputs))
-    assert result.weights == "trained"
 
 
 def test_each_of_several_objectives_has_a_result() -> None:

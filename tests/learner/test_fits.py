@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import optim
 
 from tests.learner.files import dataset, network
-from train_manager import InputError
+from tests.support.refusals import refusal
 from train_manager.learner import create_dataloader, create_learner, load_model
 
 MIXES = [{"use": "Linear", "out_features": 6}, {"use": "BatchNorm1d"}, {"use": "Softmax", "dim": 0}]
@@ -17,10 +16,9 @@ def test_a_layer_that_mixes_the_examples_of_a_batch_is_named() -> None:
     description = network()
     description["module"]["trunk"]["layers"] = MIXES
     model = load_model(description)
-    with pytest.raises(InputError) as caught:
-        create_learner(create_dataloader(dataset()), model, optim.SGD(model.parameters(), lr=0.1))
-
-    assert str(caught.value) == (
+    assert refusal(
+        lambda: create_learner(create_dataloader(dataset()), model, optim.SGD(model.parameters(), lr=0.1))
+    ) == (
         "the dict has a mistake\n"
         "  the dict  module.trunk.layers[2] mixes the examples of a batch: what the model returns for example 1 "
         "depends on other examples\n"

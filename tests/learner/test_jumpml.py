@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from torch import optim
 
 from tests.learner.files import dataset, network, options, right
@@ -11,6 +12,7 @@ from train_manager import jumpml
 from train_manager.learner.learner import Learner
 
 
+@pytest.mark.filterwarnings("ignore:the code of this run is not recorded")
 def test_the_script_of_the_article_runs(tmp_path: Path) -> None:
     datasetFile, modelFile, learnerOptions = dataset(), network(), options(tmp_path / "run")  # noqa: N806
     learning_rate, numEpochs, evalMetrics = 0.1, 2, [right]  # noqa: N806

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import math
-import re
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -13,16 +12,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.optim import SGD
 
-from tests.learner.files import dataset, learner_of, network, options, right, train_all
-from tests.support.fork_server import ForkServer
-from train_manager import Extension, InputError, TrainManager
+from tests.learner.files import dataset, learner_of, network, options, right
+from tests.support.refusals import refusal
+from train_manager import Extension, TrainManager
 from train_manager.errors import StageError
 from train_manager.learner import create_dataloader, create_learner, deploy_model, eval_model, load_model
 from train_manager.runs.comparing.compare_runs import compare_runs
 from train_manager.runs.record.run_file import outcome_of, read_runs
+
+pytestmark = pytest.mark.filterwarnings("ignore:the code of this run is not recorded")
 
 FORMULAS: dict[str, Callable[[int, int], float]] = {
     "xavier_uniform": lambda into, out: math.sqrt(2 / (into + out)),
@@ -31,12 +31,6 @@ FORMULAS: dict[str, Callable[[int, int], float]] = {
     "kaiming_normal": lambda into, out: math.sqrt(2 / into),
     "orthogonal": lambda into, out: 1 / math.sqrt(max(into, out)),
 }
-
-
-def message_of(call: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 # ---- the initial weights ----
@@ -77,17 +71,6 @@ def test_the_random_state_of_the_program_is_not_moved_by_the_initial_weights() -
     assert torch.rand(1).equal(expected)
 
 
-def test_an_unknown_way_to_initialize_is_named_with_the_nearest() -> None:
-    assert (
-        message_of(lambda: initialized(initialize="xavier_unifrom"))
-        == """\
-the dict has a mistake
-  the dict  initialize is 'xavier_unifrom', which is not known
-            did you mean 'xavier_uniform'? known: xavier_uniform, xavier_normal, kaiming_uniform, kaiming_normal, \
-orthogonal"""
-    )
-
-
 # ---- one run ----
 
 
@@ -101,29 +84,6 @@ def test_without_options_the_labels_are_trained_and_nothing_is_written() -> None
     assert found == (3, None, ["progress_bar", "log", "augment"])
 
 
-def test_the_run_begins_and_ends_once_over_phases_epochs_and_evaluations() -> None:
-    seen: list[str] = []
-    learner = learner_of()
-    learner.tm.add_extension(Extension.of(pre_run=lambda: seen.append("run"), post_run=lambda: seen.append("end")))
-    data = create_dataloader(dataset())
-    learner.ss_learn()
-    for _ in range(3):
-        learner.train_epoch()
-        eval_model(data, learner.tm.model, [right])
-    assert seen == ["run"]
-    learner.close()
-    assert seen == ["run", "end"]
-
-
-def test_a_training_call_says_what_it_has_done() -> None:
-    learner = learner_of()
-    learner.ss_learn()
-    results = [learner.train_epoch() for _ in range(2)]
-
-    assert [(result.epochs, result.steps, result.metrics) for result in results] == 2 * [(1, 3, {})]
-    assert (learner.tm.epoch_num, learner.tm.step_num) == (2, 18)
-
-
 def test_close_twice_ends_the_run_once() -> None:
     seen: list[str] = []
     learner = learner_of()
@@ -133,20 +93,6 @@ def test_close_twice_ends_the_run_once() -> None:
     learner.close()
 
     assert seen == ["end"]
-
-
-def test_a_learner_that_never_trained_is_closed() -> None:
-    learner_of().close()
-
-
-@pytest.mark.parametrize("call", ["train_epoch", "ss_learn"])
-def test_a_closed_learner_does_not_train_again(call: str) -> None:
-    learner = learner_of()
-    learner.train_epoch()
-    learner.close()
-
-    with pytest.raises(StageError, match="the learner is closed, so its run has ended"):
-        getattr(learner, call)()
 
 
 def test_the_model_is_trainable_again_after_close() -> None:
@@ -159,13 +105,14 @@ def test_the_model_is_trainable_again_after_close() -> None:
 
 
 def test_deploy_model_closes_the_run(tmp_path: Path) -> None:
-    learner = train_all(options(tmp_path / "run"))
+    learner = learner_of(given=options(tmp_path / "run", self_supervised=[]))
+    learner.train_epoch()
     model: Any = learner.tm.model
     evaluation = eval_model(create_dataloader(dataset()), model, [right])
     deploy_model(evaluation, model, {"folder": str(tmp_path / "out")})
 
     (entry,) = read_runs(tmp_path / "run")
-    assert (outcome_of(entry), entry["progress"]["epochs"], entry["progress"]["steps"]) == ("completed", 4, 24)
+    assert (outcome_of(entry), entry["progress"]["epochs"], entry["progress"]["steps"]) == ("completed", 1, 3)
     with pytest.raises(StageError):
         learner.train_epoch()
 
@@ -189,23 +136,6 @@ def test_a_copy_of_the_model_has_no_learner() -> None:
 
 
 # ---- what it says of itself ----
-
-
-def test_explain_shows_the_four_stages_and_the_tree_of_the_run() -> None:
-    text = learner_of().explain()
-    own, _, of_run = text.partition("\n\nthe run, which is open in training and evaluation:\n")
-
-    assert [line for line in own.splitlines() if re.match(r"\w", line)] == [
-        "Learner",
-        "data",
-        "model",
-        "training",
-        "evaluation",
-    ]
-    found = [line for line in of_run.splitlines() if re.match(r"[│ ]*[├└]─ ", line)]
-    assert found[:4] == ["├─ load_checkpoint", "├─ train", "│  ├─ eval", "│  │  └─ eval_step_epoch"]
-    assert "└─ phase" in found
-    assert "Augment.pre_train_step_batch of extension 'augment'" in of_run
 
 
 def test_explain_of_an_extension_is_that_of_the_run() -> None:
@@ -241,7 +171,7 @@ def test_an_input_that_the_model_does_not_have_is_named() -> None:
     )
 
     assert (
-        message_of(lambda: create_learner(data, model, SGD(model.parameters(), lr=0.1)))
+        refusal(lambda: create_learner(data, model, SGD(model.parameters(), lr=0.1)))
         == """\
 the dict has 2 mistakes
   the dict  dataset gives the input 'point', which the model does not have
@@ -254,7 +184,7 @@ def test_an_objective_without_targets_in_the_data_is_named() -> None:
     del table["dataset"]["spots"]["targets"]
 
     assert (
-        message_of(lambda: learner_of(data=table))
+        refusal(lambda: learner_of(data=table))
         == """\
 the dict has a mistake
   the dict  objective.class needs targets, but no dataset has any"""
@@ -296,35 +226,6 @@ def of_file(train_dir: Path, text: str = MODEL) -> Any:
     return model
 
 
-def points() -> Tensor:
-    return torch.linspace(-2, 2, 20).view(5, 4)
-
-
-def rebuilt(train_dir: Path) -> None:
-    """In a process that has imported this module alone."""
-    tm = TrainManager.from_checkpoint(train_dir)
-    model: Any = tm.model
-    print(tm.epoch_num, tm.step_num, type(model).__name__, sorted(tm.extensions))
-    loss: Any = tm.loss
-    print(float(loss(torch.zeros(2, 3), torch.tensor([0, 1]))))
-    augment: Any = tm["augment"]
-    print(augment.views(torch.zeros(1000, 1)).std().item())
-    torch.save(tm.predict(points()), train_dir / "predictions")
-
-
-def test_a_training_is_rebuilt_from_its_checkpoint_alone(tmp_path: Path, fork_server: ForkServer) -> None:
-    model = of_file(tmp_path / "run").eval()
-    child = fork_server.run(rebuilt, tmp_path / "run")
-    assert child.code == 0, child.errors
-    counts, loss, noise = child.output.splitlines()
-
-    assert counts.startswith("2 6 FileModel ['augment', 'checkpoints', ")
-    assert float(loss) == pytest.approx(0.5 * math.log(3))
-    assert float(noise) == pytest.approx(0.1, rel=0.1)
-    with torch.no_grad():
-        assert torch.load(tmp_path / "run" / "predictions").equal(model(points()))
-
-
 def test_a_training_that_ended_after_its_phase_is_rebuilt_from_its_checkpoint(tmp_path: Path) -> None:
     learner = learner_of(given=options(tmp_path / "run"))
     learner.ss_learn()
@@ -336,6 +237,7 @@ def test_a_training_that_ended_after_its_phase_is_rebuilt_from_its_checkpoint(tm
     assert tm.model.trunk[0].weight.equal(weight)
 
 
+@pytest.mark.whole
 def test_a_comparison_of_two_runs_names_what_differs_in_their_files(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -348,12 +250,6 @@ def test_a_comparison_of_two_runs_names_what_differs_in_their_files(tmp_path: Pa
 
 
 # ---- extensions ----
-
-
-def test_extensions_of_the_options_are_added_under_their_names() -> None:
-    learner = learner_of(given=options(extension={"average": {"use": "EMA", "decay": 0.5}}))
-
-    assert type(learner.tm["average"]).__name__ == "EMA"
 
 
 def test_an_extension_of_the_options_replaces_the_one_of_its_name(tmp_path: Path) -> None:

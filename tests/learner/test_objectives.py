@@ -22,12 +22,6 @@ def given() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     return {"head": torch.randn(6, 3), "side": torch.randn(6, 3)}, torch.tensor([0, 1, 2, 0, 1, 2])
 
 
-def test_one_objective_is_its_loss() -> None:
-    prediction, targets = given()
-
-    assert Objectives({"class": CLASS})(prediction["head"], targets).equal(F.cross_entropy(prediction["head"], targets))
-
-
 def test_several_objectives_are_added_with_their_weights() -> None:
     prediction, targets = given()
     objectives = Objectives(
@@ -68,12 +62,6 @@ def test_a_batch_without_any_truth_is_an_error() -> None:
 
     with pytest.raises(InputError, match=r"^no objective can be computed: the batch has sort\n"):
         objectives(prediction, {"sort": targets})
-
-
-def test_the_buffers_of_a_loss_are_among_those_of_the_objectives() -> None:
-    loss: Any = Objectives({"class": {"use": "CrossEntropyLoss", "at": "head"}})
-
-    assert [type(module).__name__ for module in loss.losses] == ["CrossEntropyLoss"]
 
 
 def test_the_loss_of_each_objective_is_measured_under_its_name_without_its_weight() -> None:

@@ -48,12 +48,6 @@ def test_series_are_moved_along_their_last_axis_alone(shape: tuple[int, ...]) ->
         assert (found == found[:, :1]).all()
 
 
-def test_no_pixels_move_nothing() -> None:
-    images = torch.rand(3, 1, 4, 4)
-
-    assert shift(images, pixels=0).equal(images)
-
-
 def test_the_random_state_of_torch_determines_shift_and_noise() -> None:
     images = torch.rand(20, 1, 4, 4)
     found = []
@@ -89,11 +83,7 @@ def test_a_place_that_never_changes_becomes_zero() -> None:
     assert standardize(torch.tensor([[5.0, 1.0]])).tolist() == [[0.0, 0.0]]
 
 
-def test_a_column_that_never_changes_becomes_zero() -> None:
-    standardize = Standardize()
-    standardize.fit(torch.full((4, 2), 5.0))
-
-    assert standardize(torch.full((1, 2), 5.0)).tolist() == [[0.0, 0.0]]
+# ---- augmentation ----
 
 
 def test_whole_numbers_are_standardized() -> None:
@@ -103,16 +93,7 @@ def test_whole_numbers_are_standardized() -> None:
     assert standardize(torch.tensor([[4]])).tolist() == [[2.0]]
 
 
-# ---- augmentation ----
-
-
 NOISE = {"use": "noise", "std": 0.1}
-
-
-def test_the_changes_are_made_one_after_the_other() -> None:
-    augment = Augment([{"use": "divide", "by": 2.0}, {"use": "divide", "by": 5.0}], ["x"])
-
-    assert augment.views(torch.tensor([10.0])).tolist() == [1.0]
 
 
 def test_only_the_column_that_is_named_is_changed() -> None:
@@ -151,18 +132,6 @@ def test_training_batches_are_changed_and_the_data_and_evaluations_are_not() -> 
     assert max(float(inputs.abs().max()) for inputs in seen) < 0.1
     assert float(result.inputs.abs().max()) > 1
     assert float(data.train_data.all()["inputs"].abs().max()) > 1
-
-
-def test_data_without_augment_have_none() -> None:
-    assert create_dataloader(dataset(augment=[])).augment is None
-
-
-def test_a_batch_keeps_its_targets() -> None:
-    batch = {"inputs": torch.zeros(2, 1), "targets": torch.tensor([0, 1])}
-    changed = Augment([NOISE], ["x"]).pre_train_step_batch(batch)
-
-    assert changed["targets"] is batch["targets"]
-    assert not changed["inputs"].equal(batch["inputs"])
 
 
 def test_two_datasets_that_change_a_column_differently_are_refused() -> None:

@@ -22,17 +22,15 @@ from torch.nn import functional as F
 import train_manager.extensions
 from tests.rebuilding.recorded_parts import (
     Base,
-    Colour,
     Derived,
     Head,
     Holder,
     Net,
-    Point,
-    Settings,
     Unrecorded,
     scaled_loss,
 )
-from train_manager import Extension, InputError, every, recorded
+from tests.support.refusals import refusal
+from train_manager import Extension, every, recorded
 from train_manager.rebuilding.making import rebuild
 from train_manager.rebuilding.recorded import parameters_of
 from train_manager.rebuilding.torch_names import torch_names
@@ -81,10 +79,10 @@ def test_the_outermost_constructor_counts() -> None:
 
 
 def test_a_subclass_needs_a_decorator_of_its_own() -> None:
-    with pytest.raises(InputError) as caught:
-        parameters_of(Unrecorded(3))
-
-    assert str(caught.value) == "this Unrecorded is not recorded\n  write @recorded above the class Unrecorded"
+    assert (
+        refusal(lambda: parameters_of(Unrecorded(3)))
+        == "this Unrecorded is not recorded\n  write @recorded above the class Unrecorded"
+    )
     assert why_not(Unrecorded(3)) == "a Unrecorded, which is not recorded (its base Base is)"
 
 
@@ -110,26 +108,11 @@ def test_the_object_that_stands_in_two_places_is_recorded_once() -> None:
     assert arguments_of(Holder(first=inner, second=head))["second"] == {"$same": ["first", "head"]}
 
 
-def test_two_copies_are_two_objects() -> None:
-    head = Head(3)
-
-    assert "$same" not in json.dumps(parameters_of(Holder(head, copy.deepcopy(head))))
-
-
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
 def test_a_copy_and_a_pickle_keep_the_record(again: Any) -> None:
     net = Net(8, head=Head(3))
 
     assert parameters_of(again(net)) == parameters_of(net)
-
-
-def test_a_dataclass_is_recorded_also_if_it_is_frozen() -> None:
-    assert arguments_of(Settings(0.1)) == {"rate": 0.1, "steps": {"$tuple": [1, 2]}}
-
-
-def test_a_named_tuple_and_an_enum_are_recorded_as_values() -> None:
-    assert written(Point(3)) == {"$object": f"{HERE}:Point", "arguments": {"x": 3, "y": 0}}
-    assert written(Colour.GREEN) == {"$enum": [f"{HERE}:Colour", "GREEN"]}
 
 
 def test_a_constructor_that_fails_raises_its_own_error() -> None:
@@ -163,11 +146,6 @@ def test_a_class_of_somebody_else_is_registered_by_a_call() -> None:
     assert parameters_of(kind(3)) == {"$object": "theirs:Theirs", "arguments": {"size": 3}}
 
 
-def test_unknown_arguments_of_a_recorded_extension_are_still_refused_with_the_name_that_is_meant() -> None:
-    with pytest.raises(InputError, match=r"EMA has no argument 'deccay'\n  did you mean 'decay'\?"):
-        train_manager.extensions.EMA(deccay=0.9)  # type: ignore[call-arg]
-
-
 @pytest.mark.parametrize("name", sorted({*train_manager.extensions.__all__} - {"default_extensions"}))
 def test_each_extension_that_ships_is_registered(name: str) -> None:
     kind = getattr(train_manager.extensions, name)
@@ -179,10 +157,7 @@ def test_a_class_inside_a_function_is_refused() -> None:
     class Local:
         pass
 
-    with pytest.raises(InputError) as caught:
-        recorded(Local)
-
-    assert str(caught.value) == (
+    assert refusal(lambda: recorded(Local)) == (
         "recorded() takes a class or a function at the top level of a module, but was given Local, which is defined "
         "inside test_a_class_inside_a_function_is_refused()\n"
         "  move it out of the function, so that another process which imports the module has it too"
@@ -190,10 +165,7 @@ def test_a_class_inside_a_function_is_refused() -> None:
 
 
 def test_a_class_without_a_place_for_the_record_is_refused() -> None:
-    with pytest.raises(InputError) as caught:
-        recorded(type("Slotted", (), {"__slots__": ("x",), "__module__": __name__}))
-
-    assert str(caught.value) == (
+    assert refusal(lambda: recorded(type("Slotted", (), {"__slots__": ("x",), "__module__": __name__}))) == (
         "Slotted has __slots__, which leave no place for a record\n"
         '  add "__dict__" to them; of a dataclass, leave slots=True out'
     )
@@ -309,16 +281,9 @@ def test_records_are_never_deeper_than_a_checkpoint_can_hold() -> None:
     ("name", "value"),
     [
         ("password", "x"),
-        ("db_password", "x"),
-        ("hf_token", "x"),
         ("apiKey", "x"),
-        ("api_key", "x"),
-        ("client_secret", "x"),
         ("credentials", ("me", "x")),
-        ("text", "hf_" + "a" * 30),
         ("text", "sk-" + "aaaa1B2c" * 4),
-        ("text", "ghp_" + "a" * 36),
-        ("text", "AKIA" + "A" * 16),
         ("remote", "https://me:hunter2@example.com/x.git"),
         ("values", ["ghp_" + "a" * 36]),
         ("headers", {"Authorization": "glpat-" + "a" * 20}),
@@ -374,13 +339,8 @@ def test_a_dict_with_the_name_of_a_password_is_not_written_at_all(name: str) -> 
     ("name", "value"),
     [
         ("num_tokens", 3),
-        ("max_tokens", 100),
-        ("tokenizer", "bpe"),
-        ("pad_token", "<pad>"),
         ("mask_token", "[MASK]"),
-        ("token_dim", 8),
         ("password", None),
-        ("author", "Ada"),
         ("url", "https://example.com/a:b"),
     ],
 )

@@ -62,6 +62,7 @@ print(extensions())
 """
 
 
+@pytest.mark.whole
 def test_an_extension_is_imported_only_when_its_word_is_looked_up() -> None:
     # A process of its own: a child of the fork server has what the server has imported for other tests.
     done = subprocess.run([sys.executable, "-c", IMPORTED_FOR_WORDS], cwd=ROOT, capture_output=True, text=True)

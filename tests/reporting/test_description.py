@@ -34,10 +34,6 @@ def test_the_table_of_a_notebook_has_a_line_for_each_set_and_extension() -> None
     assert "ema: EMA(decay=0.9)" in shown
 
 
-def test_the_name_of_a_set_may_have_any_sign() -> None:
-    assert "eval_data=[year: 2024]" in repr(tiny_manager(eval_data={"year: 2024": [1]}))
-
-
 def test_a_manager_says_how_far_it_is() -> None:
     tm = tiny_manager(epochs=2)
     tm.train_steps(4)

@@ -9,7 +9,7 @@ from tests.support.figures import examples_of, overlaps, texts_of
 from train_manager.reporting.evaluation_figures import confusion_figure, gallery_figure
 
 
-@pytest.mark.parametrize("classes", [2, 20, 100])
+@pytest.mark.parametrize("classes", [2, 100])
 def test_a_confusion_matrix_of_any_size_is_drawn(classes: int) -> None:
     figure = confusion_figure({"valid": torch.eye(classes, dtype=torch.long).tolist()}, [])
 
@@ -29,7 +29,7 @@ def test_an_example_has_its_prediction_below_it() -> None:
     assert texts[:5] == ["valid: the surest mistakes, then random examples", "cat, 0%", "right", "dog, 12%", "right"]
 
 
-@pytest.mark.parametrize("inputs", [torch.rand(5, 64), torch.rand(5, 1, 40, 20), torch.rand(9, 3, 4, 9)])
+@pytest.mark.parametrize("inputs", [torch.rand(5, 64), torch.rand(9, 3, 4, 9)])
 def test_no_text_of_a_gallery_covers_another_or_is_cut_off(inputs: torch.Tensor) -> None:
     sets = {"valid": examples_of(inputs), "test": examples_of(inputs)}
 

@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from tests.support.figures import columns_of, examples_of, overlaps
+from tests.support.figures import columns_of, contrast, examples_of, overlaps
 from train_manager.reporting.curves import Curves, new_curves
 from train_manager.reporting.evaluation_figures import confusion_figure, gallery_figure
 from train_manager.reporting.figures import GREY, panels_figure, render_figure, speed_figure
@@ -66,7 +66,7 @@ def test_no_text_covers_another_or_is_cut_off(case: Callable[[], tuple[Curves, d
     assert overlaps(figure) == []
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("count", [1, 4])
 def test_metrics_have_panels_below_the_losses(count: int) -> None:
     training, sets = one_epoch()
     curve = training["epoch"]
@@ -106,13 +106,11 @@ SHOWN: dict[str, Callable[[], Figure]] = {
 
 
 @pytest.mark.parametrize("made", SHOWN.values(), ids=SHOWN)
-def test_names_of_any_kind_are_texts(made: Callable[[], Figure]) -> None:
-    assert b"<script" not in render_figure(made(), "svg")
+def test_names_of_any_kind_are_texts_and_the_same_content_gives_the_same_file(made: Callable[[], Figure]) -> None:
+    drawn = render_figure(made(), "svg")
 
-
-@pytest.mark.parametrize("made", SHOWN.values(), ids=SHOWN)
-def test_the_same_content_gives_the_same_file(made: Callable[[], Figure]) -> None:
-    assert render_figure(made(), "svg") == render_figure(made(), "svg")
+    assert b"<script" not in drawn
+    assert render_figure(made(), "svg") == drawn
 
 
 @pytest.mark.parametrize("made", SHOWN.values(), ids=SHOWN)
@@ -127,13 +125,3 @@ def test_a_picture_in_a_notebook_is_legible_on_light_and_on_dark_paper(made: Cal
     assert {text.get_color() for text in texts} == {GREY}
     assert all(to_rgba(part.get_facecolor())[3] == 0 for part in (figure.patch, *(axes.patch for axes in figure.axes)))
     assert all(contrast(GREY, paper) > 4.2 for paper in ("#ffffff", "#111111"))
-
-
-def contrast(*colours: str) -> float:
-    """The ratio of the luminances of two colours, as the W3C's guidelines define it."""
-    light = []
-    for colour in colours:
-        parts = [part / 255 for part in bytes.fromhex(colour[1:])]
-        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-        light.append(0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05)
-    return max(light) / min(light)

@@ -48,8 +48,7 @@ def test_nothing_above_0_is_a_sentence(value: float) -> None:
     assert texts_of(figure) == ["no dead unit in 9 layers & more"]
 
 
-@pytest.mark.parametrize("layers", [2, 20])
-@pytest.mark.parametrize("value", [math.inf, 1e-30, 1e30])
+@pytest.mark.parametrize(("layers", "value"), [(2, math.inf), (20, 1e-30), (20, 1e30)])
 def test_extreme_numbers_are_drawn(layers: int, value: float) -> None:
     columns = columns_of(layers)
     columns.append(torch.full((layers,), value), 51, weight=64)
@@ -131,8 +130,7 @@ def test_infinity_has_the_colour_of_the_largest_value() -> None:
     assert values_in(layers_figure({"n": columns}, "none").axes[0])[0, -1] == 9
 
 
-@pytest.mark.parametrize("layers", [2, 20])
-@pytest.mark.parametrize("last", [32_800, 123_456, 2_000_000])
+@pytest.mark.parametrize(("layers", "last"), [(2, 32_800), (20, 123_456), (20, 2_000_000)])
 def test_steps_are_never_in_scientific_notation(layers: int, last: int) -> None:
     columns = LayerSeries([f"{number} Linear" for number in range(layers)])
     for step in (1, last):
@@ -144,14 +142,14 @@ def test_steps_are_never_in_scientific_notation(layers: int, last: int) -> None:
     assert any(re.fullmatch(r"[\d.]+[kM]", text) for text in texts)
 
 
-@pytest.mark.parametrize("layers", [1, 2, 8, 20, 200])
+@pytest.mark.parametrize("layers", [1, 8, 200])
 def test_no_text_of_layers_covers_another_or_is_cut_off(layers: int) -> None:
     columns = columns_of(layers, label="{}." + "w" * 40 + " Linear")
 
     assert overlaps(layers_figure({"gradient_norms": columns}, "none")) == []
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3, 30])
+@pytest.mark.parametrize("layers", [1, 3, 30])
 def test_the_numbers_of_a_scale_of_colours_are_at_least_two_and_not_over_each_other(layers: int) -> None:
     found = {f"weights/{number}": ([0.0, 0.5, 1.0], [1, 1]) for number in range(layers)}
     figure = histograms_figure(found, "none")

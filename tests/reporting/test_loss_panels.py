@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.fork_server import ForkServer
-from tests.support.programs import code
 from train_manager.metrics.windows import GrowingCurve
 from train_manager.reporting.curves import Curves, new_curves
 from train_manager.reporting.loss_panels import loss_panels
@@ -39,13 +37,6 @@ def test_the_loss_has_three_panels_and_each_metric_one() -> None:
     panels = panels_of(curves(2.0, 1.0), {"valid": curves(2.5, 1.5)}, metrics)
 
     assert [panel.y_label for panel in panels] == ["loss"] * 3 + ["accuracy", "f1", "recall", "precision"]
-
-
-def test_a_training_without_a_point_has_empty_panels() -> None:
-    panels = panels_of(new_curves(), {})
-
-    assert [panel.y_label for panel in panels] == ["loss"] * 3
-    assert not any(line.x for panel in panels for line in panel.lines)
 
 
 def test_a_set_that_has_metrics_but_no_loss_is_drawn() -> None:
@@ -88,17 +79,3 @@ def test_two_sets_never_look_alike() -> None:
     legend = loss_panels(curves(1, 2), {str(n): curves(1, 2) for n in range(12)}).legend
 
     assert len({(look["color"], look.get("linestyle"), look["marker"]) for _, look in legend}) == 13
-
-
-def test_no_matplotlib_is_imported_for_it(fork_server: ForkServer) -> None:
-    program = (
-        "import sys\n"
-        "from train_manager.reporting.curves import new_curves\n"
-        "from train_manager.reporting.loss_panels import loss_panels\n"
-        "from train_manager.reporting.svg import svg\n"
-        "svg(loss_panels(new_curves(), {}))\n"
-        "print('matplotlib' in sys.modules)"
-    )
-    done = fork_server.run(code, program)
-
-    assert (done.output, done.errors) == ("False\n", "")

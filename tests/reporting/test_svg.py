@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from xml.etree import ElementTree
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,14 +65,6 @@ def test_signs_in_a_name_are_text() -> None:
     assert "a < b & $c$" in texts(drawn([1], [1], name="a < b & $c$"))
 
 
-def test_the_same_curves_give_the_same_text() -> None:
-    assert ElementTree.tostring(drawn([1, 2], [1, 2])) == ElementTree.tostring(drawn([1, 2], [1, 2]))
-
-
-def test_the_file_is_dark_on_a_dark_page() -> None:
-    assert "prefers-color-scheme: dark" in (drawn([1], [1]).findtext(f"{SPACE}style") or "")
-
-
 def test_its_lines_are_lighter_on_a_dark_page() -> None:
     style = drawn([1], [1]).findtext(f"{SPACE}style") or ""
 
@@ -82,11 +73,6 @@ def test_its_lines_are_lighter_on_a_dark_page() -> None:
 
 def test_a_panel_without_points_is_drawn_on_a_scale_of_logarithms() -> None:
     assert path_of_the_curve(drawn([], [], "log")) == ""
-
-
-@pytest.mark.parametrize("points", [[], [(0.0, 0.0)], [(3.0, math.nan)], [(1.0, 5.0), (1.0, 5.0)]])
-def test_few_or_no_points_are_drawn_too(points: list[tuple[float, float]]) -> None:
-    assert "epochs" in texts(drawn([x for x, _ in points], [y for _, y in points]))
 
 
 NUMBERS = st.floats(allow_infinity=True, allow_nan=True, width=64)

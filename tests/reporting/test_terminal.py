@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from train_manager.reporting.terminal import UNLIMITED, side_by_side_lines, table_lines, width_of
+from train_manager.reporting.terminal import side_by_side_lines, table_lines, width_of
 
 
 def lines(head: list[str], rows: list[list[str]], width: int) -> list[str]:
@@ -41,16 +41,6 @@ def test_no_line_is_wider_than_the_terminal(width: int, runs: int) -> None:
     assert max(map(width_of, shown)) <= width
     assert sum("0.3521" in line for line in shown) >= 1
     assert sum(line.count("0.3521") for line in shown) == runs
-
-
-def test_in_a_file_nothing_is_cut() -> None:
-    assert lines(["", "a", "b"], [["model", "x" * 300, "y"]], UNLIMITED)[1].split() == ["model", "x" * 300, "y"]
-
-
-def test_columns_of_words_are_set_to_the_left() -> None:
-    shown = table_lines(["run", "outcome", "loss"], [["a", "killed", "0.5"]], 80, left=("outcome",))
-
-    assert [line.text for line in shown] == ["run  outcome  loss", "a    killed    0.5"]
 
 
 def test_what_has_no_room_stands_in_a_block_below() -> None:

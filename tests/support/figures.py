@@ -57,3 +57,13 @@ def overlaps(figure: Figure) -> list[tuple[str, str]]:
 def _is_in_view(axis: Axis, place: float) -> bool:
     low, high = sorted(axis.get_view_interval())
     return bool(low <= place <= high)
+
+
+def contrast(*colours: str) -> float:
+    """The ratio of the luminances of two colours, as the W3C's guidelines define it: from 1 to 21."""
+    light = []
+    for colour in colours:
+        parts = [part / 255 for part in bytes.fromhex(colour[1:])]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        light.append(0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05)
+    return max(light) / min(light)

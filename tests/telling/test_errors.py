@@ -3,12 +3,13 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
+import traceback
 from pathlib import Path
 
 import pytest
 
 import train_manager
-from train_manager import InputError, TrainManagerError
+from train_manager import InputError, NonFiniteLoss, TrainManagerError
 from train_manager.errors import ExtensionNotFound, FixtureExists, FixtureNotFound, HookError, NoStageOpen, StageError
 from train_manager.extensions import Checkpoints
 from train_manager.telling import errors
@@ -26,6 +27,8 @@ from train_manager.testing import tiny_manager
         (StageError, RuntimeError),
         (HookError, TypeError),
         (ExtensionNotFound, KeyError),
+        (InputError, ValueError),
+        (NonFiniteLoss, ArithmeticError),
     ],
 )
 def test_each_error_is_of_the_library_and_of_a_fitting_builtin(
@@ -134,3 +137,15 @@ def test_a_file_beside_the_library_is_not_taken_for_one_of_it() -> None:
         True,
         False,
     ]
+
+
+@pytest.mark.parametrize("name", ["InputError", "NonFiniteLoss"])
+def test_a_traceback_shows_the_name_that_users_import(name: str) -> None:
+    error = getattr(train_manager, name)("what", cure="cure")
+    assert traceback.format_exception_only(error) == [f"train_manager.errors.{name}: what\n  cure\n"]
+
+
+def test_a_loss_that_is_not_finite_says_in_which_epoch_and_step() -> None:
+    error = NonFiniteLoss("the loss was nan", epoch=2, step=7, cure="a smaller rate")
+    assert (error.epoch, error.step) == (2, 7)
+    assert str(error) == "the loss was nan\n  a smaller rate"

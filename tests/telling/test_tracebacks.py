@@ -189,15 +189,6 @@ def test_a_cause_is_kept_with_its_own_frames() -> None:
     assert frames(error.__cause__) == ["failing_loss"]
 
 
-def test_an_interruption_stays_one() -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    error = error_of(tiny_manager(At("post_train_step_batch", interrupt)).train)
-
-    assert (type(error), frames(error)[-1]) == (KeyboardInterrupt, "interrupt")
-
-
 def shown_as_it_ends(do: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the names of the frames that are shown of an error, as if it ended the program."""
     shown: list[TracebackType | None] = []
@@ -240,14 +231,6 @@ def test_errors_that_cause_each_other_in_a_circle_end() -> None:
     hide_own_frames(first)
 
     assert first.__cause__ is second
-
-
-def test_an_error_with_more_causes_than_calls_may_be_deep_comes_out_itself() -> None:
-    error = ValueError("the last")
-    for cause in [ValueError(str(number)) for number in range(3000)]:
-        cause.__cause__, error = error, cause
-    hide_own_frames(error)
-    assert error.__cause__ is not None
 
 
 def test_notes_stay() -> None:

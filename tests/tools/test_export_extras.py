@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from train_manager.tools.export import import_extra, quiet
+from train_manager.tools.export import quiet
 
 
 def test_prints_warnings_and_logs_are_kept_from_the_user(capfd: pytest.CaptureFixture[str]) -> None:
@@ -46,14 +46,3 @@ def test_logging_that_the_user_has_disabled_stays_so() -> None:
         assert logging.root.manager.disable == logging.INFO
     finally:
         logging.disable(logging.NOTSET)
-
-
-def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("torchao", "torchao.quantization"):  # the second too: a test before may have imported it
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError) as error:
-        import_extra("torchao.quantization", "quantize", "quantize")
-
-    told = str(error.value)
-    assert told.startswith("quantize needs torchao (")
-    assert told.endswith('): pip install "train-manager[quantize]"')

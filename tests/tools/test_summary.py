@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.support.training import shuffled
-from train_manager import InMemory, InputError, TrainManager, summary
+from train_manager import InputError, TrainManager, summary
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -102,13 +102,6 @@ def test_nothing_is_changed() -> None:
     assert [module.training for module in model.modules()] == [True, True, False, True, True]
     assert not any(module._forward_hooks for module in model.modules())
     assert recorder.stages == []
-
-
-def test_the_data_are_not_used_up() -> None:
-    data = InMemory(torch.rand(6, 2), torch.zeros(6, dtype=torch.long), batch_size=2)
-    summary(tiny_manager(train_data=data))
-
-    assert len(list(data)) == 3
 
 
 def test_of_data_that_can_be_read_once_the_shapes_are_unknown() -> None:

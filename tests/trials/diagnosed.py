@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from train_manager import (
-    diagnose,
-)
+from train_manager import InMemory, TrainManager, diagnose
+from train_manager.extensions import EMA, Accumulate, Metrics
 from train_manager.telling.findings import Findings
 from train_manager.testing import tiny_manager
 
@@ -53,6 +52,11 @@ def list_findings(found: Findings) -> list[str]:
     return [f"{one.level}: {one.what}" + (f" @ {one.where}" if one.where else "") for one in found]
 
 
+def said(check: str, model: nn.Module | None = None, **options: Any) -> list[str]:
+    """What one check finds in a tiny training, a line each."""
+    return list_findings(asked(check, model, **options))
+
+
 def covered(found: Findings, check: str) -> str:
     """How far a check has looked."""
     return ", ".join(one.text for one in found.covered if one.check == check)
@@ -61,3 +65,25 @@ def covered(found: Findings, check: str) -> str:
 def not_looked_at(found: Findings) -> list[str]:
     assert not found.is_clean
     return [f"{one.check}: {one.text}" for one in found.covered if not one.could_look]
+
+
+def noisy(**options: Any) -> TrainManager:
+    """A training with dropout, running statistics, an average, windows, and rows in an order that is drawn."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
+    data = InMemory(torch.rand(40, 2), torch.randint(2, (40,)), batch_size=16, shuffle=True)
+    given = {"model": model, "optimizer": Adam, "train_data": data, "eval_data": {"valid": [(X, Y)]}, "epochs": 2}
+    return tiny_manager(Metrics(), EMA(0.9), Accumulate(2), **{**given, **options})
+
+
+def result_of(tm: TrainManager) -> dict[str, Any]:
+    """All that the training has come to, to the bit."""
+    state = tm.state_dict()
+    seconds = {"seconds": 0}
+    rows = [{**row, **seconds} for row in tm.history.epochs]
+    return {
+        **{name: state[name] for name in ("model", "optimizers", "extensions", "counts", "random", "findings")},
+        "history": [rows, tm.history.evaluations],
+        "modes": [module.training for module in tm.model.modules()],
+        "gradients": [parameter.grad for parameter in tm.model.parameters()],
+    }

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, SubsetRandomSampler, TensorDataset
 
-from tests.trials.diagnosed import Model, X, Y, asked, covered, list_findings, not_looked_at
+from tests.trials.diagnosed import Model, X, Y, asked, covered, list_findings, not_looked_at, said
 from train_manager import (
     Endless,
     InMemory,
@@ -21,9 +21,7 @@ from train_manager import (
 
 
 def test_labels_that_the_outputs_have_no_class_for_are_found() -> None:
-    found = asked("input", train_data=[(X, 5 * Y)])
-
-    assert list_findings(found) == [
+    assert said("input", train_data=[(X, 5 * Y)]) == [
         "error: the labels go from 0 to 5, but the outputs have 2 classes: 0 to 1 @ targets"
     ]
 
@@ -66,15 +64,13 @@ def test_numbers_that_the_model_scales_itself_are_no_finding() -> None:
 
 
 def test_a_batch_of_one_class_is_found() -> None:
-    found = asked("input", train_data=[(X, 0 * Y), (X + 1, 0 * Y + 1)])
-
-    assert list_findings(found) == ["warning: each of the first 2 batches has one class only @ targets"]
+    assert said("input", train_data=[(X, 0 * Y), (X + 1, 0 * Y + 1)]) == [
+        "warning: each of the first 2 batches has one class only @ targets"
+    ]
 
 
 def test_a_model_that_answers_the_same_to_all_examples_is_found() -> None:
-    found = asked("input", Model(hidden=lambda h: 0 * h))
-
-    assert list_findings(found) == ["warning: the outputs are the same for all 16 examples"]
+    assert said("input", Model(hidden=lambda h: 0 * h)) == ["warning: the outputs are the same for all 16 examples"]
 
 
 def test_an_input_that_changes_no_output_is_found() -> None:
@@ -86,9 +82,9 @@ def test_an_input_that_changes_no_output_is_found() -> None:
         def forward(self, left: Tensor, right: Tensor) -> Any:
             return self.layer(left)
 
-    found = asked("input", TwoInputs(), train_data=[({"left": X, "right": X.flip(0)}, Y)])
-
-    assert list_findings(found) == ["warning: no output depends on an input @ batch.0.right"]
+    assert said("input", TwoInputs(), train_data=[({"left": X, "right": X.flip(0)}, Y)]) == [
+        "warning: no output depends on an input @ batch.0.right"
+    ]
 
 
 def test_rows_that_are_in_an_evaluation_set_too_are_found_and_counted() -> None:
@@ -164,15 +160,6 @@ def test_rows_that_a_sampler_leaves_out_are_not_those_of_the_training() -> None:
 
     assert list_findings(found) == []
     assert covered(found, "input").startswith("all 60 rows, compared with all 60 rows of evaluation set 'valid'")
-
-
-def test_the_training_data_as_an_evaluation_set_are_a_note() -> None:
-    data = in_memory(X, Y)
-    found = asked("input", train_data=data, eval_data={"valid": data})
-
-    assert list_findings(found) == [
-        "note: 16 of the 16 rows of evaluation set 'valid' are in train_data itself @ valid"
-    ]
 
 
 def test_a_set_to_measure_the_training_with_is_a_note() -> None:

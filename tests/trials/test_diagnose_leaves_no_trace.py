@@ -5,33 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam
 
+from tests.support.equal_states import assert_same
+from tests.support.refusals import refusal
 from tests.support.training import At
-from tests.trials.diagnosed import Model, X, Y, asked, list_findings, not_looked_at
+from tests.trials.diagnosed import Model, X, Y, asked, list_findings, noisy, not_looked_at, result_of
 from train_manager import (
     Extension,
-    InMemory,
     InputError,
-    TrainManager,
     diagnose,
     modifies,
 )
 from train_manager.errors import ExtensionNotFound, StageError
-from train_manager.extensions import EMA, Accumulate, Metrics, default_extensions
+from train_manager.extensions import default_extensions
 from train_manager.testing import tiny_manager
 
 # ---- how it is asked -------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_check_is_refused_with_the_one_that_is_meant() -> None:
-    with pytest.raises(InputError) as caught:
-        diagnose(tiny_manager(), ["overfitt"])
-    assert str(caught.value) == (
+    assert refusal(lambda: diagnose(tiny_manager(), ["overfitt"])) == (
         "diagnose has no check 'overfitt'\n"
         "  did you mean 'overfit'? there are 'batch leak', 'loss leak', 'parameters', 'overfit', "
         "'initial loss', 'input'"
@@ -41,9 +37,7 @@ def test_an_unknown_check_is_refused_with_the_one_that_is_meant() -> None:
 @pytest.mark.parametrize("checks", [3, 0, [3]])
 def test_what_is_no_name_of_a_check_is_refused(checks: Any) -> None:
     number = checks[0] if isinstance(checks, list) else checks
-    with pytest.raises(InputError) as caught:
-        diagnose(tiny_manager(), checks)
-    assert str(caught.value) == (
+    assert refusal(lambda: diagnose(tiny_manager(), checks)) == (
         f"diagnose has no check {number}\n"
         "  there are 'batch leak', 'loss leak', 'parameters', 'overfit', 'initial loss', 'input'"
     )
@@ -93,46 +87,7 @@ def test_extensions_pause_unless_they_are_kept() -> None:
 # ---- that it leaves no trace -----------------------------------------------------------------------------------------
 
 
-def noisy(**options: Any) -> TrainManager:
-    """A training with dropout, running statistics, an average, windows, and rows in an order that is drawn."""
-    torch.manual_seed(1)
-    model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
-    data = InMemory(torch.rand(40, 2), torch.randint(2, (40,)), batch_size=16, shuffle=True)
-    given = {"model": model, "optimizer": Adam, "train_data": data, "eval_data": {"valid": [(X, Y)]}, "epochs": 2}
-    return tiny_manager(Metrics(), EMA(0.9), Accumulate(2), **{**given, **options})
-
-
-def result_of(tm: TrainManager) -> dict[str, Any]:
-    """All that the training has come to, to the bit."""
-    state = tm.state_dict()
-    seconds = {"seconds": 0}
-    rows = [{**row, **seconds} for row in tm.history.epochs]
-    return {
-        **{name: state[name] for name in ("model", "optimizers", "extensions", "counts", "random", "findings")},
-        "history": [rows, tm.history.evaluations],
-        "modes": [module.training for module in tm.model.modules()],
-        "gradients": [parameter.grad for parameter in tm.model.parameters()],
-    }
-
-
-def assert_same(one: Any, other: Any) -> None:
-    assert type(one) is type(other)
-    if isinstance(one, Tensor | np.ndarray):
-        assert one.tobytes() == other.tobytes() if isinstance(one, np.ndarray) else torch.equal(one, other)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key, value in one.items():
-            assert_same(value, other[key])
-    elif isinstance(one, list | tuple):
-        assert len(one) == len(other)
-        for value, another in zip(one, other, strict=True):
-            assert_same(value, another)
-    else:
-        assert one == other
-
-
-@pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.parametrize("steps", [0, 4], ids=["at the start", "within an epoch"])
+@pytest.mark.parametrize(("steps", "seed"), [(0, None), (4, 3)], ids=["at the start", "within an epoch"])
 def test_a_training_after_it_is_to_the_bit_the_training_without_it(steps: int, seed: int | None) -> None:
     results: list[dict[str, Any]] = []
     for looks in (False, True):
@@ -144,7 +99,7 @@ def test_a_training_after_it_is_to_the_bit_the_training_without_it(steps: int, s
         tm.train()
         results.append(result_of(tm))
 
-    assert_same(*results)
+    assert_same(results[0], results[1])
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])

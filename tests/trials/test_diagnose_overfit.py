@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam
 
-from tests.trials.diagnosed import Model, X, asked, list_findings, not_looked_at, regression, squared
+from tests.trials.diagnosed import Model, X, asked, list_findings, not_looked_at, regression, said, squared
 from train_manager import (
     TrainManager,
     add_loss,
@@ -23,9 +23,9 @@ from train_manager.testing import tiny_manager
 
 
 def test_a_learning_rate_of_zero_is_told_without_a_step() -> None:
-    found = asked("overfit", optimizer=lambda p: SGD(p, 0.0))
-
-    assert list_findings(found) == ["warning: the learning rate is 0, so nothing is learned"]
+    assert said("overfit", optimizer=lambda p: SGD(p, 0.0)) == [
+        "warning: the learning rate is 0, so nothing is learned"
+    ]
 
 
 @pytest.mark.parametrize("made", [SGD, Adam])
@@ -154,9 +154,7 @@ def test_a_softmax_before_cross_entropy_is_found() -> None:
 
 
 def test_a_first_loss_far_above_that_of_a_model_that_knows_nothing_is_found() -> None:
-    found = asked("initial loss", Model(last=lambda o: 100 * o))
-
-    assert list_findings(found) == [
+    assert said("initial loss", Model(last=lambda o: 100 * o)) == [
         "warning: the first loss, cross_entropy 5.03, is 7.26 times that of a model that knows nothing"
     ]
 

@@ -14,58 +14,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.support.training import At, shuffled
-from train_manager import InMemory, InputError, TrainManager, lr_finder
-from train_manager.errors import ExtensionNotFound, StageError
-from train_manager.extensions import EMA, ClipGradients, Metrics
+from tests.support.equal_states import assert_same
+from tests.support.refusals import refusal
+from tests.support.training import At
+from tests.trials.diagnosed import noisy, result_of
+from train_manager import InputError, TrainManager, lr_finder
+from train_manager.extensions import ClipGradients
 from train_manager.testing import Recorder, tiny_manager
 from train_manager.trials.lr_finder import Smoothed
 
 
-def noisy(**options: Any) -> TrainManager:
-    """A training with dropout, running statistics, moments and an order that is drawn."""
-    torch.manual_seed(1)
-    model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
-    given: dict[str, Any] = {"optimizer": torch.optim.AdamW, "train_data": shuffled(), "epochs": 2, **options}
-    return tiny_manager(Metrics(), EMA(0.9), model=model, **given)
-
-
-def all_of(tm: TrainManager) -> dict[str, Any]:
-    return {
-        "model": copy.deepcopy(tm.model.state_dict()),
-        "optimizers": {name: copy.deepcopy(one.state_dict()) for name, one in tm.optimizers.items()},
-        "counts": copy.deepcopy(vars(tm._counts)),
-        "history": [{**row, "seconds": 0} for row in tm.history.epochs],
-        "evaluations": copy.deepcopy(tm.history.evaluations),
-        "average": copy.deepcopy(tm["ema"].average),
-        "torch": torch.get_rng_state(),
-        "python": random.getstate(),
-        "numpy": repr(np.random.get_state()),
-        "modes": [module.training for module in tm.model.modules()],
-        "gradients": [parameter.grad for parameter in tm.model.parameters()],
-    }
-
-
-def assert_same(one: Any, other: Any) -> None:
-    assert type(one) is type(other)
-    if isinstance(one, Tensor):
-        assert torch.equal(one, other)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key, value in one.items():
-            assert_same(value, other[key])
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(other)
-        for value, another in zip(one, other, strict=True):
-            assert_same(value, another)
-    else:
-        assert one == other
-
-
-@pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize(
-    "before",
-    [None, TrainManager.train_epoch, lambda tm: tm.train_steps(2)],
+    ("before", "seed"),
+    [(None, None), (TrainManager.train_epoch, 3), (lambda tm: tm.train_steps(2), None)],
     ids=["at the start", "an epoch", "two steps"],
 )
 def test_a_training_after_it_is_to_the_bit_the_training_without_it(
@@ -82,7 +43,7 @@ def test_a_training_after_it_is_to_the_bit_the_training_without_it(
         if looks:
             lr_finder(tm, steps=20, highest=0.1)
         tm.train()
-        found.append(all_of(tm))
+        found.append(result_of(tm))
 
     assert_same(found[0], found[1])
 
@@ -97,15 +58,6 @@ def test_a_model_that_is_handed_over_in_eval_mode_is_trained_in_train_mode() -> 
     assert not tm.model.training
 
 
-def test_it_leaves_nothing_behind() -> None:
-    tm = noisy()
-    tm.train_epoch()
-    before = all_of(tm)
-    lr_finder(tm, steps=20)
-
-    assert_same(all_of(tm), before)
-
-
 def test_it_leaves_nothing_behind_after_an_error() -> None:
     def fail(step_num: int) -> None:
         if step_num == before["counts"]["step_num"] + 10:
@@ -113,12 +65,13 @@ def test_it_leaves_nothing_behind_after_an_error() -> None:
 
     tm = noisy()
     tm.train_epoch()
-    before = all_of(tm)
+    before = result_of(tm)
     tm.add_extension(At("pre_train_step_batch", fail), "fails")
     with pytest.raises(ZeroDivisionError):
         lr_finder(tm, keep=["fails"])
+    tm.remove_extension("fails")
 
-    assert_same(all_of(tm), before)
+    assert_same(result_of(tm), before)
 
 
 def test_its_losses_are_not_of_the_epoch_of_a_loop_around_it() -> None:
@@ -141,16 +94,6 @@ def test_schedules_that_count_epochs_are_not_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         lr_finder(tm, steps=5)
-
-
-def test_data_that_are_shuffled_are_in_the_place_where_they_were() -> None:
-    x = torch.arange(12.0).reshape(6, 2)
-    data = InMemory(x, torch.zeros(6, dtype=torch.long), batch_size=2, shuffle=True)
-    tm = tiny_manager(train_data=data)
-    state = copy.deepcopy(data.state_dict())
-    lr_finder(tm, steps=10)
-
-    assert_same(data.state_dict(), state)
 
 
 def test_a_model_in_place_of_a_manager_is_refused() -> None:
@@ -225,14 +168,6 @@ def test_the_suggestion_trains() -> None:
     assert result.metrics["valid"]["loss"] < 0.5
 
 
-def test_extensions_pause() -> None:
-    recorder = Recorder()
-    tm = tiny_manager(recorder)
-    lr_finder(tm, steps=3)
-
-    assert recorder.stages == []
-
-
 def test_extensions_that_are_kept_do_not() -> None:
     tm = tiny_manager(Recorder(), ClipGradients(1.0))
     lr_finder(tm, steps=3, keep=["recorder"])
@@ -277,35 +212,7 @@ def test_an_own_batch_with_several_optimizers_is_tried_by_name() -> None:
     ],
 )
 def test_an_invalid_argument_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as error:
-        lr_finder(tiny_manager(), **options)
-    assert str(error.value) == message
-
-
-def test_data_that_can_be_read_once_are_refused() -> None:
-    tm = tiny_manager(train_data=(batch for batch in list(tiny_manager().train_data or ())))
-    with pytest.raises(InputError, match="train_data is a generator, which can be read once"):
-        lr_finder(tm)
-
-
-def test_a_model_with_lazy_parameters_is_refused_until_it_was_called() -> None:
-    tm = tiny_manager(model=nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 2)))
-    with pytest.raises(InputError, match="the model has lazy parameters, which have no values yet") as error:
-        lr_finder(tm, steps=3)
-    assert str(error.value).endswith("call the model once before: model(inputs)")
-    tm.model(torch.rand(1, 2))
-    assert len(lr_finder(tm, steps=3).rates) == 3
-
-
-def test_an_open_run_is_refused() -> None:
-    tm = tiny_manager()
-    with tm.run(), pytest.raises(StageError, match="lr_finder cannot be called while a run is open"):
-        lr_finder(tm)
-
-
-def test_an_unknown_extension_is_refused() -> None:
-    with pytest.raises(ExtensionNotFound):
-        lr_finder(tiny_manager(), keep=["ema"])
+    assert refusal(lambda: lr_finder(tiny_manager(), **options)) == message
 
 
 def test_the_figure_shows_the_losses_and_the_suggestion() -> None:

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from tests.support.equal_states import assert_same
 from train_manager import (
     Book,
     Extension,
     InMemory,
-    InputError,
     Interleaved,
     SeededDataLoader,
     TrainManager,
@@ -29,7 +29,6 @@ from train_manager import (
     rehearse,
 )
 from train_manager.checks.contents import Contents
-from train_manager.errors import StageError
 from train_manager.extensions import EMA, Accumulate, Checkpoints, Metrics, MetricStore, MixedPrecision, TensorBoard
 from train_manager.metrics.averages import WeightedMean
 from train_manager.testing import tiny_manager
@@ -88,24 +87,6 @@ def everything(tm: TrainManager) -> dict[str, Any]:
     return {**state, "attributes": attributes, "modes": modes, "has_run": tm._has_run, "parameters": None}
 
 
-def assert_same(one: Any, other: Any, place: str = "") -> None:
-    assert type(one) is type(other), place
-    if isinstance(one, Tensor):
-        assert torch.equal(one, other), place
-    elif isinstance(one, np.ndarray):
-        assert np.array_equal(one, other), place
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys(), place
-        for key, value in one.items():
-            assert_same(value, other[key], f"{place}.{key}")
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(other), place
-        for number, (value, another) in enumerate(zip(one, other, strict=True)):
-            assert_same(value, another, f"{place}.{number}")
-    else:
-        assert one == other, place
-
-
 def trained(tm: TrainManager, before: int, tries: Any) -> dict[str, Any]:
     torch.manual_seed(5)
     random.seed(5)
@@ -127,7 +108,13 @@ def nothing(tm: TrainManager) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "seed", "before"), [("loader", None, 0), ("loader", 3, 2), ("memory", None, 7), ("memory", 3, 0)]
+    ("kind", "seed", "before"),
+    [
+        ("loader", 3, 2),
+        ("memory", None, 7),
+        pytest.param("loader", None, 0, marks=pytest.mark.whole),
+        pytest.param("memory", 3, 0, marks=pytest.mark.whole),
+    ],
 )
 def test_a_training_after_a_rehearsal_is_to_the_bit_the_training_without_it(
     kind: str, seed: int | None, before: int
@@ -140,6 +127,7 @@ def test_a_training_after_a_rehearsal_is_to_the_bit_the_training_without_it(
     assert_same(found[0], found[1])
 
 
+@pytest.mark.whole
 def test_it_is_with_mixed_precision_and_gathered_gradients_too() -> None:
     found = []
     for tries in (nothing, lambda tm: rehearse(tm).require_none()):
@@ -149,6 +137,7 @@ def test_it_is_with_mixed_precision_and_gathered_gradients_too() -> None:
     assert_same(found[0], found[1])
 
 
+@pytest.mark.whole
 def test_it_is_in_an_epoch_that_is_cut_from_a_pass_and_resumes_from_a_state_that_was_loaded() -> None:
     other = noisy("memory", steps_per_epoch=3)
     other.train_steps(4)
@@ -161,7 +150,7 @@ def test_it_is_in_an_epoch_that_is_cut_from_a_pass_and_resumes_from_a_state_that
     assert_same(found[0], found[1])
 
 
-@pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, pytest.param(ZeroDivisionError, marks=pytest.mark.whole)])
 def test_it_is_after_an_error_in_the_middle_of_a_batch_too(kind: type[BaseException], tmp_path: Path) -> None:
     class Fails(Extension):
         def post_train_backward(self, train_manager: TrainManager) -> None:
@@ -245,28 +234,6 @@ def test_it_is_in_the_middle_of_no_epoch_inside_and_of_the_same_one_after_it() -
     assert (result.epochs, tm.epoch_num, tm.step_num) == (1, 1, 5)
 
 
-def test_extensions_work_on_copies_and_get_the_originals_back() -> None:
-    class Sees(Extension):
-        def __init__(self) -> None:
-            self.seen: list[int] = []
-            self.sizes = Book(WeightedMean)
-
-        @every(2)
-        def post_train_step_batch(self, step_num: int, loss: Tensor, train_manager: Any) -> None:
-            self.seen.append(step_num)
-            self.sizes.of(train_manager).append(loss.detach(), weight=1)
-
-    sees = Sees()
-    tm = tiny_manager(sees, epochs=2)
-    tm.train_steps(2)
-    seen, state = sees.seen, copy.deepcopy(sees.state_dict())
-    with tried(tm):
-        assert sees.seen == [2, 4, 6, 8]
-
-    assert sees.seen is seen
-    assert (seen, sees.state_dict()) == ([2], state)
-
-
 def test_what_extensions_have_measured_of_the_whole_training_is_there_inside_and_continues_after_it() -> None:
     class Batches(Extension):
         def __init__(self) -> None:
@@ -285,25 +252,6 @@ def test_what_extensions_have_measured_of_the_whole_training_is_there_inside_and
     tm.train()
 
     assert means == [1, 1.5, 2]
-
-
-def test_extensions_share_the_model_and_the_optimizer_with_the_training() -> None:
-    class Holds(Extension):
-        def __init__(self, held: dict[str, Any]) -> None:
-            self.held = held
-
-        def pre_train(self, train_manager: TrainManager) -> None:
-            inside.append(all(self.held[name] is getattr(train_manager, name) for name in self.held))
-
-    inside: list[bool] = []
-    tm = noisy()
-    with_hold = {"model": tm.model, "optimizer": tm.optimizer, "train_data": tm.train_data}
-    holds = tm.add_extension(Holds(with_hold), "holds")
-    with tried(tm):
-        assert inside == [True]
-
-    assert holds.held is with_hold
-    assert inside == []
 
 
 def test_extensions_that_know_each_other_and_hold_the_same_object_do_so_inside_too() -> None:
@@ -440,23 +388,6 @@ def test_parameters_that_were_frozen_and_a_group_that_was_added_are_as_before() 
 
     assert len(tm.optimizer.param_groups) == 1
     assert tm.model[0].weight.requires_grad
-
-
-def test_a_model_with_lazy_parameters_is_refused() -> None:
-    tm = tiny_manager(model=nn.Sequential(nn.LazyLinear(2)), optimizer=torch.optim.SGD)
-    with pytest.raises(InputError) as caught, tried(tm):
-        pass
-
-    assert str(caught.value) == (
-        "the model has lazy parameters, which have no values yet that could be put back\n"
-        "  call the model once before: model(inputs)"
-    )
-
-
-def test_a_run_that_is_open_is_refused() -> None:
-    tm = tiny_manager()
-    with tm.run(), pytest.raises(StageError, match="the test cannot be called while a run is open"), tried(tm):
-        pass
 
 
 # ---- objects ---------------------------------------------------------------------------------------------------------

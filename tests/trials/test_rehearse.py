@@ -16,10 +16,10 @@ from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tests.support.fork_server import ForkServer
+from tests.support.refusals import refusal
 from tests.support.training import make_batches
-from train_manager import Extension, InMemory, InputError, SeededDataLoader, TrainManager, every, rehearse
+from train_manager import Extension, InMemory, SeededDataLoader, TrainManager, every, rehearse
 from train_manager.data.reader import one_pass
-from train_manager.errors import StageError
 from train_manager.extensions import EMA, Checkpoints, HardExamples, Log, Metrics, MetricStore, ProgressBar, TensorBoard
 from train_manager.telling.findings import Finding, Findings
 from train_manager.testing import tiny_manager
@@ -117,17 +117,6 @@ def test_what_needs_evaluation_sets_meets_them_also_if_they_cannot_be_evaluated(
         "up to step 1",
         "3 steps in 1 epoch; of train_data the first batches and the last",
     ]
-
-
-def test_a_metric_is_found_that_divides_by_zero() -> None:
-    def precision(prediction: Tensor, targets: Tensor) -> float:
-        positive = (targets > 5).sum().item()
-        return 1 / positive
-
-    found = rehearse(tiny_manager(Metrics(precision)))
-
-    assert found[0].what.startswith("ZeroDivisionError: ")
-    assert found[0].where.endswith(" in precision")
 
 
 def test_a_metric_is_found_that_is_not_a_number() -> None:
@@ -363,24 +352,11 @@ def test_an_extension_that_is_left_out_is_told_in_a_note() -> None:
     ]
 
 
-def test_a_run_that_is_open_is_refused_before_anything_is_read() -> None:
-    tm = tiny_manager()
-    with tm.run(), pytest.raises(StageError) as caught:
-        rehearse(tm)
-
-    assert str(caught.value) == (
-        "rehearse cannot be called while a run is open\n  open stages  run\n  call it before the run, or after it"
-    )
-
-
 @pytest.mark.parametrize("name", ["train_data", "eval_data['valid']"])
 def test_data_that_can_be_read_once_are_refused_by_name_and_not_read(name: str) -> None:
     given = iter(make_batches(4))
     tm = tiny_manager(**({"train_data": given} if name == "train_data" else {"eval_data": {"valid": given}}))
-    with pytest.raises(InputError) as caught:
-        rehearse(tm)
-
-    assert str(caught.value) == (
+    assert refusal(lambda: rehearse(tm)) == (
         f"{name} is a list_iterator, which can be read once, so its batches cannot be put back\n"
         "  give a list, a DataLoader, or an object with __iter__"
     )

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import StepLR
 from torch.optim.swa_utils import AveragedModel
 
+from tests.support.refusals import refusal
 from train_manager import Extension, InputError, TrainManager, modifies
 from train_manager.extensions import EMA, Checkpoints, LRSchedule, MetricStore
 from train_manager.testing import tiny_manager
@@ -72,15 +73,17 @@ class OwnOrder:
         yield from self.chance.sample(batches, len(batches))
 
 
-def shuffled() -> TrainManager:
-    return tiny_manager(epochs=2, seed=0, train_data=OwnOrder())
+def test_a_training_whose_state_is_whole_resumes_exactly_and_nothing_stays_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
-
-def test_a_training_whose_state_is_whole_resumes_exactly() -> None:
-    report = verify_resume(exact, at=4)
+    report = verify_resume(exact)
 
     assert report.identical, str(report)
+    assert report.at == (4,)  # without a step, the middle of an epoch: they end at the steps 3 and 6
     assert str(report) == "identical: killed after step 4 and resumed, the training comes to the same, to the bit"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_training_is_killed_several_times_with_steps_that_are_done_again() -> None:
@@ -90,10 +93,7 @@ def test_a_training_is_killed_several_times_with_steps_that_are_done_again() -> 
     assert report.at == (2, 4)
 
 
-def test_without_a_step_it_is_killed_in_the_middle_of_an_epoch() -> None:
-    assert verify_resume(exact).at == (4,)  # epochs end at the steps 3 and 6
-
-
+@pytest.mark.whole
 def test_a_training_may_be_killed_at_its_end() -> None:
     report = verify_resume(exact, at=6)
 
@@ -109,6 +109,7 @@ def test_checkpoints_of_the_training_itself_are_used() -> None:
     assert report.identical, str(report)
 
 
+@pytest.mark.whole
 def test_a_training_that_resumes_from_another_one_begins_there_each_time(tmp_path: Path) -> None:
     tiny_manager(Checkpoints(), epochs=1, train_dir=tmp_path / "first").train()
     begin = tmp_path / "first" / "checkpoints" / "step-000000000003"
@@ -139,25 +140,19 @@ def test_a_training_that_differs_from_run_to_run_is_told_apart_from_a_resume_tha
     assert cause.startswith(told)
 
 
-def test_data_that_do_not_resume_where_they_were_are_named() -> None:
-    report = verify_resume(shuffled, at=7)
-
-    assert not report.identical
-    assert report.causes[0].startswith(
-        "after step 7, the training data do not resume where they were: the next batch is another one. "
-        "SeededDataLoader resumes (batch > 0: "
-    )
-
-
-def test_of_data_that_do_not_resume_no_extension_of_the_library_is_accused() -> None:
+def test_data_that_do_not_resume_where_they_were_are_named_and_no_extension_is_accused() -> None:
     def make() -> TrainManager:
         schedule = LRSchedule(lambda optimizer: StepLR(optimizer, 1), per="step")
         return tiny_manager(MetricStore(), schedule, epochs=2, seed=0, train_data=OwnOrder())
 
     report = verify_resume(make, at=7)
 
+    assert not report.identical
     (cause,) = report.causes
-    assert "the training data do not resume where they were" in cause
+    assert cause.startswith(
+        "after step 7, the training data do not resume where they were: the next batch is another one. "
+        "SeededDataLoader resumes (batch > 0: "
+    )
 
 
 class Averages(Extension):
@@ -185,7 +180,7 @@ class NewEachEpoch(Extension):
         self.optimizer.step()
 
 
-@pytest.mark.parametrize("at", [3, 4], ids=["between epochs", "within one"])
+@pytest.mark.parametrize("at", [4, pytest.param(3, marks=pytest.mark.whole)], ids=["within an epoch", "between epochs"])
 def test_what_an_extension_makes_anew_in_each_epoch_resumes_exactly(at: int) -> None:
     report = verify_resume(lambda: tiny_manager(NewEachEpoch(), epochs=2), at=at)
 
@@ -199,6 +194,7 @@ class ForgetsTheAverage(Averages):
         return {}
 
 
+@pytest.mark.whole
 def test_a_module_that_an_extension_holds_comes_back() -> None:
     report = verify_resume(lambda: tiny_manager(Averages(), epochs=2), at=4)
 
@@ -241,10 +237,10 @@ def test_differences_without_a_cause_that_was_found_are_named_with_what_was_look
 
 
 def test_a_step_after_the_end_of_the_training_is_refused() -> None:
-    with pytest.raises(InputError) as refused:
-        verify_resume(exact, at=[2, 7])
-
-    assert str(refused.value) == "the training ends after 6 steps, before step 7\n  give a step from 1 to 6"
+    assert (
+        refusal(lambda: verify_resume(exact, at=[2, 7]))
+        == "the training ends after 6 steps, before step 7\n  give a step from 1 to 6"
+    )
 
 
 def test_the_end_of_the_output_of_a_training_that_fails_is_shown() -> None:
@@ -259,18 +255,11 @@ def test_the_end_of_the_output_of_a_training_that_fails_is_shown() -> None:
     assert text.endswith("    ValueError: no data today")
 
 
-def test_nothing_stays_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-
-    verify_resume(exact, at=4)
-
-    assert list(tmp_path.iterdir()) == []
-
-
 def make_beside_another() -> TrainManager:
     return tiny_manager(epochs=2, train_data=tiny_manager().train_data)
 
 
+@pytest.mark.whole
 def test_a_manager_that_is_made_and_trains_nothing_is_no_difference() -> None:
     assert verify_resume(make_beside_another, at=4).identical
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.runs.code import repositories
+
 FIXED: Final = {
     "GIT_AUTHOR_NAME": "Ada",
     "GIT_AUTHOR_EMAIL": "ada@example.com",
@@ -70,12 +72,10 @@ class World:
             )
 
 
-def git(folder: Path, *arguments: str, feed: str | None = None, **changes: str) -> str:
+def git(folder: Path, *arguments: str, feed: str | None = None) -> str:
     """Run git to make a repository; an error is an error."""
-    environment = {**os.environ, **FIXED, "GIT_CONFIG_GLOBAL": os.devnull, **changes}
-    command = ["git", "-c", "init.defaultBranch=main", "-C", str(folder), *arguments]
-    run = subprocess.run(command, input=feed, env=environment, capture_output=True, text=True, check=True)
-    return run.stdout.strip()
+    found = repositories.git(folder, *arguments, feed=None if feed is None else feed.encode())
+    return found.decode().strip()
 
 
 def new_world(folder: Path) -> World:
@@ -83,7 +83,7 @@ def new_world(folder: Path) -> World:
     world = World(folder / "repository", folder / "marks", folder / "home")
     for path in (world.repository, world.marks, world.home):
         path.mkdir(parents=True)
-    git(world.repository, "init", "-q")
+    git(world.repository, "init", "-q", "-b", "main")
     for name in ("train.txt", "gone.txt", "data.bin"):
         (world.repository / name).write_bytes(f"{name}\n".encode() * 20)
     git(world.repository, "add", "-A")
@@ -203,7 +203,7 @@ def plant_alias(world: World) -> None:
 def plant_submodule(world: World) -> None:
     inner = world.repository / "inner"
     inner.mkdir()
-    git(inner, "init", "-q")
+    git(inner, "init", "-q", "-b", "main")
     (inner / "own.txt").write_text("own\n")
     git(inner, "add", "-A")
     git(inner, "commit", "-qm", "inner")

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import subprocess
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from train_manager.runs.code.restore import restore_code
 
 AUTHOR = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com"}
 COMMITTER = {"GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com"}
@@ -28,7 +35,23 @@ def git(folder: Path, *arguments: str | bytes, feed: bytes | None = None, check:
 
 
 def repository(folder: Path, files: dict[str, bytes] | None = None, *options: str) -> Path:
-    """Make a repository with a commit of some files."""
+    """Make a repository with a commit of some files: without options, a copy of one that is made once."""
+    if options:
+        return _made(folder, files or {}, *options)
+    shutil.copytree(_original(frozenset((files or {}).items())), folder, symlinks=True)
+    if files:
+        git(folder, "update-index", "--refresh")  # else git has to look into each file, as its times are others
+    return folder
+
+
+@functools.cache
+def _original(files: frozenset[tuple[str, bytes]]) -> Path:
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    return _made(folder / "original", dict(files))
+
+
+def _made(folder: Path, files: dict[str, bytes], *options: str) -> Path:
     folder.mkdir(parents=True)
     git(folder, "init", "-q", "-b", "main", *options)
     if files:
@@ -38,11 +61,11 @@ def repository(folder: Path, files: dict[str, bytes] | None = None, *options: st
     return folder
 
 
-def write(folder: Path, files: dict[str, bytes]) -> None:
+def write(folder: Path, files: Mapping[str, bytes | str]) -> None:
     """Write files, with the folders that they need."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def tree(folder: Path) -> dict[str, tuple[str, bytes]]:
@@ -98,3 +121,22 @@ def an_entry(**changes: Any) -> dict[str, Any]:
 def a_file(path: str, status: str = "modified", mode: str = "100644") -> dict[str, Any]:
     """The entry of a changed file, as a code record has it."""
     return {"path": path, "status": status, "mode": mode, "blob": "0" * 40, "size": 1}
+
+
+def head(root: Path) -> str:
+    """The commit that a repository is on."""
+    return git(root, "rev-parse", "HEAD").decode().strip()
+
+
+def put_back(root: Path) -> Path:
+    """Where the code of the record in ``runs``, beside the repository, is put back without a problem."""
+    restored = restore_code(root.parent / "runs", RUN, root.parent / "again")
+    assert restored.problems == []
+    return restored.root
+
+
+def assert_put_back(root: Path) -> Path:
+    """Require that the code that is put back is that of the repository."""
+    again = put_back(root)
+    assert tree(again) == tree(root)
+    return again

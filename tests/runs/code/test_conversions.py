@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.runs.code.repositories import RUN, git, repository, tree, write
+from tests.runs.code.repositories import RUN, assert_put_back, git, repository, write
 from train_manager.runs.code.left_out import Limits
-from train_manager.runs.code.restore import restore_code
 from train_manager.runs.code.take import take_code_record
 
 ROTATE = "tr a-z n-za-m"  # keeps the size
@@ -37,12 +36,6 @@ def files_of(root: Path) -> list[dict[str, Any]]:
     record = take_code_record(root, root.parent / "runs", RUN)
     assert record["reason"] is None
     return list(record["repositories"][0]["files"])
-
-
-def assert_put_back(root: Path) -> None:
-    restored = restore_code(root.parent / "runs", RUN, root.parent / "again")
-    assert restored.problems == []
-    assert tree(restored.root) == tree(root)
 
 
 @pytest.mark.parametrize(
@@ -96,12 +89,6 @@ def test_attributes_that_are_gone_by_now_count(tmp_path: Path) -> None:
     assert_put_back(root)
 
 
-def test_files_that_no_conversion_has_changed_are_not_kept(tmp_path: Path) -> None:
-    root = checked_out(tmp_path / "lab", b"* text=auto\n*.bin filter=x\n", b"a\nb\n", ("filter.x.clean", ROTATE))
-
-    assert files_of(root) == []
-
-
 def test_files_that_no_conversion_has_changed_do_not_count_towards_the_limit(tmp_path: Path) -> None:
     root = checked_out(tmp_path / "lab", b"* filter=x\n", b"a" * 900)
     write(root, {"new.py": b"b" * 950})
@@ -109,18 +96,6 @@ def test_files_that_no_conversion_has_changed_do_not_count_towards_the_limit(tmp
     (entry,) = take_code_record(root, tmp_path / "runs", RUN, limits=Limits(total=1000))["repositories"]
 
     assert ([file["path"] for file in entry["files"]], entry["left_out"]) == (["new.py"], [])
-
-
-def test_no_filter_runs(tmp_path: Path) -> None:
-    root = checked_out(tmp_path / "lab", b"* filter=x\n", b"a\n")
-    canary = tmp_path / "canary"
-    for kind in ("clean", "smudge", "process"):
-        git(root, "config", f"filter.x.{kind}", f"touch {canary}")
-    write(root, {"a.txt": b"changed\n", "new.txt": b"new\n"})
-
-    files_of(root)
-
-    assert not canary.exists()
 
 
 def test_a_filter_whose_name_has_a_dot_counts(tmp_path: Path) -> None:

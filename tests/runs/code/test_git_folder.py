@@ -9,33 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs.code.repositories import git, repository
-from train_manager.runs.code.git import quote
 from train_manager.runs.code.git_folder import NAME, git_folder, read_small
-
-
-def test_nothing_is_left_of_it() -> None:
-    with git_folder() as git:
-        assert git.git_folder is not None
-        assert git.git_folder.exists()
-
-    assert not git.git_folder.exists()
-
-
-def test_no_setting_of_a_user_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / ".gitconfig").write_text("[diff]\n\texternal = touch canary\n")
-    monkeypatch.setenv("HOME", str(tmp_path))
-
-    with git_folder(tmp_path) as git:
-        assert b"external" not in git.run("config", "--list")
-
-
-@pytest.mark.parametrize("name", ["plain", "co:lon", 'quo"te', "new\nline", "back\\slash"])
-def test_objects_elsewhere_are_read_whatever_the_name_of_their_folder(tmp_path: Path, name: str) -> None:
-    root = repository(tmp_path / name, {"a.py": b"a"})
-    commit = git(root, "rev-parse", "HEAD").decode().strip()
-
-    with git_folder() as own:
-        assert own.reading(root / ".git/objects").run("cat-file", "-t", commit) == b"commit\n"
 
 
 def test_a_relative_folder_is_that_of_this_process_and_not_of_git(
@@ -47,10 +21,6 @@ def test_a_relative_folder_is_that_of_this_process_and_not_of_git(
 
     with git_folder() as own:
         assert own.reading(Path("lab/.git/objects")).run("cat-file", "-t", commit) == b"commit\n"
-
-
-def test_a_text_is_quoted_as_git_reads_it() -> None:
-    assert quote('a"b\\c\nd\te') == '"a\\"b\\\\c\\nd\\te"'
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")

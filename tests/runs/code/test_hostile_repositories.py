@@ -40,6 +40,7 @@ def state_of(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+@pytest.mark.whole
 @planted_one
 def test_a_users_git_runs_what_is_planted(plant: Plant, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     planted(plant, world, monkeypatch)

@@ -25,12 +25,6 @@ def describe_files(root: Path, limits: Limits = Limits()) -> dict[str, tuple[str
     return kept_in(record["repositories"][0])
 
 
-def payload(root: Path) -> bytes:
-    """All that was kept: the contents of the store, and the files beside it."""
-    texts = [path.read_bytes() for path in (root.parent / "runs/code").glob("*.*")]
-    return b"".join([*contents_of(root.parent / "runs").values(), *texts])
-
-
 def differences(root: Path) -> bytes:
     """The text of the differences."""
     return (root.parent / "runs/code" / f"{RUN}.diff").read_bytes()
@@ -114,49 +108,6 @@ def test_of_too_many_new_files_only_those_that_ran_are_kept(tmp_path: Path) -> N
     }
 
 
-def test_new_files_with_secrets_are_left_out(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"a.py": b"a"})
-    write(root, {".env": b"X=hunter2", "script.py": KEY, "fine.py": b"f"})
-
-    assert describe_files(root) == {
-        ".env": ("left out", "its name is that of a secret file"),
-        "fine.py": ("stored", None),
-        "script.py": ("left out", "it holds what looks like a key of AWS (line 1)"),
-    }
-    assert b"AKIA" not in payload(root)
-    assert b"hunter2" not in payload(root)
-
-
-def test_a_secret_deep_in_a_long_text_is_found(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"a.py": b"a"})
-    write(root, {"long.txt": b"a line of text\n" * 200_000 + KEY})
-
-    assert describe_files(root)["long.txt"] == ("left out", "it holds what looks like a key of AWS (line 200001)")
-
-
-def test_changed_files_with_secrets_are_left_out(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {".env": b"X=1", "script.py": b"s\n", "fine.py": b"f\n"})
-    write(root, {".env": b"X=hunter2", "script.py": KEY, "fine.py": b"F\n"})
-
-    assert {path: how for path, (how, _) in describe_files(root).items()} == {
-        ".env": "left out",
-        "fine.py": "stored",
-        "script.py": "left out",
-    }
-    assert b"AKIA" not in payload(root)
-    assert b"hunter2" not in payload(root)
-
-
-def test_a_secret_that_was_taken_out_of_a_file_is_not_told(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"script.py": KEY, "gone.py": KEY})
-    write(root, {"script.py": b"key = os.environ['KEY']\n"})
-    (root / "gone.py").unlink()
-
-    assert describe_files(root) == {"gone.py": ("deleted", None), "script.py": ("stored", None)}
-    assert b"AKIA" not in payload(root)
-    assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "again").root) == tree(root)
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
 def test_a_pipe_in_the_place_of_a_file_is_named_and_not_read(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"a.py": b"a"})
@@ -220,17 +171,6 @@ def test_caches_of_python_are_not_code(tmp_path: Path) -> None:
     assert describe_files(root) == {}
 
 
-def test_the_same_content_is_stored_once(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"train.py": b"1"})
-    write(root, {"train.py": b"2", "new.py": b"n", "copy.py": b"n"})
-
-    for number in range(3):
-        write(root, {"train.py": b"%d" % (number + 2)})
-        take_code_record(root, tmp_path / "runs", f"{number:016x}")
-
-    assert sorted(contents_of(tmp_path / "runs").values()) == [b"2", b"3", b"4", b"n"]
-
-
 def test_a_file_that_changes_while_it_is_recorded_is_kept_as_it_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,18 +229,6 @@ def test_a_file_that_is_deleted_while_it_is_recorded_is_told(tmp_path: Path, mon
     assert describe_files(root) == {"data.bin": ("deleted", None)}
 
 
-def test_records_of_earlier_trainings_are_not_recorded_again(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"a.py": b"a"})
-    write(root, {"new.py": b"b"})
-    for number in range(3):
-        take_code_record(root, root / "runs" / str(number), RUN)
-
-    assert describe_files(root) == {
-        "new.py": ("stored", None),
-        **{f"runs/{number}/": ("left out", "a training writes this folder") for number in range(3)},
-    }
-
-
 def test_code_in_a_folder_that_an_earlier_training_has_written_to_is_kept(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"a.py": b"a"})
     write(root, {"project/train.py": b"b", "project/run-1.json": b'{"schema": "train-manager/run"}'})
@@ -309,16 +237,6 @@ def test_code_in_a_folder_that_an_earlier_training_has_written_to_is_kept(tmp_pa
 
     files = {path: how for path, (how, _) in kept_in(record["repositories"][0]).items()}
     assert files == {"project/train.py": "stored", "project/run-1.json/": "left out"}
-
-
-def test_a_file_that_ran_is_kept_however_many_lie_beside_it(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"a.py": b"a"})
-    write(root, dict.fromkeys(["train.py", *map(str, range(9))], b"x"))
-
-    record = take_code_record(root, tmp_path / "runs", RUN, limits=Limits(names=2), loaded=[root / "train.py"])
-
-    files = {path: how for path, (how, _) in kept_in(record["repositories"][0]).items()}
-    assert files == {"./": "left out", "train.py": "stored"}
 
 
 def test_of_a_repository_in_a_home_only_what_lies_beside_the_code_is_kept(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import tempfile
 import threading
 from pathlib import Path
@@ -45,22 +44,3 @@ def test_many_records_leave_no_process_no_thread_no_file_and_no_folder(
     assert held(tmp_path / "temporary") == before
     names = [path.suffix for path in (tmp_path / "train_dir" / "code").iterdir()]
     assert (names.count(".json"), names.count(".diff"), names.count("")) == (count + 1, count + 1, 1)  # and the store
-
-
-def test_a_record_needs_few_processes_however_many_files_differ(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started = []
-    popen = subprocess.Popen.__init__
-
-    def counted(self: Any, command: Any, *args: Any, **options: Any) -> None:
-        started.append(command)
-        popen(self, command, *args, **options)
-
-    world = new_world(tmp_path)
-    for number in range(200):
-        (world.repository / f"file{number}.txt").write_text("new\n")
-    monkeypatch.setattr(subprocess.Popen, "__init__", counted)
-    take_code_record(world.repository, tmp_path / "train_dir", "run1")
-
-    assert 0 < len(started) <= 20

@@ -14,6 +14,7 @@ import pytest
 
 from tests.runs.code.repositories import RUN, git, kept_in, repository, tree, write
 from tests.runs.code.test_submodules import with_submodule
+from tests.support.refusals import refusal
 from train_manager.runs.code.differences import code_differences
 from train_manager.runs.code.restore import restore_code
 from train_manager.runs.code.store import blob_of
@@ -30,6 +31,21 @@ def recorded(folder: Path) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a repository and its record, which no test changes."""
+    folder = tmp_path_factory.mktemp("original")
+    recorded(folder)
+    return folder
+
+
+@pytest.fixture
+def copied(original: Path, tmp_path: Path) -> Path:
+    """The folder of the test, with a copy of that record in ``runs``."""
+    shutil.copytree(original / "runs", tmp_path / "runs")
+    return tmp_path
+
+
 def change_record(folder: Path, **changes: Any) -> None:
     """Write something else into the record."""
     path = folder / "runs/code" / f"{RUN}.json"
@@ -44,23 +60,16 @@ def restored_problems(folder: Path) -> list[str]:
     return restore_code(folder / "runs", RUN, folder / "again").problems
 
 
-def test_code_is_put_back_under_the_name_of_its_folder(tmp_path: Path) -> None:
-    root = recorded(tmp_path)
-
-    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
-
-    assert (restored.root, restored.problems) == (tmp_path / "again/lab", [])
-    assert restored.commit == git(root, "rev-parse", "HEAD").decode().strip()
-    assert tree(restored.root) == tree(root)
-
-
 def test_what_is_put_back_is_a_repository_on_the_same_branch(tmp_path: Path) -> None:
     root = recorded(tmp_path)
     git(root, "remote", "add", "origin", "https://example.com/lab.git")
     take_code_record(root, tmp_path / "runs", RUN)
 
-    again = restore_code(tmp_path / "runs", RUN, tmp_path / "again").root
+    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+    again = restored.root
 
+    assert (again, restored.problems) == (tmp_path / "again/lab", [])
+    assert restored.commit == git(root, "rev-parse", "HEAD").decode().strip()
     assert git(again, "status", "--short", "--branch").decode().splitlines() == [
         "## main",
         " D old.py",
@@ -80,25 +89,11 @@ def test_a_record_of_what_was_put_back_is_the_same(tmp_path: Path) -> None:
     assert {**second, "path": ""} == {**first, "path": ""}
 
 
-def test_another_clone_can_have_the_commit(tmp_path: Path) -> None:
-    root = recorded(tmp_path)
-    git(tmp_path, "clone", "-q", str(root), "clone")
-    root.rename(tmp_path / "gone")
+def test_a_commit_that_is_not_there_is_an_error_with_its_cure(original: Path, copied: Path) -> None:
+    commit = git(original / "lab", "rev-parse", "HEAD").decode().strip()
+    other = repository(copied / "other", {"a": b"a"})
 
-    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again", repository=tmp_path / "clone")
-
-    assert tree(restored.root) == tree(tmp_path / "gone")
-
-
-def test_a_commit_that_is_not_there_is_an_error_with_its_cure(tmp_path: Path) -> None:
-    root = recorded(tmp_path)
-    commit = git(root, "rev-parse", "HEAD").decode().strip()
-    other = repository(tmp_path / "other", {"a": b"a"})
-
-    with pytest.raises(InputError) as caught:
-        restore_code(tmp_path / "runs", RUN, tmp_path / "again", repository=other)
-
-    assert str(caught.value) == (
+    assert refusal(lambda: restore_code(copied / "runs", RUN, copied / "again", repository=other)) == (
         f"the commit {commit} of the record is not in {other}\n"
         "  name a clone that has it as `repository`, or take out the changed files: changed_only=True"
     )
@@ -131,25 +126,19 @@ def test_a_sparse_checkout_of_a_partial_clone_has_a_cure(tmp_path: Path) -> None
     record = take_code_record(root, tmp_path / "runs", RUN)
 
     assert (record["reason"], kept_in(record["repositories"][0])) == (None, {"train.py": ("stored", None)})
-    with pytest.raises(InputError) as caught:
-        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+    assert (
+        refusal(lambda: restore_code(tmp_path / "runs", RUN, tmp_path / "again")).splitlines()[1]
+        == f"  fetch them: git -C {root} fetch --refetch --no-filter origin"
+    )
 
-    assert str(caught.value).splitlines()[1] == f"  fetch them: git -C {root} fetch --refetch --no-filter origin"
 
-
-@pytest.mark.parametrize("is_folder", [True, False])
-def test_a_clone_without_its_submodule_has_a_cure(tmp_path: Path, is_folder: bool) -> None:
+def test_a_clone_without_its_submodule_has_a_cure(tmp_path: Path) -> None:
     root = with_submodule(tmp_path)
     take_code_record(root, tmp_path / "runs", RUN)
     git(tmp_path, "clone", "-q", str(root), "clone")
     clone = tmp_path / "clone"
-    if not is_folder:
-        (clone / "vendor/lib").rmdir()
 
-    with pytest.raises(InputError) as caught:
-        restore_code(tmp_path / "runs", RUN, tmp_path / "again", repository=clone)
-
-    assert str(caught.value) == (
+    assert refusal(lambda: restore_code(tmp_path / "runs", RUN, tmp_path / "again", repository=clone)) == (
         f"the submodule vendor/lib of the record is not checked out in {clone}\n"
         f"  check it out: git -C {clone} submodule update --init --recursive"
     )
@@ -158,51 +147,46 @@ def test_a_clone_without_its_submodule_has_a_cure(tmp_path: Path, is_folder: boo
 def test_a_folder_that_is_in_use_is_refused(tmp_path: Path) -> None:
     recorded(tmp_path)
 
-    with pytest.raises(InputError) as caught:
-        restore_code(tmp_path / "runs", RUN, tmp_path / "lab")
-
-    assert str(caught.value) == f"{tmp_path}/lab is not empty\n  name a new folder"
+    assert (
+        refusal(lambda: restore_code(tmp_path / "runs", RUN, tmp_path / "lab"))
+        == f"{tmp_path}/lab is not empty\n  name a new folder"
+    )
 
 
 def test_a_run_without_a_record_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as caught:
-        restore_code(tmp_path, RUN, tmp_path / "again")
-
-    assert str(caught.value) == f"{tmp_path}/code/{RUN}.json is not there: the run has not recorded its code"
+    assert (
+        refusal(lambda: restore_code(tmp_path, RUN, tmp_path / "again"))
+        == f"{tmp_path}/code/{RUN}.json is not there: the run has not recorded its code"
+    )
 
 
 def test_a_record_without_code_is_refused_with_its_reason(tmp_path: Path) -> None:
     take_code_record(tmp_path, tmp_path / "runs", RUN)
 
-    with pytest.raises(InputError) as caught:
-        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
-
-    assert str(caught.value) == f"the code of run {RUN} was not recorded: not in a git repository"
+    assert (
+        refusal(lambda: restore_code(tmp_path / "runs", RUN, tmp_path / "again"))
+        == f"the code of run {RUN} was not recorded: not in a git repository"
+    )
 
 
 @pytest.mark.parametrize(
     ("version", "reader"), [(4, "a newer Train Manager"), (2, "the Train Manager that has written it")]
 )
-def test_a_record_of_another_version_is_refused(tmp_path: Path, version: int, reader: str) -> None:
-    recorded(tmp_path)
-    change_record(tmp_path, version=version)
+def test_a_record_of_another_version_is_refused(copied: Path, version: int, reader: str) -> None:
+    change_record(copied, version=version)
 
-    with pytest.raises(InputError) as caught:
-        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
-
-    assert str(caught.value) == (
-        f"{tmp_path}/runs/code/{RUN}.json has version {version} of a code record, and this is version 3"
+    assert refusal(lambda: restore_code(copied / "runs", RUN, copied / "again")) == (
+        f"{copied}/runs/code/{RUN}.json has version {version} of a code record, and this is version 3"
         f"\n  read it with {reader}"
     )
 
 
 @pytest.mark.parametrize("text", ["[]", '{"schema": "other"}'])
-def test_a_file_that_is_not_a_record_is_refused(tmp_path: Path, text: str) -> None:
-    recorded(tmp_path)
-    (tmp_path / "runs/code" / f"{RUN}.json").write_text(text)
+def test_a_file_that_is_not_a_record_is_refused(copied: Path, text: str) -> None:
+    (copied / "runs/code" / f"{RUN}.json").write_text(text)
 
     with pytest.raises(InputError, match="is not a code record"):
-        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+        restore_code(copied / "runs", RUN, copied / "again")
 
 
 DAMAGED = "is not put back: its content in the record is damaged, or not there"
@@ -220,71 +204,64 @@ def objects_of(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("other", [b"print(3)\n", None])
-def test_a_content_that_was_changed_or_is_gone_is_not_put_back(tmp_path: Path, other: bytes | None) -> None:
-    recorded(tmp_path)
+def test_a_content_that_was_changed_or_is_gone_is_not_put_back(copied: Path, other: bytes | None) -> None:
     name = blob_of(b"print(2)\n")
-    place = objects_of(tmp_path) / name[:2] / name[2:]
+    place = objects_of(copied) / name[:2] / name[2:]
     place.unlink()
     if other is not None:
         place.write_bytes(zlib.compress(b"blob %d\0" % len(other) + other))
 
-    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+    restored = restore_code(copied / "runs", RUN, copied / "again")
 
     assert restored.problems == [f"train.py {DAMAGED}"]
     assert sorted(tree(restored.root)) == ["lib/new.py", "same.py"]
 
 
-def test_a_store_that_is_gone_is_an_error(tmp_path: Path) -> None:
-    recorded(tmp_path)
-    store = tmp_path / "runs/code/git"
-    store.rename(tmp_path / "elsewhere")
+def test_a_store_that_is_gone_is_an_error(copied: Path) -> None:
+    store = copied / "runs/code/git"
+    store.rename(copied / "elsewhere")
 
     with pytest.raises(CheckpointError) as caught:
-        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+        restore_code(copied / "runs", RUN, copied / "again")
 
-    name = json.loads((tmp_path / "runs/code" / f"{RUN}.json").read_bytes())["repositories"][0]["tree"]
+    name = json.loads((copied / "runs/code" / f"{RUN}.json").read_bytes())["repositories"][0]["tree"]
     why = f"unable to normalize alternate object path: {store}/objects"
     assert str(caught.value) == f"the tree {name} of the record is damaged, or not in {store}: {why}"
 
 
 @pytest.mark.parametrize("name", [b".git", b"..", b".GIT"])
-def test_a_tree_whose_names_lead_elsewhere_is_not_put_back(tmp_path: Path, name: bytes) -> None:
-    recorded(tmp_path)
-    store = tmp_path / "runs/code/git"
+def test_a_tree_whose_names_lead_elsewhere_is_not_put_back(copied: Path, name: bytes) -> None:
+    store = copied / "runs/code/git"
     blob = git(store, "hash-object", "-w", "--stdin", feed=b"x").strip()
     inner = git(store, "mktree", feed=b"100644 blob " + blob + b"\thooks\n").strip()
     outer = git(store, "mktree", feed=b"040000 tree " + inner + b"\t" + name + b"\n").strip().decode()
-    change_record(tmp_path, tree=outer, files=[])
+    change_record(copied, tree=outer, files=[])
 
     with pytest.raises(CheckpointError, match=f"the tree {outer} of the record is damaged"):
-        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+        restore_code(copied / "runs", RUN, copied / "again")
 
-    assert not list((tmp_path / "again").rglob("hooks"))
+    assert not list((copied / "again").rglob("hooks"))
 
 
 @pytest.mark.parametrize("part", ["", "objects", "objects/pack"])
-def test_a_store_with_a_link_is_not_read(tmp_path: Path, part: str) -> None:
-    recorded(tmp_path)
-    store = tmp_path / "runs/code/git"
-    (store / part).rename(tmp_path / "elsewhere")
-    (store / part).symlink_to(tmp_path / "elsewhere")
+def test_a_store_with_a_link_is_not_read(copied: Path, part: str) -> None:
+    store = copied / "runs/code/git"
+    (store / part).rename(copied / "elsewhere")
+    (store / part).symlink_to(copied / "elsewhere")
 
-    with pytest.raises(CheckpointError) as caught:
-        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+    assert (
+        refusal(lambda: restore_code(copied / "runs", RUN, copied / "again"), CheckpointError)
+        == f"{store} has a link, {store / part}, and nothing is read there"
+    )
 
-    assert str(caught.value) == f"{store} has a link, {store / part}, and nothing is read there"
 
-
-def test_a_store_that_names_other_objects_is_not_read(tmp_path: Path) -> None:
-    recorded(tmp_path)
-    store = tmp_path / "runs/code/git"
+def test_a_store_that_names_other_objects_is_not_read(copied: Path) -> None:
+    store = copied / "runs/code/git"
     (store / "objects/info/alternates").write_text("/somewhere\n")
 
-    with pytest.raises(CheckpointError) as caught:
-        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
-
-    assert str(caught.value) == (
-        f"{store} names other folders of objects, in objects/info/alternates, and nothing is read there"
+    assert (
+        refusal(lambda: restore_code(copied / "runs", RUN, copied / "again"), CheckpointError)
+        == f"{store} names other folders of objects, in objects/info/alternates, and nothing is read there"
     )
 
 
@@ -307,12 +284,11 @@ def test_no_program_that_a_store_names_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "canary").exists()
 
 
-def test_a_submodule_that_leads_out_is_refused(tmp_path: Path) -> None:
-    recorded(tmp_path)
-    change_record(tmp_path, inside="../../out")
+def test_a_submodule_that_leads_out_is_refused(copied: Path) -> None:
+    change_record(copied, inside="../../out")
 
     with pytest.raises(InputError, match="its name leads out of the folder"):
-        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+        restore_code(copied / "runs", RUN, copied / "again")
 
 
 def test_a_submodule_is_not_put_through_a_link(tmp_path: Path) -> None:
@@ -330,24 +306,10 @@ def test_a_submodule_is_not_put_through_a_link(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_no_hook_or_filter_of_the_repository_runs(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"a.txt": b"a", ".gitattributes": b"* filter=x\n"})
-    canary = tmp_path / "canary"
-    git(root, "config", "filter.x.smudge", f"touch {canary}")
-    hook = root / ".git/hooks/post-checkout"
-    hook.write_text(f"#!/bin/sh\ntouch {canary}\n")
-    hook.chmod(0o755)
-    take_code_record(root, tmp_path / "runs", RUN)
+def test_the_reason_of_a_record_that_is_not_whole_is_a_problem(copied: Path) -> None:
+    change_record(copied, reason="git did not answer within 10 s")
 
-    assert restored_problems(tmp_path) == []
-    assert not canary.exists()
-
-
-def test_the_reason_of_a_record_that_is_not_whole_is_a_problem(tmp_path: Path) -> None:
-    recorded(tmp_path)
-    change_record(tmp_path, reason="git did not answer within 10 s")
-
-    assert restored_problems(tmp_path) == ["not all code was recorded: git did not answer within 10 s"]
+    assert restored_problems(copied) == ["not all code was recorded: git did not answer within 10 s"]
 
 
 FILE = {"path": "a", "status": "added", "mode": "100644", "blob": "0" * 40, "size": 0}
@@ -370,15 +332,14 @@ DAMAGES: list[tuple[str, object, str]] = [
 
 
 @pytest.mark.parametrize(("place", "value", "key"), DAMAGES)
-def test_a_record_without_what_belongs_there_is_refused(tmp_path: Path, place: str, value: object, key: str) -> None:
-    recorded(tmp_path)
-    change_record(tmp_path, **{place: value})
+def test_a_record_without_what_belongs_there_is_refused(copied: Path, place: str, value: object, key: str) -> None:
+    change_record(copied, **{place: value})
 
-    with pytest.raises(CheckpointError) as caught:
-        restore_code(tmp_path / "runs", RUN, tmp_path / "again")
-
-    assert str(caught.value) == f"{tmp_path}/runs/code/{RUN}.json is damaged: it has no usable {key!r}"
-    assert not (tmp_path / "again").exists()
+    assert (
+        refusal(lambda: restore_code(copied / "runs", RUN, copied / "again"), CheckpointError)
+        == f"{copied}/runs/code/{RUN}.json is damaged: it has no usable {key!r}"
+    )
+    assert not (copied / "again").exists()
 
 
 @pytest.mark.parametrize("name", ["/etc/hostname", "../../out", "link/train.py", ".git/config"])
@@ -457,26 +418,6 @@ def test_what_was_staged_amended_and_collected_is_still_in_the_store(tmp_path: P
     assert (tree(whole.root), whole.problems) == (was, [])
 
 
-def test_a_rebase_and_a_collection_lose_nothing_while_a_clone_has_the_commit(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"train.py": b"print(1)\n"})
-    git(root, "checkout", "-q", "-b", "side")
-    write(root, {"side.py": b"side\n"})
-    git(root, "add", "-A")
-    git(root, "commit", "-q", "-m", "side")
-    git(tmp_path, "clone", "-q", "--no-local", str(root), "clone")
-    write(root, {"side.py": b"changed\n"})
-    take_code_record(root, tmp_path / "runs", RUN)
-    was = tree(root)
-    git(root, "checkout", "-q", "-f", "main")
-    git(root, "commit", "-q", "--allow-empty", "-m", "main")
-    git(root, "rebase", "-q", "main", "side")
-    collect(root, tmp_path / "runs/code/git")
-
-    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again", repository=tmp_path / "clone")
-
-    assert (tree(restored.root), restored.problems) == (was, [])
-
-
 def test_a_store_that_was_copied_alone_has_all_changed_files_and_all_names(tmp_path: Path) -> None:
     root = recorded(tmp_path)
     was = tree(root)
@@ -491,13 +432,3 @@ def test_a_store_that_was_copied_alone_has_all_changed_files_and_all_names(tmp_p
     store, ref = tmp_path / "copied/code/git", f"refs/runs/{RUN}"
     assert git(store, "ls-tree", "-r", "--name-only", ref).split() == [b"lib/new.py", b"same.py", b"train.py"]
     assert git(store, "show", f"{ref}:train.py") == b"print(2)\n"
-
-
-def test_a_clone_serves_where_the_git_folder_of_the_repository_was_deleted(tmp_path: Path) -> None:
-    root = recorded(tmp_path)
-    git(tmp_path, "clone", "-q", "--no-local", str(root), "clone")
-    shutil.rmtree(root / ".git")
-
-    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again", repository=tmp_path / "clone")
-
-    assert (tree(restored.root), restored.problems) == (tree(root), [])

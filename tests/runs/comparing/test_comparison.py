@@ -75,16 +75,6 @@ note: base: metrics.sqlite cannot be read"""
     )
 
 
-def test_a_long_note_goes_on_in_a_second_line() -> None:
-    cure = "is it damaged, or of another program?"
-    compared = replace(COMPARED, notes=(f"base: metrics.sqlite cannot be read: file is not a database ({cure})",))
-
-    assert texts(compared)[-2:] == [
-        "note: base: metrics.sqlite cannot be read: file is not a database (is it",
-        "  damaged, or of another program?)",
-    ]
-
-
 UNKNOWN = replace(
     COMPARED,
     parameters={
@@ -125,21 +115,6 @@ def test_code_that_is_not_in_full_is_the_same_as_far_as_recorded() -> None:
 
     assert "code: the same" in texts(replace(COMPARED, code=rows))
     assert "code: the same as far as recorded" in texts(replace(COMPARED, code=rows, notes=notes))
-
-
-def test_a_table_lists_a_value_that_is_not_recorded_and_does_not_count_it() -> None:
-    table = UNKNOWN.table("parameters")
-
-    assert [*table.shown] == ["seed"]
-    assert table.same == {"epochs": "2"}
-    assert table.unknown.startswith("not recorded: model (a Net), ")
-
-
-def test_a_table_of_code_that_is_not_in_full_says_so() -> None:
-    rows = {"commit": ("18afa3f", "18afa3f")}
-    partly = replace(COMPARED, code=rows, notes=("base: the code is not in full: git is not installed",))
-
-    assert [title for title in ("parameters", "code", "data") if partly.table(title).is_partial] == ["code"]
 
 
 def test_all_is_shown_when_it_is_asked_for() -> None:

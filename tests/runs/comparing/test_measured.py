@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from train_manager.extensions import Checkpoints, MetricStore
 from train_manager.extensions.reproducibility.run_record import RunRecord
@@ -29,30 +28,9 @@ def measured(path: Path | str) -> Measured:
     return Measured(run.train_dir, run.id)
 
 
-def steps_of(metrics: Measured, name: str) -> list[float]:
-    steps: list[float] = metrics.metrics[name].steps.tolist()
-    return steps
-
-
 def curve(*values: float) -> Curve:
     column = np.array(values)
     return Curve(np.arange(1.0, len(values) + 1), column, column, column, column)
-
-
-def test_metrics_continue_where_the_run_did(tmp_path: Path) -> None:
-    train(tmp_path, epochs=2)
-    train(tmp_path, epochs=4)
-
-    assert steps_of(measured(tmp_path), "loss") == [3, 6, 9, 12]
-    assert steps_of(measured(tmp_path), "valid/loss") == [0, 3, 6, 9, 12]
-
-
-def test_metrics_of_an_earlier_run_end_with_it(tmp_path: Path) -> None:
-    train(tmp_path, epochs=2)
-    first = named_run(tmp_path).id
-    train(tmp_path, epochs=4)
-
-    assert steps_of(measured(f"{tmp_path}#{first}"), "loss") == [3, 6]
 
 
 def test_after_four_resumes_reader_page_and_comparison_have_each_step_once(tmp_path: Path) -> None:
@@ -68,20 +46,6 @@ def test_after_four_resumes_reader_page_and_comparison_have_each_step_once(tmp_p
     assert [step for step, _ in measured(tmp_path).pauses] == [3, 6, 9, 12]
 
 
-def test_of_several_evaluations_at_a_step_the_last_one_is_compared(tmp_path: Path) -> None:
-    tm = tiny_manager(RunRecord(), MetricStore(), epochs=1, train_dir=tmp_path)
-    tm.train()
-    with torch.no_grad():
-        next(tm.model.parameters()).zero_()
-    tm.eval(tm.eval_data)
-    *_, last = tm.history.evaluations
-
-    valid = measured(tmp_path).metrics["valid/loss"]
-
-    assert valid.steps.tolist() == [0, 3]
-    assert valid.mean[-1] == last["loss"]
-
-
 def test_more_values_than_a_picture_has_points_are_compared_one_by_one(tmp_path: Path) -> None:
     tm = tiny_manager(RunRecord(), MetricStore(), epochs=1, train_dir=tmp_path)
     tm.train()
@@ -92,12 +56,6 @@ def test_more_values_than_a_picture_has_points_are_compared_one_by_one(tmp_path:
     valid = measured(tmp_path).metrics["valid/loss"]
 
     assert (len(valid.steps), valid.mean[-1]) == (2002, 1 / 2003)
-
-
-def test_a_run_without_a_store_has_no_metrics(tmp_path: Path) -> None:
-    tiny_manager(RunRecord(), train_dir=tmp_path).train()
-
-    assert measured(tmp_path).metrics == {}
 
 
 def test_the_best_is_the_largest_where_the_name_says_so() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.rotation import in_turn
 from train_manager import InputError
 from train_manager.runs.record.command import run_again
 
@@ -64,12 +65,6 @@ def test_a_script_is_named_in_full(program: Path) -> None:
     assert (found["script"], found["module"]) == (str(program / "train.py"), None)
 
 
-def test_a_module_is_named_with_its_file(program: Path) -> None:
-    _, found, _ = run([sys.executable, "-m", "pack.train"], program)
-
-    assert (found["script"], found["module"]) == (str(program / "pack" / "train.py"), "pack.train")
-
-
 def test_the_folder_is_that_of_the_command_also_if_the_program_has_left_it(program: Path) -> None:
     (program / "leaves.py").write_text("import os; os.chdir('/')\n" + PRINTS)
     _, found, _ = run([sys.executable, "leaves.py"], program)
@@ -91,8 +86,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
-@pytest.mark.parametrize("started", [["train.py"], ["-m", "pack.train"]], ids=["script", "module"])
+@pytest.mark.parametrize(
+    ("started", "way"), in_turn([["train.py"], ["-m", "pack.train"]], ["fork", "spawn", "forkserver"])
+)
 def test_a_process_of_a_program_has_the_command_of_the_program(program: Path, way: str, started: list[str]) -> None:
     for path in (program / "train.py", program / "pack" / "train.py"):
         path.write_text(SPAWNS)

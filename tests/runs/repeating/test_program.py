@@ -86,8 +86,3 @@ def test_an_error_of_its_reader_ends_the_program_and_comes_out(tmp_path: Path) -
         run(NAMES_ITSELF + "print('out', flush=True); " + WAITS, tmp_path, show=fail)
 
     assert not is_running(int((tmp_path / "pid").read_text()))
-
-
-def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no-such-python"):
-        run_program(["/no-such-python"], folder=tmp_path, variables={}, log=tmp_path / "log")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fork_server import ForkServer
+from tests.support.refusals import refusal
 from tests.support.reproducing import READS_A_FILE, Project
 from train_manager import InputError
 from train_manager.runs.code.take import take_code_record
@@ -128,12 +129,11 @@ def test_missing_data_and_a_missing_seed_are_told(tmp_path: Path, console: Conso
     project.write("seed.csv", "0")
     project.train(fork_server, epochs=1)
 
-    with pytest.raises(InputError) as failed:
-        console.reproduce(project.train_dir, folder=tmp_path / "again")
+    told = refusal(lambda: console.reproduce(project.train_dir, folder=tmp_path / "again"))
     report = console.reproduce(project.train_dir, links=[Path("seed.csv")], folder=tmp_path / "linked")
 
-    assert str(failed.value).startswith("the program failed (exit code 1); its output ended with:\n    ")
-    assert str(failed.value).endswith(
+    assert told.startswith("the program failed (exit code 1); its output ended with:\n    ")
+    assert told.endswith(
         "    FileNotFoundError: [Errno 2] No such file or directory: '../seed.csv'\n"
         f"  all of it is in {tmp_path}/again/output.log\n"
         "  files that git ignores are not in the record: link this one into the copy with --link seed.csv"
@@ -180,10 +180,7 @@ def test_a_record_that_may_be_foreign_is_not_run_where_nobody_can_be_asked(
 ) -> None:
     of_another_machine(own_project)
 
-    with pytest.raises(InputError) as refused:
-        console.reproduce(own_project.train_dir, folder=tmp_path / "again", here=here)
-
-    assert str(refused.value) == (
+    assert refusal(lambda: console.reproduce(own_project.train_dir, folder=tmp_path / "again", here=here)) == (
         "the record may not be yours: it was recorded on another machine, 'elsewhere'\n"
         "  look at the command and at the code of the record, and give --yes if you trust them"
     )
@@ -191,22 +188,11 @@ def test_a_record_that_may_be_foreign_is_not_run_where_nobody_can_be_asked(
     assert [*(tmp_path / "again").iterdir()] == []
 
 
-def test_a_record_that_may_be_foreign_is_not_run_if_the_answer_is_no(
-    own_project: Project, console: Console, tmp_path: Path
-) -> None:
-    of_another_machine(own_project)
-    asked: list[str] = []
-
-    with pytest.raises(InputError) as refused:
-        console.reproduce(own_project.train_dir, folder=tmp_path / "again", ask=asked.append)
-
-    assert str(refused.value) == "the program was not run, as the answer was no"
-    assert asked == ["the record may not be yours: it was recorded on another machine, 'elsewhere'. Run its program?"]
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("repeated_programs")
-@pytest.mark.parametrize("consent", [{"yes": True}, {"ask": lambda question: True}])
+@pytest.mark.parametrize(
+    "consent", [{"yes": True}, pytest.param({"ask": lambda question: True}, marks=pytest.mark.whole)]
+)
 def test_a_record_that_may_be_foreign_is_run_with_consent(
     own_project: Project, console: Console, tmp_path: Path, consent: dict[str, object]
 ) -> None:
@@ -234,11 +220,9 @@ def test_no_folder_is_made_where_a_record_says(
     place = tmp_path / folder
     own_project.edit_record(f'"folder": "{own_project.root}/experiments"', f'"folder": "{place}"')
 
-    with pytest.raises(InputError) as refused:
-        console.reproduce(own_project.train_dir, folder=tmp_path / "again")
-
-    assert str(refused.value) == (
-        f"the working folder {place} is not there\n  make it, if the program that is named above should run there"
+    assert (
+        refusal(lambda: console.reproduce(own_project.train_dir, folder=tmp_path / "again"))
+        == f"the working folder {place} is not there\n  make it, if the program that is named above should run there"
     )
     assert not place.exists()
 
@@ -261,28 +245,23 @@ def test_a_repository_that_has_moved_is_asked_for(own_project: Project, console:
     runs = shutil.copytree(own_project.train_dir, tmp_path / "kept")
     own_project.root.rename(tmp_path / "elsewhere")
 
-    with pytest.raises(InputError) as refused:
-        console.reproduce(runs)
-
-    assert str(refused.value) == (
-        f"the repository {own_project.root} is not there any more\n  give a clone of it: --repository DIR"
+    assert (
+        refusal(lambda: console.reproduce(runs))
+        == f"the repository {own_project.root} is not there any more\n  give a clone of it: --repository DIR"
     )
 
 
 def test_a_run_without_a_code_record_says_that_here_is_the_way(own_project: Project, console: Console) -> None:
     shutil.rmtree(own_project.train_dir / "code")
 
-    with pytest.raises(InputError) as refused:
-        console.reproduce(own_project.train_dir)
-
-    assert str(refused.value) == (
+    assert refusal(lambda: console.reproduce(own_project.train_dir)) == (
         "the code of this run was not recorded: it had no extension CodeRecord\n"
         "  --here runs the program as it is now, and compares the metrics"
     )
 
 
 def test_a_folder_that_is_not_empty_is_refused(own_project: Project, console: Console) -> None:
-    with pytest.raises(InputError) as refused:
-        console.reproduce(own_project.train_dir, folder=own_project.root)
-
-    assert str(refused.value) == f"{own_project.root} is not empty\n  give a folder that is empty or not there"
+    assert (
+        refusal(lambda: console.reproduce(own_project.train_dir, folder=own_project.root))
+        == f"{own_project.root} is not empty\n  give a folder that is empty or not there"
+    )

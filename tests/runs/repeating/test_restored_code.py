@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from train_manager import InputError
+from tests.support.refusals import refusal
 from train_manager.runs.repeating.paths import Moved
 from train_manager.runs.repeating.restored_code import link_into, restored_code
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat
@@ -17,10 +16,6 @@ def moved(tmp_path: Path) -> Moved:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1")
     return Moved(tmp_path / "old", tmp_path / "new")
-
-
-def run(**code: Any) -> RunToRepeat:
-    return RunToRepeat(Path("runs/first"), {"id": "a"}, code)
 
 
 def test_data_that_git_ignores_are_linked_into_the_copy(moved: Moved) -> None:
@@ -48,29 +43,17 @@ def test_data_are_those_of_the_repository_that_is_given(moved: Moved, tmp_path: 
 
 
 def test_what_the_record_has_is_not_linked(moved: Moved) -> None:
-    with pytest.raises(InputError) as refused:
-        link_into(moved, [Path("train.py")])
-
-    assert str(refused.value) == "train.py is in the record of the code\n  leave it out: it is there"
+    assert (
+        refusal(lambda: link_into(moved, [Path("train.py")]))
+        == "train.py is in the record of the code\n  leave it out: it is there"
+    )
 
 
 @pytest.mark.parametrize("link", ["../other.csv", "missing.csv", "/etc"])
 def test_what_is_not_in_the_repository_is_not_linked(moved: Moved, link: str) -> None:
-    with pytest.raises(InputError) as refused:
-        link_into(moved, [Path(link)])
-
-    assert str(refused.value) == (
-        f"{link} is not in the repository {moved.old}\n  give a path in it, relative to its folder: --link data"
-    )
-
-
-def test_a_record_without_a_repository_says_why(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as refused:
-        restored_code(run(reason="git is not installed", repositories=[]), tmp_path, None)
-
-    assert str(refused.value) == (
-        "the code of this run was not recorded: git is not installed\n"
-        "  --here runs the program as it is now, and compares the metrics"
+    assert (
+        refusal(lambda: link_into(moved, [Path(link)]))
+        == f"{link} is not in the repository {moved.old}\n  give a path in it, relative to its folder: --link data"
     )
 
 

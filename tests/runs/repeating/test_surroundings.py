@@ -42,16 +42,6 @@ def test_another_argument_is_told(tmp_path: Path, entry: dict[str, Any]) -> None
     assert found == ["parameter: epochs 1 there, 2 here", "parameter: seed 0 there, 1 here"]
 
 
-def test_other_data_are_told(tmp_path: Path, entry: dict[str, Any]) -> None:
-    found = between(
-        tmp_path,
-        {**entry, "data": {"train_data": {"kind": "list", "length": 1}}},
-        {**entry, "data": {"train_data": {"kind": "list", "length": 2}}},
-    )
-
-    assert found == ["data: train_data.length 1 there, 2 here"]
-
-
 def test_what_differs_in_each_reproduction_is_not_told(tmp_path: Path, entry: dict[str, Any]) -> None:
     def of(folder: str, **more: Any) -> dict[str, Any]:
         variables = {"PYTHONPATH": folder, "TRAIN_MANAGER_TRAIN_DIR": folder, "SLURM_JOB_ID": folder}

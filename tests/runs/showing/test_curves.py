@@ -9,18 +9,15 @@ import pytest
 import torch
 
 from tests.runs.showing.stored import Writes, trained
-from train_manager import Extension
-from train_manager.extensions import Checkpoints, MetricStore, RunRecord
+from train_manager.extensions import Checkpoints
 from train_manager.runs.comparing.measured import Measured
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.showing.clocks import clock
-from train_manager.runs.showing.curves import Plot, as_json, shown_curves
+from train_manager.runs.showing.curves import as_json, shown_curves
 from train_manager.runs.showing.page import run_to_show
 from train_manager.runs.store.curves import SeriesRows, curve_of
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, EVALUATIONS, Series
-from train_manager.runs.store.writer import MetricWriter
-from train_manager.testing import tiny_manager
 
 SIZES = Series(BATCH_SIZE, BATCHES, "train")
 
@@ -58,20 +55,6 @@ def test_the_last_smaller_batch_of_an_epoch_is_part_of_the_one_before_it(tmp_pat
 
     assert ([*curve.x], [*curve.low]) == ([1, 3], [])
     assert curve.y == pytest.approx([first, (16 * second + 4 * small) / 20], rel=1e-5)
-
-
-def test_the_page_has_the_last_of_two_evaluations_at_a_step(tmp_path: Path) -> None:
-    tm = tiny_manager(MetricStore(), RunRecord(), epochs=1, train_dir=tmp_path)
-    tm.train()
-    with torch.no_grad():
-        next(tm.model.parameters()).zero_()
-    tm.eval(tm.eval_data)
-    *_, last = tm.history.evaluations
-
-    [_, valid] = shown_curves([measured_in(tmp_path)])[0].curves
-
-    assert valid.x[-2:] == [0, 3]
-    assert valid.y[-1] == pytest.approx(last["loss"], rel=1e-5)
 
 
 def test_what_is_not_a_number_is_a_gap_whose_end_is_told() -> None:
@@ -118,25 +101,6 @@ def test_metrics_of_hooks_with_a_slash_share_a_plot(tmp_path: Path) -> None:
     ]
 
 
-class Spikes(Extension):
-    """Writes a metric that is high in one step."""
-
-    def post_train_step_batch(self, writer: MetricWriter, step_num: int) -> None:
-        if step_num == 1:
-            for step in range(1, 4001):
-                writer.scalar("norm", 1000.0 if step == 1234 else 1.0, step=step)
-
-
-def test_a_spike_of_one_step_is_in_the_band_of_a_long_curve(tmp_path: Path) -> None:
-    metrics = measured_in(trained(tmp_path / "run", Spikes(), epochs=1))
-
-    [curve] = next(plot for plot in shown_curves([metrics]) if plot.name == "norm").curves
-
-    assert len(curve.x) <= 1500
-    [at] = [x for x, high in zip(curve.x, curve.high, strict=True) if high == 1000.0]
-    assert abs(at - 1234) <= 3
-
-
 def test_other_axes_know_epochs_examples_and_seconds_without_the_pause_of_a_resume(tmp_path: Path) -> None:
     trained(tmp_path / "run", Checkpoints(), epochs=1)
     trained(tmp_path / "run", Checkpoints(resume=True), epochs=2)
@@ -153,7 +117,7 @@ def test_other_axes_know_epochs_examples_and_seconds_without_the_pause_of_a_resu
 
 def test_of_an_earlier_run_in_the_folder_its_own_metrics_are_shown(tmp_path: Path) -> None:
     trained(tmp_path / "run", epochs=2)
-    tiny_manager(*_others(), epochs=1, train_dir=tmp_path / "run").train()
+    trained(tmp_path / "run", epochs=1)
     first, last = (entry["id"] for entry in read_runs(tmp_path / "run"))
 
     of_first, of_last = (measured_in(f"{tmp_path}/run#{run}") for run in (first, last))
@@ -161,18 +125,6 @@ def test_of_an_earlier_run_in_the_folder_its_own_metrics_are_shown(tmp_path: Pat
     assert (of_first.last, of_last.last) == (6, 3)
 
 
-def _others() -> list[Extension]:
-    from train_manager.extensions import MetricStore, RunRecord
-
-    return [MetricStore(), RunRecord()]
-
-
 def test_an_axis_leaves_out_what_is_not_a_number() -> None:
     assert "examples" not in clock(loss(1.0, 2.0, sizes=[(1.0, math.nan)]))
     assert clock(loss(1.0, 2.0, sizes=[(1.0, 8.0)]))["examples"] == [(0.0, 0.0), (2.0, 16.0)]
-
-
-def test_plots_of_runs_are_the_same_by_name() -> None:
-    plots: list[Plot] = shown_curves([loss(1.0), loss(2.0)])
-
-    assert [(curve.run, curve.y) for curve in plots[0].curves] == [(0, [1.0]), (1, [2.0])]

@@ -38,10 +38,6 @@ def test_a_loss_that_is_not_finite_is_left_out_of_a_mean_and_alone_a_gap() -> No
     assert math.isnan(smooth([Point(1, math.inf, 8)])[0].value)
 
 
-def test_the_running_mean_begins_at_the_first_value() -> None:
-    assert smooth([Point(1, 5.0, 8), Point(2, 5.0, 8)])[0].value == 5.0
-
-
 def test_the_running_mean_is_weighted_by_examples() -> None:
     even, uneven = (smooth([Point(1, 0.0, 8), Point(2, 1.0, size)], windows=1)[1].value for size in (8, 800))
 

@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.support.fork_server import ForkServer
-from tests.support.programs import code
+from tests.support.figures import contrast
 from train_manager.metrics.windows import GrowingCurve
 from train_manager.reporting.panels import COLOURS, TRAINING_COLOUR
 from train_manager.runs.showing.live_svg import HEIGHT, WIDTH, live_svg
@@ -91,19 +90,7 @@ def test_each_curve_stands_out_from_the_page_be_it_light_or_dark(
     })""")
 
     assert len(found) == 13  # the batches and their mean, five sets, and the legend
-    assert all(contrast(line, [*bytes.fromhex(paper[1:])]) > 3.5 for line in found)
-
-
-def contrast(colour: list[int], other: list[int]) -> float:
-    """Return the contrast of two colours as WCAG has it: from 1 to 21."""
-
-    def luminance(colour: list[int]) -> float:
-        shares = [part / 255 for part in colour]
-        red, green, blue = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in shares)
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    low, high = sorted((luminance(colour), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
+    assert all(contrast("#" + bytes(line).hex(), paper) > 3.5 for line in found)
 
 
 def test_a_curve_keeps_its_own_colour_where_colours_cannot_be_mixed() -> None:
@@ -164,14 +151,3 @@ def test_a_loss_that_is_never_finite_is_an_empty_panel() -> None:
 
     assert text == "loss: training nan"
     assert "nan" not in html.partition("<style>")[2]
-
-
-def test_no_matplotlib_is_imported_for_it(fork_server: ForkServer) -> None:
-    program = (
-        "import sys; from train_manager.runs.showing.live_svg import live_svg\n"
-        "live_svg({}, [], [{'set': 'valid', 'step': 3, 'loss': 0.5, 'accuracy': 0.75}])\n"
-        "print('matplotlib' in sys.modules)"
-    )
-    done = fork_server.run(code, program)
-
-    assert (done.output, done.errors) == ("False\n", "")

@@ -12,7 +12,7 @@ import torch
 from tests.runs.code.repositories import a_file
 from tests.runs.record.sample_runs import write_code
 from tests.runs.showing.conftest import settle
-from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
+from tests.runs.showing.stored import ConfusesDigits, Writes, page_of, trained
 from train_manager import Extension, cli
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.store.writer import MetricWriter
@@ -71,23 +71,6 @@ def test_the_labels_of_a_constant_rate_are_not_cut(opened: Opened, tmp_path: Pat
     assert missing <= 0
 
 
-def test_a_maximised_plot_fills_the_window_until_escape(opened: Opened, text: str) -> None:
-    page = opened(text)
-    plot = page.locator(".plot", has=page.locator("h3", has_text="loss")).first
-    before: Any = plot.bounding_box()
-
-    page.get_by_role("button", name="Maximise loss").click()
-    settle(page)
-    during: Any = plot.bounding_box()
-    width = page.evaluate("figures.find(one => one.name === 'loss').drawn.width")
-    page.keyboard.press("Escape")
-    settle(page)
-
-    assert during["width"] > 1200 < width + 60
-    assert during["height"] > 850
-    assert plot.bounding_box() == before
-
-
 def test_a_curve_that_is_not_checked_is_not_drawn(opened: Opened, text: str) -> None:
     page = opened(text)
     drawn = "figures.find(one => one.name === 'loss').drawn.series.filter(one => one.curve).map(one => one.curve.name)"
@@ -123,16 +106,6 @@ def test_picked_curves_are_one_plot_with_a_second_axis_and_a_name_of_its_own(ope
     page.get_by_role("button", name="remove picked curves: large: large").click()
     settle(page)
     assert page.evaluate(axes) == 2
-
-
-def test_picked_curves_of_the_same_colour_get_others(opened: Opened, text: str) -> None:
-    page = opened(text)
-    for name in ("loss: training", "lr: lr", "loss: valid"):
-        page.get_by_role("button", name=f"pick {name}").click()
-
-    colours = page.evaluate("(one => one.curves.map(curve => one.inkOf(curve)))(figures.find(one => one.isPicked))")
-
-    assert colours == ["#707070", "#0072b2", "#d55e00"]
 
 
 def test_what_was_chosen_is_still_so_after_the_page_has_loaded_itself_again(opened: Opened, text: str) -> None:
@@ -278,29 +251,6 @@ def test_curves_are_drawn_over_epochs_and_examples(opened: Opened, text: str, ov
     assert page.evaluate("figures.find(one => one.name === 'loss').drawn.data[0].at(-1)") == last
 
 
-def test_curves_are_drawn_over_time(opened: Opened, text: str) -> None:
-    page = opened(text)
-
-    page.locator("#x").select_option("time")
-
-    assert 0 < page.evaluate("figures.find(one => one.name === 'loss').drawn.data[0].at(-1)") < 60
-    label = (
-        page.locator(".plot", has=page.locator("h3", has_text="loss")).locator(".canvas").get_attribute("aria-label")
-    )
-    assert str(label).startswith("loss over seconds. ")
-
-
-def test_smoothing_has_no_bias_of_the_first_value(opened: Opened, text: str) -> None:
-    page = opened(text)
-    page.get_by_label("smoothing").fill("0.9")
-
-    curve = page.evaluate(
-        "smoothed({...data.plots[0].curves[0], kind: 'noisy', y: data.plots[0].curves[0].y.map(() => 7)})"
-    )
-
-    assert curve == [pytest.approx(7)] * 60
-
-
 def test_the_filter_leaves_plots_whose_name_or_curve_has_the_word(opened: Opened, text: str) -> None:
     page = opened(text)
 
@@ -408,26 +358,6 @@ def test_axe_finds_nothing_where_a_plot_is_maximised_and_curves_are_picked(opene
     settle(page)
 
     assert findings(page) == []
-
-
-def test_names_of_users_are_text(opened: Opened, tmp_path: Path) -> None:
-    page = opened(page_of(trained(tmp_path / "run", Writes({EVIL: 1.0, "損失 ü": 2.0, "שגיאה (abc)": 3.0}))))
-
-    assert page.locator("h3").all_text_contents()[1:4] == [EVIL.rpartition("/")[0], "損失 ü", "שגיאה (abc)"]
-
-
-def test_one_point_nan_and_infinity_are_shown(opened: Opened, tmp_path: Path) -> None:
-    values = {"nan": float("nan"), "inf": float("inf"), "one": 3.0}
-    page = opened(page_of(trained(tmp_path / "run", Writes(values), epochs=1, steps_per_epoch=1)))
-
-    ends = {
-        plot.locator("h3").inner_text(): plot.locator(".end").first.inner_text()
-        for plot in page.locator("#plots .plot:visible").all()
-    }
-
-    assert ends["nan"] == "nan at step 1"
-    assert ends["inf"] == "inf at step 1"
-    assert ends["one"] == "3 at step 1"
 
 
 class AtOddSteps(Extension):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,20 +64,20 @@ def test_a_short_series_has_each_value(path: Path) -> None:
 
 
 def test_a_spike_is_the_highest_value_of_its_stretch(path: Path) -> None:
-    points = ((step, 99.0 if step == 77_777 else 1.0) for step in range(1, 100_001))
+    points = ((step, 99.0 if step == 7_777 else 1.0) for step in range(1, 20_001))
 
     [curve] = curves_of(store(path, {LOSS: points})).values()
 
     assert 1400 < len(curve.steps) <= 1500
     at = curve.high.argmax()
-    assert abs(curve.steps[at] - 77_777) <= 34
+    assert abs(curve.steps[at] - 7_777) <= 7
     assert (curve.low[at], curve.high[at]) == (1, 99)
-    assert 1 < curve.mean[at] < 3
+    assert 1 < curve.mean[at] < 9
     assert curve.times[at] == pytest.approx(curve.steps[at])
 
 
 def test_the_last_smaller_batch_of_an_epoch_does_not_widen_the_band(path: Path) -> None:
-    curve = epochs_of(path, 100_000, lambda step: 9.0 if step % 22 == 0 else 99.0 if step == 77_777 else 1.0)
+    curve = epochs_of(path, 20_000, lambda step: 9.0 if step % 22 == 0 else 99.0 if step == 7_777 else 1.0)
 
     assert {*curve.high.tolist()} == {1.0, 99.0}
     weights = [3 / 64 if step % 22 == 0 else 1.0 for step in range(1, round(2 * curve.steps[0]))]
@@ -175,18 +174,3 @@ def test_curves_can_be_chosen(path: Path) -> None:
     assert curves_of(reader, name="lost") == {}
     with pytest.raises(InputError, match=r"^most must be a whole number of at least 1, but is 0$"):
         curves_of(reader, most=0)
-
-
-def test_the_numbers_are_read_with_one_query(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, said = store(path, {Series(f"own{number}"): [(1, 1.0)] for number in range(20)}), list[str]()
-    connect = sqlite3.connect
-
-    def traced(*arguments: Any, **more: Any) -> sqlite3.Connection:
-        connection: sqlite3.Connection = connect(*arguments, **more)
-        connection.set_trace_callback(said.append)
-        return connection
-
-    monkeypatch.setattr("train_manager.runs.store.reader.sqlite3.connect", traced)
-
-    assert len(curves_of(reader)) == 20
-    assert sum("FROM scalars" in statement for statement in said) == 1

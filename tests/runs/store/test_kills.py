@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.fork_server import ForkServer
+from tests.support.rotation import part_of
 from train_manager import Extension, TrainManager, every, priority
 from train_manager.extensions import Checkpoints, MetricStore
 from train_manager.runs.store import parts
@@ -91,7 +92,7 @@ def counted(folder: Path) -> dict[tuple[str, str], Counter[int]]:
     return found
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", part_of([*MOMENTS], 3, first=1))
 def test_after_four_kills_each_step_counts_once(fork_server: ForkServer, tmp_path: Path, moment: str) -> None:
     for step in MOMENTS[moment]:
         child = fork_server.start(train, tmp_path, moment, step)

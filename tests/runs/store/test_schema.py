@@ -3,13 +3,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-from train_manager.metrics.history_rows import PLACE
 from train_manager.runs.store.rows import metrics_in, row_of_text, text_of_row
-from train_manager.runs.store.schema import EPOCHS, EVALUATIONS, database_uri, is_empty, make_tables
+from train_manager.runs.store.schema import EVALUATIONS, make_tables
 
 PART = ["run", "series", "step", "own_step", "epoch", "time"]
 
@@ -39,20 +37,6 @@ def test_the_tables_are_these(connection: sqlite3.Connection) -> None:
     }
 
 
-def test_only_a_file_without_tables_is_empty(connection: sqlite3.Connection) -> None:
-    with closing(sqlite3.connect(":memory:")) as other:
-        assert is_empty(other)
-    assert not is_empty(connection)
-
-
-@pytest.mark.parametrize("name", ["a b", "a?mode=rwc", "a#b", "a%41", "a\nb", "🦊"])
-def test_a_path_with_any_characters_is_opened_as_it_is(tmp_path: Path, name: str) -> None:
-    with closing(sqlite3.connect(database_uri(tmp_path / name, "rwc"), uri=True)) as connection:
-        connection.execute("CREATE TABLE found(x)")
-
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
 # ---- which rows count ------------------------------------------------------------------------------------------------
 
 
@@ -74,14 +58,6 @@ def test_a_part_counts_as_a_whole_and_what_it_resumes_up_to_the_smallest_step(co
         3: {3: None, 2: 6, 1: 4},
         4: {4: None, 3: 2, 2: 2, 1: 2},
     }
-
-
-def test_a_part_without_a_step_cuts_nothing(connection: sqlite3.Connection) -> None:
-    assert counting(connection, (None, None), (1, 4), (2, None))[3] == {3: None, 2: None, 1: 4}
-
-
-def test_a_training_that_resumes_nothing_counts_alone(connection: sqlite3.Connection) -> None:
-    assert counting(connection, (None, None), (None, None)) == {1: {1: None}, 2: {2: None}}
 
 
 def test_forged_parts_in_a_circle_end(connection: sqlite3.Connection) -> None:
@@ -110,9 +86,3 @@ def test_the_view_has_the_numbers_that_python_finds_in_a_row(connection: sqlite3
         for series, value in metrics_in(EVALUATIONS, row_of_text(text_of_row(row)))
     ]
     assert sorted(found, key=repr) == sorted(in_python, key=repr)
-
-
-def test_the_places_of_a_row_are_no_metrics(connection: sqlite3.Connection) -> None:
-    connection.execute("INSERT INTO history VALUES (1, ?, 0, 0.0, ?)", (EPOCHS, text_of_row(dict.fromkeys(PLACE, 1))))
-
-    assert connection.execute("SELECT name FROM history_numbers").fetchall() == []

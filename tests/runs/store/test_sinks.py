@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tests.runs.store.sinks import Keeps, counting, points_of
+from tests.support.refusals import refusal
 from train_manager.extensions import Checkpoints, MetricStore
 from train_manager.runs.store import delivery, sinks
 from train_manager.runs.store.rows import StoredArray, StoredFile, StoredRow
 from train_manager.runs.store.schema import Series
 from train_manager.runs.store.sinks import file_of, tagged_numbers
-from train_manager.telling.errors import InputError
 from train_manager.testing import tiny_manager
 
 
@@ -34,11 +34,10 @@ def fails(rows: Any) -> None:
 
 
 def test_without_a_store_a_sink_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as refused:
-        tiny_manager(Keeps(), train_dir=tmp_path).train()
+    told = refusal(lambda: tiny_manager(Keeps(), train_dir=tmp_path).train())
 
-    assert "Keeps sends what MetricStore stores, but there is no MetricStore" in str(refused.value)
-    assert "add it: extensions=[MetricStore(), Keeps()]" in str(refused.value)
+    assert "Keeps sends what MetricStore stores, but there is no MetricStore" in told
+    assert "add it: extensions=[MetricStore(), Keeps()]" in told
 
 
 def test_without_its_package_a_sink_names_the_extra(tmp_path: Path) -> None:
@@ -108,11 +107,10 @@ def test_an_export_of_a_run_that_is_not_clear_names_those_there_are(tmp_path: Pa
     made = [tiny_manager(MetricStore(), train_dir=tmp_path) for _ in range(2)]
     for tm in made:
         tm.train()
-    with pytest.raises(InputError) as refused:
-        Keeps().export(tmp_path, begins)
+    told = refusal(lambda: Keeps().export(tmp_path, begins))
 
-    assert f"{tmp_path} has {count} runs that begin with {begins!r}" in str(refused.value)
-    assert f"its runs are {made[0].run_id}, {made[1].run_id}" in str(refused.value)
+    assert f"{tmp_path} has {count} runs that begin with {begins!r}" in told
+    assert f"its runs are {made[0].run_id}, {made[1].run_id}" in told
 
 
 def test_the_command_of_a_sink_has_its_own_arguments(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import gc
 import math
 import os
 import re
-import shutil
 import sqlite3
 import threading
 import warnings
@@ -62,6 +61,14 @@ def workers() -> int:
 # ---- when it is written ----------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write sooner than twice a second."""
+    monkeypatch.setattr(thread, "EVERY", 0.01)
+    monkeypatch.setattr(thread, "IDLE", 0.0)
+
+
+@pytest.mark.usefixtures("soon")
 def test_metrics_are_in_the_file_soon_without_a_flush(path: Path) -> None:
     store = StoreThread(path, "run")
     store.open()
@@ -69,15 +76,6 @@ def test_metrics_are_in_the_file_soon_without_a_flush(path: Path) -> None:
 
     eventually(lambda: path.exists() and not store.waiting)
     assert written(path) == [0.5, 0.25]
-
-
-def test_a_number_comes_back_to_the_bit(path: Path) -> None:
-    values = [0.1, 1 / 3, 5e-324, math.inf, -math.inf, 1.7976931348623157e308]
-    store = StoreThread(path, "run")
-    fill(store, *values)
-    store.close()
-
-    assert [value.hex() for value in written(path)] == [value.hex() for value in values]
 
 
 def test_nan_is_read_as_nan(path: Path) -> None:
@@ -97,16 +95,7 @@ def test_a_closed_store_leaves_one_file_and_no_thread(path: Path) -> None:
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_a_metric_after_the_close_opens_the_file_again(path: Path) -> None:
-    store = StoreThread(path, "run")
-    fill(store, 0.5)
-    store.close()
-    fill(store, 0.25, start=2)
-    store.close()
-
-    assert written(path) == [0.5, 0.25]
-
-
+@pytest.mark.usefixtures("soon")
 def test_a_run_that_opens_after_the_thread_has_ended_has_a_new_one(path: Path) -> None:
     store = StoreThread(path, "run")
     fill(store, 0.5)
@@ -119,19 +108,12 @@ def test_a_run_that_opens_after_the_thread_has_ended_has_a_new_one(path: Path) -
     assert written(path) == [0.5, 0.25]
 
 
-def test_the_thread_ends_and_closes_the_file_if_no_metrics_come(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread, "IDLE", 0.0)
-    fill(StoreThread(path, "run"), 0.5)
-
-    eventually(lambda: not workers() and os.listdir(path.parent) == [path.name])
-
-
-def test_a_store_that_nobody_holds_writes_what_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread, "IDLE", 0.0)
+@pytest.mark.usefixtures("soon")
+def test_the_thread_writes_what_waits_and_ends_and_closes_the_file_if_no_metrics_come(path: Path) -> None:
     fill(StoreThread(path, "run"), 0.5)
     gc.collect()
 
-    eventually(lambda: not workers())
+    eventually(lambda: not workers() and os.listdir(path.parent) == [path.name])
     assert written(path) == [0.5]
 
 
@@ -147,15 +129,6 @@ def test_a_run_that_began_earlier_is_in_the_file_before_a_later_one(path: Path) 
 
     assert written(path) == [0.25, 0.125]
     assert [part.run for part in MetricReader(path).runs()] == ["earlier", "later"]
-
-
-def test_many_metrics_are_written_in_their_order(path: Path) -> None:
-    store = StoreThread(path, "run")
-    values = [float(n) for n in range(1234)]
-    fill(store, *values)
-    store.close()
-
-    assert written(path) == values
 
 
 # ---- what goes wrong -------------------------------------------------------------------------------------------------
@@ -383,19 +356,6 @@ def test_a_file_that_is_removed_is_made_anew_and_told(path: Path) -> None:
     store.close()
 
 
-def test_a_folder_that_is_removed_is_made_anew(path: Path) -> None:
-    folder = path.parent / "run"
-    store = StoreThread(folder / "metrics.sqlite", "run")
-    fill(store, 0.5)
-    store.flush()
-    shutil.rmtree(folder)
-    fill(store, 0.25, start=2)
-
-    assert "was removed or replaced" in warned(store)
-    store.close()
-    assert written(folder) == [0.25]
-
-
 def test_another_process_that_writes_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.01)
     store = StoreThread(path, "run")
@@ -477,19 +437,6 @@ def test_a_child_has_no_connection_and_the_parent_continues(path: Path) -> None:
 
     assert os.waitpid(child, 0)[1] == 0
     assert written(path) == [0.5, 0.25]
-
-
-def test_the_file_is_closed_before_a_fork(path: Path) -> None:
-    """SQLite forbids a connection that is open in two processes."""
-    store = StoreThread(path, "run")
-    store.open()
-    fill(store, 0.5)
-    store.flush()
-    store.before_fork()
-
-    assert store.database._connection is None
-    store.after_fork_in_parent()
-    store.close()
 
 
 def test_what_a_child_writes_is_another_run(path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.support.host_reads import HostReads
+from tests.support.refusals import refusal
 from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.runs.store.batches import Written
 from train_manager.runs.store.reader import MetricReader
@@ -55,12 +56,6 @@ def test_a_scalar_is_of_the_present_step_and_phase(written: Stored) -> None:
     assert written.read().scalars()[NORM][:2] == ([7], [0.5])
 
 
-def test_a_scalar_may_have_a_step_of_its_own(written: Stored) -> None:
-    written.writer.scalar("norm", 0.5, step=100)
-
-    assert written.read().scalars()[NORM][:2] == ([100], [0.5])
-
-
 @pytest.mark.parametrize("value", [3, True, 0.25, "0.5"])
 def test_a_scalar_is_whatever_float_takes(written: Stored, value: Any) -> None:
     written.writer.scalar("norm", value)
@@ -72,12 +67,6 @@ def test_a_histogram_has_edges_and_counts(written: Stored) -> None:
     written.writer.histogram("weights", torch.tensor([[0.0, 0.25], [0.75, 1.0]]), bins=2)
 
     assert written.read().histograms() == {Series("weights", phase="head"): [(7, [0.0, 0.5, 1.0], [2, 2])]}
-
-
-def test_a_text_comes_back_as_it_was(written: Stored) -> None:
-    written.writer.text("sample", "it's\nü 🦊\0 end")
-
-    assert written.read().texts() == {Series("sample", phase="head"): [(7, "it's\nü 🦊\0 end")]}
 
 
 def test_secrets_in_texts_and_names_give_way_to_stars(written: Stored) -> None:
@@ -96,63 +85,37 @@ def test_any_step_and_any_text_can_be_stored(written: Stored, step: int) -> None
     assert (series.name, rows) == ("half \\ud83d", [(max(-(2**63) + 1, min(2**63 - 1, step)), "\\udcff")])
 
 
-def test_a_file_is_known_by_its_hash(written: Stored, tmp_path: Path) -> None:
-    (tmp_path / "plot.txt").write_text("x")
-    written.writer.file("plot", tmp_path / "plot.txt")
-
-    sha256 = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
-    assert written.read().files() == {Series("plot", phase="head"): [(7, "plot.txt", 1, sha256)]}
-
-
 def error_lines(error: pytest.ExceptionInfo[InputError]) -> list[str]:
     return str(error.value).splitlines()
 
 
-def test_a_tensor_of_several_numbers_is_refused(written: Stored) -> None:
-    with pytest.raises(InputError) as error:
-        written.writer.scalar("norm", torch.zeros(2, 3))
-
-    assert error_lines(error) == [
-        "'norm' must be one number, but is a tensor of shape (2, 3)",
-        "  give a number, or writer.histogram for several",
-    ]
-
-
-def test_a_complex_number_is_refused(written: Stored) -> None:
-    with pytest.raises(InputError) as error:
-        written.writer.scalar("norm", torch.tensor(1j))
-
-    assert error_lines(error)[0] == "'norm' must be one real number, but is tensor(0.+1.j)"
-
-
-def test_what_is_not_a_number_is_refused(written: Stored) -> None:
-    with pytest.raises(InputError) as error:
-        written.writer.scalar("norm", "high")
-
-    assert error_lines(error)[0] == "'norm' must be a number, but is 'high'"
-
-
-def test_a_number_that_no_float_holds_is_refused(written: Stored) -> None:
-    with pytest.raises(InputError, match=r"^'norm' must be a number, but is 1000"):
-        written.writer.scalar("norm", 10**400)
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (torch.zeros(2, 3), "'norm' must be one number, but is a tensor of shape (2, 3)"),
+        (torch.tensor(1j), "'norm' must be one real number, but is tensor(0.+1.j)"),
+        ("high", "'norm' must be a number, but is 'high'"),
+        (10**400, "'norm' must be a number, but is 1000"),
+    ],
+)
+def test_what_is_not_one_number_is_refused(written: Stored, value: Any, told: str) -> None:
+    assert refusal(lambda: written.writer.scalar("norm", value)).startswith(told)
 
 
 @pytest.mark.parametrize("step", [1.5, "x", float("nan")])
 def test_a_step_that_is_not_a_whole_number_is_refused(written: Stored, step: Any) -> None:
-    with pytest.raises(InputError) as error:
-        written.writer.scalar("norm", 0.5, step=step)
-
-    assert str(error.value) == (
-        f"the step of 'norm' must be a whole number, but is {step!r}\n  leave it out for the present step"
+    assert (
+        refusal(lambda: written.writer.scalar("norm", 0.5, step=step))
+        == f"the step of 'norm' must be a whole number, but is {step!r}\n  leave it out for the present step"
     )
 
 
 @pytest.mark.parametrize("values", [None, "abc", {"a": 1}, torch.tensor([1j]), ["a"]])
 def test_a_histogram_of_what_is_not_numbers_is_refused(written: Stored, values: Any) -> None:
-    with pytest.raises(InputError) as error:
-        written.writer.histogram("weights", values)
-
-    assert str(error.value) == f"'weights' must be numbers, but is {values!r:.60}\n  give a tensor or numbers"
+    assert (
+        refusal(lambda: written.writer.histogram("weights", values))
+        == f"'weights' must be numbers, but is {values!r:.60}\n  give a tensor or numbers"
+    )
 
 
 def test_a_metric_without_a_name_is_refused(written: Stored) -> None:
@@ -240,15 +203,6 @@ def test_no_number_of_an_array_or_a_histogram_is_read_in_the_step(written: Store
     assert reads.count == 0
 
 
-def test_two_hundred_layers_take_a_kilobyte_a_step(written: Stored) -> None:
-    labels = [f"{number} Linear" for number in range(200)]
-    for step in range(1000):
-        written.writer.array("norms", torch.rand(200), labels, step=step)
-    written.read()
-
-    assert written.path.stat().st_size < 1_100_000
-
-
 @pytest.mark.parametrize(
     ("before", "now", "what"),
     [
@@ -259,10 +213,9 @@ def test_two_hundred_layers_take_a_kilobyte_a_step(written: Stored) -> None:
 )
 def test_an_array_whose_length_changes_is_refused(written: Stored, before: Any, now: Any, what: str) -> None:
     written.writer.array("norms", before)
-    with pytest.raises(InputError) as error:
-        written.writer.array("norms", now)
-
-    assert str(error.value) == f"{what}\n  give another name to what has another shape"
+    assert (
+        refusal(lambda: written.writer.array("norms", now)) == f"{what}\n  give another name to what has another shape"
+    )
     assert len(arrays(written, "norms")) == 1
 
 
@@ -276,18 +229,12 @@ def test_an_array_whose_length_changes_is_refused(written: Stored, before: Any, 
     ],
 )
 def test_labels_must_be_as_many_as_values(written: Stored, values: Any, labels: Any, what: str) -> None:
-    with pytest.raises(InputError) as error:
-        written.writer.array("norms", values, labels)
-
-    assert str(error.value) == f"{what}\n  give a label for each"
+    assert refusal(lambda: written.writer.array("norms", values, labels)) == f"{what}\n  give a label for each"
 
 
 @pytest.mark.parametrize(("values", "shape"), [(0.5, ()), ([], (0,)), (torch.zeros(2, 0), (2, 0))])
 def test_an_array_of_one_number_or_none_is_refused(written: Stored, values: Any, shape: tuple[int, ...]) -> None:
-    with pytest.raises(InputError) as error:
-        written.writer.array("norms", values)
-
-    assert str(error.value) == (
+    assert refusal(lambda: written.writer.array("norms", values)) == (
         f"'norms' must be several numbers, but is of shape {shape}\n"
         "  give a vector or a matrix, or writer.scalar for one number"
     )
@@ -295,11 +242,9 @@ def test_an_array_of_one_number_or_none_is_refused(written: Stored, values: Any,
 
 @pytest.mark.parametrize("values", [None, "abc", {"a": 1}, ["1", "2"], [[1], [1, 2]], torch.tensor([1j]), [None, 1]])
 def test_an_array_of_what_is_not_numbers_is_refused(written: Stored, values: Any) -> None:
-    with pytest.raises(InputError) as error:
-        written.writer.array("norms", values)
-
-    assert str(error.value) == (
-        f"'norms' must be numbers of one shape, but is {values!r:.60}\n  give a tensor or numbers"
+    assert (
+        refusal(lambda: written.writer.array("norms", values))
+        == f"'norms' must be numbers of one shape, but is {values!r:.60}\n  give a tensor or numbers"
     )
 
 
