@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 import train_manager.extensions
+from tests.support.equal_states import assert_same
 from tests.support.training import weights
-from tests.trials.test_preserve import assert_same, noisy, nothing, trained
+from tests.trials.test_preserve import noisy, nothing, trained
 from tests.trials.test_tricks import Rows, X, Y, images
 from train_manager import Extension, InMemory, InputError, TrainManager, tune
 from train_manager.errors import StageError
