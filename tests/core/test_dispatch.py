@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.rotation import share_of
 from train_manager import Extensible, Extension, always, every, fixture, modifies, provides
 from train_manager.core.calls import sometimes, with_parameters
-from train_manager.core.dispatch import CellOf, HookSequence, Run
+from train_manager.core.dispatch import CellOf, HookSequence, StageFunction
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.store import Options
 from train_manager.errors import FixtureNotFound
@@ -165,7 +165,7 @@ def test_a_lazy_fixture_of_a_removed_extension_is_still_computed() -> None:
 # ---- the loop that the generated function stands for ---------------------------------------------------------------
 
 
-def looped(sequence: HookSequence, cell_of: CellOf) -> Run:
+def looped(sequence: HookSequence, cell_of: CellOf) -> StageFunction:
     """Do what the generated function does, hook by hook, each through the stage."""
 
     def run(stage: Any, store: Any) -> None:

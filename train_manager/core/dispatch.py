@@ -37,7 +37,7 @@ from train_manager.core.store import Store
 CellOf = Callable[[str], Cell]
 """Returns the cell of a fixture, by its name."""
 
-Run = Callable[[Scope, Store], None]
+StageFunction = Callable[[Scope, Store], None]
 """Calls the hooks of a stage. After an error, ``store.running`` is still the hook that failed, which a note names."""
 
 
@@ -58,7 +58,7 @@ class HookSequence:
     def __bool__(self) -> bool:
         return bool(self.hooks or self.schedules or self.counting or self.tells)
 
-    def function(self, cell_of: CellOf) -> Run:
+    def function(self, cell_of: CellOf) -> StageFunction:
         """Compile ``text`` to a function that knows the hooks, the schedules and the cells."""
         # The text is general (`call_0(cell_loss.value)`); its globals bind it to these hooks and these cells.
         names: dict[str, Any] = {f"schedule_{number}": schedule for number, schedule in enumerate(self.schedules)}
@@ -69,7 +69,7 @@ class HookSequence:
             names |= {f"cell_{name}": cell_of(name) for name in hook.call.parameters}
             names |= {f"default_{number}_{name}": value for name, value in (hook.call.defaults or {}).items()}
         exec(_compile(self.text(), self.name), names)
-        run: Run = names.pop(self.name)  # in its own globals it would be a cycle, which keeps the extensions alive
+        run: StageFunction = names.pop(self.name)  # in its own globals it would be a cycle, which keeps the extensions alive
         return run
 
     def text(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any, cast, final
 from weakref import ref
 
 from train_manager.core import messages
-from train_manager.core.dispatch import CellOf, HookSequence, Run
+from train_manager.core.dispatch import CellOf, HookSequence, StageFunction
 from train_manager.core.hooks import EVERY_STAGE, KINDS, Hook, Provider
 from train_manager.core.order import choose_providers, in_order, refuse_two_providers
 from train_manager.core.scope import Cell, Scope
@@ -107,8 +107,8 @@ class Plan:
     own_lazy: tuple[tuple[Cell, LazyFixture], ...]  # the stage's own lazy fixtures: a stage that opens writes the cells
     lazy: Mapping[str, Provider]  # providers of the lazy fixtures of all stages
     sequences: tuple[HookSequence, HookSequence]  # the hooks before the body, and the hooks after it
-    run_pre: Run | None  # calls the first sequence; None if it is empty
-    run_post: Run | None  # calls the second sequence; None if it is empty
+    run_pre: StageFunction | None  # calls the first sequence; None if it is empty
+    run_post: StageFunction | None  # calls the second sequence; None if it is empty
 
     @property
     def is_empty(self) -> bool:
