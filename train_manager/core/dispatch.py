@@ -69,7 +69,8 @@ class HookSequence:
             names |= {f"cell_{name}": cell_of(name) for name in hook.call.parameters}
             names |= {f"default_{number}_{name}": value for name, value in (hook.call.defaults or {}).items()}
         exec(_compile(self.text(), self.name), names)
-        run: StageFunction = names.pop(self.name)  # in its own globals it would be a cycle, which keeps the extensions alive
+        # In its own globals the function would be a cycle, which keeps the extensions alive.
+        run: StageFunction = names.pop(self.name)
         return run
 
     def text(self) -> str:
