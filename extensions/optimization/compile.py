@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from train_manager.core.extension import Extension
 from train_manager.loop.compiled import CompiledBatch
@@ -41,14 +41,20 @@ class Compile(Extension):
 
     *Asks for:* nothing.
 
-    *Leaves behind:* a line on ``stderr``.
+    *Leaves behind:* a line of text.
+
+    Args:
+        file: where to print it; None is ``sys.stderr`` at that time.
     """
 
     sole = True
     compiles = True  # explain() says how a batch runs
 
+    def __init__(self, file: TextIO | None = None) -> None:
+        self.file = file
+
     def around_run(self, train_manager: TrainManager) -> Iterator[None]:
-        train_manager._compiled = CompiledBatch()
+        train_manager._compiled = CompiledBatch(self.file)
         try:
             yield
         finally:

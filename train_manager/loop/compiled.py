@@ -9,7 +9,7 @@ import sys
 from functools import partial
 from operator import is_
 from time import perf_counter
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, TextIO, final
 
 from torch import nn
 from torch.optim import Optimizer
@@ -37,9 +37,14 @@ WHOLE: Final = Way("whole")
 
 @final
 class CompiledBatch:
-    """Train on batches by graphs."""
+    """Train on batches by graphs.
 
-    def __init__(self) -> None:
+    Args:
+        file: where a line says what a graph costs, or why there is none; None is ``sys.stderr`` at that time.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = file
         self._way_of_parts: tuple[tuple[Any, ...], Way] = (), WHOLE  # the components, and what they allow
         self._way_of_plans: tuple[tuple[Any, ...], Way] = (), WHOLE  # the plans of the stages, and what they allow
 
@@ -56,7 +61,7 @@ class CompiledBatch:
         is_graph = self._train(manager, step, way)
         told = graphs.refused or graphs.price.sentence(perf_counter() - start, is_graph=is_graph)
         if told:
-            print(f"Compile: {'batches run eagerly: ' if graphs.refused else ''}{told}", file=sys.stderr)
+            print(f"Compile: {'batches run eagerly: ' if graphs.refused else ''}{told}", file=self._file or sys.stderr)
         return None
 
     def _train(self, manager: Any, step: Step, way: Way) -> bool:
