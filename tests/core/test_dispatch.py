@@ -1,21 +1,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from time import perf_counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.support.rotation import share_of
-from train_manager import Extensible, Extension, always, every, fixture, modifies, provides
+from train_manager import Extensible, Extension, fixture, provides
 from train_manager.core.calls import sometimes, with_parameters
-from train_manager.core.dispatch import CellOf, HookSequence, Run
 from train_manager.core.fixtures import Fixtures
-from train_manager.core.store import Options
 from train_manager.errors import FixtureNotFound
 from train_manager.telling.tracebacks import FULL_TRACEBACK
 
@@ -53,11 +45,6 @@ class Stepper(Extensible):
             pass
 
 
-def test_a_sequence_that_does_nothing_is_false() -> None:
-    assert not HookSequence("pre_step", ())
-    assert HookSequence("pre_step", (), schedules=(every(2),))
-
-
 def test_the_text_calls_plain_hooks_by_position_and_hands_the_rest_to_the_stage() -> None:
     assert Stepper([Watcher(), Nameless(), Optional()]).explain("step", format="code") == (
         "def pre_step(stage, store):\n"
@@ -77,18 +64,6 @@ def test_the_text_calls_plain_hooks_by_position_and_hands_the_rest_to_the_stage(
         "stage._refuse_return(hook_2)  # Optional.post_step\n"
         "    store.running = None\n"
     )
-
-
-def test_a_default_stands_for_a_fixture_that_is_not_alive() -> None:
-    found: list[Any] = []
-
-    class Takes(Extension):
-        def post_step(self, y: int, x: Any = None, z: Any = "default", stage: Any = None) -> None:
-            found.append((y, x, z, stage.name))
-
-    Stepper([Takes()]).step()
-
-    assert found == [(2, 1, "default", "step")]
 
 
 def test_lazy_fixtures_are_asked_for_through_the_stage() -> None:
@@ -134,16 +109,6 @@ def test_a_key_error_of_the_hook_is_not_taken_for_a_fixture_that_is_missing() ->
     assert not isinstance(error.value, FixtureNotFound)
 
 
-class Gone(Extension):
-    def post_step(self, x: int, gone: int) -> None: ...
-
-
-def test_a_fixture_that_is_missing_is_named() -> None:
-    with pytest.raises(FixtureNotFound, match=r"Gone.post_step wants 'gone', which no open stage provides"):
-        with Stepper([Gone()]).staged("step", {"x": 1}):
-            pass
-
-
 def test_a_lazy_fixture_of_a_removed_extension_is_still_computed() -> None:
     class Outer(Extensible):
         def outer(self) -> None:
@@ -163,154 +128,6 @@ def test_a_lazy_fixture_of_a_removed_extension_is_still_computed() -> None:
 
 
 # ---- the loop that the generated function stands for ---------------------------------------------------------------
-
-
-def looped(sequence: HookSequence, cell_of: CellOf) -> Run:
-    """Do what the generated function does, hook by hook, each through the stage."""
-
-    def run(stage: Any, store: Any) -> None:
-        began = perf_counter()
-        for schedule in sequence.schedules:
-            schedule.opened(stage, store.value("fixtures"))
-        for hook in sequence.hooks:
-            store.running = hook
-            if hook.kind == "around":
-                stage._enter(hook)
-            else:
-                stage._call(hook)
-        store.running = None
-        if sequence.is_timed:
-            store.hook_seconds += perf_counter() - began
-
-    return run
-
-
-@contextmanager
-def loops_instead_of_functions() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HookSequence, "function", looped)
-        yield
-
-
-class Noting(Extension):
-    """Hooks of every form, which note what they were called with."""
-
-    def __init__(self, notes: list[Any]) -> None:
-        self.notes = notes
-
-    def note(self, *values: Any) -> None:
-        self.notes.append((type(self).__name__, *values))
-
-
-class Plain(Noting):
-    def pre_step(self, x: int, stage: Any) -> None:
-        self.note("pre", x, stage.path)
-
-    def post_step(self, x: int, y: int) -> None:
-        self.note("post", x, y)
-
-
-class WithDefault(Noting):
-    def post_step(self, x: int, absent: int = 7) -> None:
-        self.note(x, absent)
-
-
-class WithRest(Noting):
-    def post_step(self, **rest: int) -> None:
-        self.note(sorted(rest.items()))
-
-
-class Around(Noting):
-    def around_step(self, x: int) -> Iterator[None]:
-        self.note("in", x)
-        try:
-            yield
-        finally:
-            self.note("out")
-
-
-class Providing(Noting):
-    @provides("made")
-    def pre_step(self, x: int) -> int:
-        return x + 1
-
-
-class Modifying(Noting):
-    @modifies("x")
-    def pre_step(self, x: int) -> int:
-        return x * 2
-
-
-class Lazy(Noting):
-    @fixture("step")
-    def lazy(self, x: int) -> Iterator[int]:
-        self.note("computed", x)
-        yield -x
-        self.note("cleaned up")
-
-    def post_step(self, lazy: int) -> None:
-        self.note(lazy)
-
-
-class Scheduled(Noting):
-    @every(2)
-    def post_step(self, x: int) -> None:
-        self.note(x)
-
-
-class Everywhere(Noting):
-    def post_stage(self, made: int) -> None:
-        self.note(made)
-
-
-class AlwaysHook(Noting):
-    @always
-    def post_step(self, exc_value: BaseException | None) -> None:
-        self.note(repr(exc_value))
-
-
-class Missing(Noting):
-    def post_step(self, made: int, gone: int) -> None: ...
-
-
-class Raising(Noting):
-    def pre_step(self, x: int) -> None:
-        raise AttributeError("of the hook itself")
-
-
-KINDS: list[Callable[[list[Any]], Extension]] = [
-    Plain, WithDefault, WithRest, Around, Providing, Modifying, Lazy, Scheduled, Everywhere, AlwaysHook, Missing,
-    Raising,
-]  # fmt: skip
-
-
-class Timed(Extensible):
-    """Its stages are opened from outside, so no check keeps a mistake from its hook."""
-
-    _options = Options(times_hooks=True)
-
-
-def notes_of(kinds: list[Callable[[list[Any]], Extension]]) -> list[Any]:
-    """What three stages with such extensions note, errors and their notes included."""
-    notes: list[Any] = []
-    stepper = Timed([kind(notes) for kind in kinds])
-    for _ in range(3):
-        try:
-            with stepper.staged("step", {"x": 1, "y": 2}):
-                pass
-        except Exception as error:
-            notes.append((repr(error), str(error), getattr(error, "__notes__", [])))
-        notes.append((dict(stepper.fixtures), stepper._store.running, stepper._store.hook_seconds >= 0))
-    return notes
-
-
-@settings(max_examples=share_of(150), deadline=None, derandomize=True, database=None)
-@given(st.lists(st.sampled_from(KINDS), max_size=6, unique=True))
-def test_the_generated_function_does_what_a_loop_over_the_hooks_does(kinds: Any) -> None:
-    with loops_instead_of_functions():
-        expected = notes_of(kinds)
-
-    assert notes_of(kinds) == expected
 
 
 class ByName(Extension):
