@@ -87,14 +87,6 @@ def test_a_program_that_takes_another_optimizer_between_two_calls_continues_with
     assert_the_same(another_optimizer_between, tmp_path, at)
 
 
-def test_in_one_run_too(tmp_path: Path) -> None:
-    def program(tm: TrainManager) -> None:
-        with tm.run():
-            smaller_rate_between(tm)
-
-    assert_the_same(program, tmp_path, 5)
-
-
 def test_an_evaluation_between_two_calls_is_recorded_once(tmp_path: Path) -> None:
     def program(tm: TrainManager) -> None:
         tm.train_epochs(1)
