@@ -92,19 +92,6 @@ def test_with_a_seed_the_order_is_a_function_of_seed_and_epoch() -> None:
     assert orders[0] != [batch.datasource_name for batch in data(2)]
 
 
-def test_the_sets_are_shuffled_as_a_function_of_the_epoch() -> None:
-    def data() -> Interleaved:
-        a, b = (InMemory(torch.arange(size), batch_size=1, shuffle=True) for size in (20, 4))
-        return Interleaved({"a": a, "b": b})
-
-    in_turn, named = data(), data()
-    first, second = (torch.cat(batches(in_turn)).tolist() for _ in range(2))
-    named.set_epoch(1)
-
-    assert torch.cat(batches(named)).tolist() == second
-    assert first[0::2] != second[0::2]
-
-
 def test_a_set_that_begins_anew_within_an_epoch_is_shuffled_anew() -> None:
     small = InMemory(torch.arange(20), batch_size=1, shuffle=True)
     data = Interleaved({"a": list(range(40)), "b": small})
@@ -168,19 +155,6 @@ def test_a_set_of_unknown_length_that_ends_early_starts_again() -> None:
 
 def test_one_set_that_can_be_read_once_is_read_to_its_end() -> None:
     assert batches(Interleaved({"a": iter(A)})) == A
-
-
-def test_no_set_is_read_ahead() -> None:
-    read: list[str] = []
-
-    class Noted(Unsized):
-        def __iter__(self) -> Iterator[Any]:
-            for batch in self.batches:
-                read.append(batch)
-                yield batch
-
-    for count, _ in enumerate(Interleaved({"a": Noted(A), "b": Noted(B)}), start=1):
-        assert len(read) == count
 
 
 def test_the_sets_may_be_interleaved_themselves() -> None:

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from train_manager import InputError, Rows
-from train_manager.testing import tiny_manager
 
 
 class Animals:
@@ -222,15 +221,3 @@ def test_a_batch_size_of_none_is_refused() -> None:
     assert refusal(lambda: Rows([1], batch_size=0)) == (
         "Rows's batch_size must be a whole number of at least 1, but is 0"
     )
-
-
-# ---- in a training -----------------------------------------------------------------------------------------------
-
-
-def test_a_train_manager_trains_on_a_dataset_by_row() -> None:
-    inputs = torch.rand(40, 2)
-    data = Rows(TensorDataset(inputs, (inputs.sum(dim=1) > 1).long()), batch_size=16, shuffle=True)
-    tm = tiny_manager(train_data=data, eval_data={"valid": data}, epochs=2)
-    tm.train()
-
-    assert tm.step_num == 6
