@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, provides
+from train_manager import Extensible, Extension
 from train_manager.checker.methods import Methods
 from train_manager.checker.tree import StageTree
 from train_manager.checker.walk import MOST_STEPS, _Walk, stage_tree
@@ -31,34 +31,6 @@ class Loop(Extensible):
     def step(self, batch: int) -> None:
         with self.staged("step", {"batch": batch}):
             self.fixtures["loss"] = 1
-
-
-def test_the_roots_are_the_methods_that_no_other_calls() -> None:
-    assert list(tree_of(Loop()).nodes) == [("run",), ("run", "step"), ("step",)]
-
-
-def test_an_entry_is_the_only_root() -> None:
-    assert list(tree_of(Loop(), "once").nodes) == [("step",)]
-
-
-def test_a_node_knows_what_is_alive_at_each_point() -> None:
-    class Seeds(Extension):
-        @provides("seed")
-        def pre_step(self) -> int:
-            return 1
-
-        @provides("mean", stage="run")
-        def post_step(self) -> int:
-            return 1
-
-    nodes = tree_of(Loop([Seeds()])).nodes
-    step = nodes["run", "step"]
-    assert step.alive["around"] == {"epoch_num", "batch"}
-    assert step.alive["pre"] == {"epoch_num", "batch", "seed"}
-    assert step.alive["post"] == {"epoch_num", "batch", "seed", "loss", "mean"}
-    assert list(step.definers) == ["batch", "seed", "loss"]
-    assert nodes["run",].alive["post"] == {"epoch_num", "mean"}
-    assert nodes["run",].definers["mean"] == "Seeds.post_step"
 
 
 def test_hooks_and_methods_of_the_core_are_no_roots() -> None:
