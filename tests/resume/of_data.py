@@ -20,6 +20,7 @@ from train_manager import (
     SeededDataLoader,
     Together,
 )
+from train_manager.extensions import Accumulate
 
 
 @training()
@@ -129,6 +130,21 @@ def endless_data_loader() -> dict[str, Any]:
 def interleaved_data_in_cut_epochs() -> dict[str, Any]:
     sets = {"web": in_memory(), "books": in_memory(seed=3, batch_size=5)}
     return {"train_data": Interleaved(sets, seed=1), "steps_per_epoch": 5}
+
+
+class Unsized:
+    """Batches whose number nobody knows."""
+
+    def set_epoch(self, epoch: int) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(batches())
+
+
+@training()
+def data_without_a_length() -> dict[str, Any]:
+    return {"train_data": Unsized(), "extensions": [Accumulate(2)]}
 
 
 class OfBoth(nn.Module):

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import SGD
+from torch.optim import LBFGS, SGD
 from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, ReduceLROnPlateau
 
 from tests.extensions.optimization.gan import GanManager, gan_batches
 from tests.resume.trainings import adam, network, training
 from train_manager import (
     Extension,
+    Objective,
     TrainManager,
     at_most,
     every,
@@ -71,6 +72,20 @@ def lr_schedule_by_a_metric() -> dict[str, Any]:
 
 
 @training()
+def lr_schedule_by_a_metric_beside_one_per_epoch() -> dict[str, Any]:
+    by_metric = LRSchedule(
+        lambda optimizer: ReduceLROnPlateau(optimizer, patience=0), monitor="valid/loss", count_start=True
+    )
+    per_epoch = lambda optimizer: ExponentialLR(optimizer, 0.9)  # noqa: E731
+    return {"extensions": [by_metric], "lr_schedule": per_epoch, "eval_at": "start", "epochs": 3}
+
+
+@training()
+def optimizer_that_calls_a_closure() -> dict[str, Any]:
+    return {"model": nn.Linear(4, 2), "optimizer": partial(LBFGS, lr=0.1, max_iter=3)}
+
+
+@training()
 def windows_over_the_ends_of_epochs() -> dict[str, Any]:
     return {"extensions": [Accumulate(3), ClipGradients(0.1)], "epochs": 3}
 
@@ -104,6 +119,19 @@ def loss_with_weights() -> dict[str, Any]:
     return {"loss": Weighted()}
 
 
+class Classify(Objective):
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(prediction, targets)
+
+    def metrics(self, prediction: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return {"accuracy": (prediction.argmax(dim=1) == targets).float().mean()}
+
+
+@training()
+def objective_with_a_metric() -> dict[str, Any]:
+    return {"loss": Classify()}
+
+
 class NoisyGan(nn.Module):
     """A generator with BatchNorm, and a critic with dropout."""
 
@@ -125,6 +153,12 @@ def two_optimizers() -> dict[str, Any]:
     schedules = {"critic": lambda optimizer: ExponentialLR(optimizer, 0.5)}
     given = {"model": NoisyGan(), "optimizer": optimizers, "lr_schedule": schedules, "loss": None}
     return {**given, "train_data": gan_batches(), "eval_data": None, "extensions": [Accumulate(2)]}
+
+
+@training(kind=GanManager)
+def two_optimizers_in_half_precision() -> dict[str, Any]:
+    given = {"model": NoisyGan(), "optimizer": {"critic": adam, "generator": adam}, "loss": None, "eval_data": None}
+    return {**given, "train_data": gan_batches(), "extensions": [MixedPrecision(torch.float16), Accumulate(2)]}
 
 
 class CriticTwice(TrainManager):
