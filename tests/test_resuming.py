@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import OneCycleLR
 
 from tests.extensions.optimization.gan import gan_manager
 from tests.support.resuming import (
@@ -42,13 +41,11 @@ from train_manager import (
 )
 from train_manager.core.schedule import Schedule
 from train_manager.extensions import (
-    EMA,
     Avg,
     EarlyStopping,
     FreezeModules,
     Log,
     LossCurves,
-    LRSchedule,
     MixedPrecision,
     ProgressBar,
     WarmUp,
@@ -78,10 +75,6 @@ def shuffled() -> InMemory:
 
 def adam(parameters: Any) -> torch.optim.Adam:
     return torch.optim.Adam(parameters, lr=0.01)
-
-
-def per_step(optimizer: Any) -> Any:
-    return OneCycleLR(optimizer, 0.5, total_steps=40)
 
 
 class Rises(Extension):
@@ -118,7 +111,7 @@ def test_a_stop_of_a_phase_ends_the_same_phase_of_the_resumed_program() -> None:
                 tm.train()
             tm.train()
 
-    assert_resumes(make, train, (1, 2, 4))
+    assert_resumes(make, train, part_of((1, 2, 4), 3, 1))
 
 
 @pytest.mark.parametrize("at", ["step", "epoch"])
@@ -133,23 +126,6 @@ def test_a_program_that_is_started_again_after_a_stop_trains_on(at: str) -> None
 
 
 # ---- phases ----------------------------------------------------------------------------------------------------------
-
-
-def with_phases(tm: TrainManager) -> None:
-    """Train a head with an optimizer of its own, another model, and then the whole."""
-    with tm.run():
-        with tm.phase("head", optimizer=adam, epochs=2):
-            tm.train()
-        with tm.phase("teacher", model=net(), optimizer=adam, epochs=2):
-            tm.train()
-        tm.train()
-
-
-def test_killed_in_a_phase_or_after_it_it_comes_to_the_same() -> None:
-    def make() -> TrainManager:
-        return manager(EMA(0.9), LRSchedule(per_step, per="step"), Avg("loss"), WarmUp(steps=4), train_data=shuffled())
-
-    assert_resumes(make, with_phases, part_of((2, 5, 8, 11, 13, 16), 3))
 
 
 def around_a_phase(tm: TrainManager) -> None:
@@ -224,7 +200,7 @@ def test_a_scheduled_hook_runs_at_the_same_steps(name: str, hook: str) -> None:
         return notes
 
     whole = trained([], None)
-    for after in (1, 5):
+    for after in part_of((1, 5), 2, 1):
         assert trained([], after) == whole
 
 

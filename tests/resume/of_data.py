@@ -29,11 +29,6 @@ def dropout_and_shuffled_in_memory() -> dict[str, Any]:
 
 
 @training()
-def neither_dropout_nor_augmentation() -> dict[str, Any]:
-    return {"model": nn.Linear(4, 2)}
-
-
-@training()
 def batches_in_a_list() -> dict[str, Any]:
     return {"train_data": batches()}
 
@@ -68,11 +63,6 @@ def seeded_data_loader_with_augmentation() -> dict[str, Any]:
 
 
 @training()
-def unshuffled_data_loader() -> dict[str, Any]:
-    return {"train_data": DataLoader(TensorDataset(*examples()), batch_size=8)}
-
-
-@training()
 def epochs_cut_within_a_pass() -> dict[str, Any]:
     return {"steps_per_epoch": 3, "epochs": 3}
 
@@ -89,41 +79,14 @@ def epochs_cut_within_a_pass_over_a_seeded_data_loader() -> dict[str, Any]:
 
 
 @training()
-def epochs_cut_within_a_pass_over_a_list() -> dict[str, Any]:
-    return {"train_data": batches(), "steps_per_epoch": 3, "epochs": 3}
-
-
-@training()
 def endless_data() -> dict[str, Any]:
     return {"train_data": Endless(in_memory()), "steps_per_epoch": 3, "epochs": 3}
-
-
-@training()
-def endless_list() -> dict[str, Any]:
-    return {"train_data": Endless(batches()), "steps_per_epoch": 3, "epochs": 3}
 
 
 @training()
 def interleaved_data() -> dict[str, Any]:
     sets = {"web": in_memory(), "books": in_memory(seed=3, batch_size=5)}
     return {"train_data": Interleaved(sets, ratios={"web": 1, "books": 2}, seed=1)}
-
-
-@training()
-def interleaved_lists() -> dict[str, Any]:
-    return {"train_data": Interleaved({"web": batches(), "books": batches()[:3]}, ratios={"web": 2, "books": 1})}
-
-
-@training()
-def interleaved_data_loaders() -> dict[str, Any]:
-    loaders = {name: DataLoader(TensorDataset(*examples()), batch_size=8) for name in ("web", "books")}
-    return {"train_data": Interleaved(loaders)}
-
-
-@training()
-def endless_data_loader() -> dict[str, Any]:
-    loader = DataLoader(TensorDataset(*examples()), batch_size=8)
-    return {"train_data": Endless(loader), "steps_per_epoch": 3, "epochs": 3}
 
 
 @training()
@@ -240,11 +203,6 @@ def interleaved_shuffled_data_loaders() -> dict[str, Any]:
 @training()
 def endless_shuffled_data_loader() -> dict[str, Any]:
     return {"train_data": Endless(loader()), "steps_per_epoch": 3, "epochs": 3}
-
-
-@training()
-def endless_data_loader_with_a_generator() -> dict[str, Any]:
-    return {"train_data": Endless(loader(generator=seeded())), "steps_per_epoch": 3, "epochs": 3}
 
 
 class Stream(IterableDataset[Any]):

@@ -17,10 +17,8 @@ from train_manager import (
     Extension,
     Objective,
     TrainManager,
-    at_most,
     every,
     exponentially,
-    periodically,
 )
 from train_manager.extensions import (
     EMA,
@@ -188,59 +186,6 @@ def evaluation_every_third_step() -> dict[str, Any]:
 @training()
 def evaluation_at_rarer_and_rarer_steps() -> dict[str, Any]:
     return {"eval_at": exponentially(1, 2), "epochs": 3}
-
-
-class Noise(Extension):
-    """Add random numbers to the weights, at few of the steps."""
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-
-    def _add(self, model: nn.Module, step_num: int) -> None:
-        self.steps.append(step_num)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter) * 0.01)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "steps": self.steps}
-
-    def load_state_dict(self, state: Any) -> None:
-        super().load_state_dict(state)
-        self.steps = state["steps"]
-
-
-class NoiseTwice(Noise):
-    @at_most(2)
-    def post_train_step_batch(self, model: nn.Module, step_num: int) -> None:
-        self._add(model, step_num)
-
-
-@training()
-def hook_that_runs_at_most_twice() -> dict[str, Any]:
-    return {"extensions": [NoiseTwice()]}
-
-
-class NoiseEveryThird(Noise):
-    @every(3)
-    def pre_train_step_batch(self, model: nn.Module, step_num: int) -> None:
-        self._add(model, step_num)
-
-
-@training()
-def hook_that_runs_every_third_step() -> dict[str, Any]:
-    return {"extensions": [NoiseEveryThird()]}
-
-
-class NoiseOnce(Noise):
-    @periodically(3600)
-    def post_train_step_batch(self, model: nn.Module, step_num: int) -> None:
-        self._add(model, step_num)
-
-
-@training()
-def hook_that_runs_once_an_hour() -> dict[str, Any]:
-    return {"extensions": [NoiseOnce()]}
 
 
 @training()
