@@ -15,6 +15,7 @@ import pytest
 
 from tests.checkpoints.hostile import resealed
 from tests.checkpoints.states import same, small_state
+from tests.support.rotation import share_of
 from train_manager.checkpoints import checkpoint, verification
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from train_manager.checkpoints.manifest import render_manifest
@@ -78,7 +79,7 @@ def test_damage_at_a_random_place_is_always_noticed(
 ) -> None:
     chance = random.Random(0)
     contents = {file: (sound / file).read_bytes() for file in FILES}
-    files = [chance.choice(FILES) for _ in range(times)]
+    files = [chance.choice(FILES) for _ in range(share_of(times))]
 
     assert all(noticed(sound, file, damage(contents[file], chance)) for file in files)
     assert same(read_checkpoint(sound)["model"], small_state(1)["model"])
