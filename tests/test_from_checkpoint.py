@@ -243,6 +243,7 @@ def test_a_fresh_process_that_imports_the_module_makes_the_training_again(
     assert (done.output, done.errors) == ("Net 0.7 8 6 ['ema'] 0.9\n", "")
 
 
+@pytest.mark.whole  # tests/rebuilding shows what is said
 def test_a_fresh_process_that_does_not_import_it_is_told_so(tmp_path: Path) -> None:
     trained(tmp_path)
     without = FRESH.replace("import tests.rebuilding.recorded_parts\n", "")
