@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 
-from tests.support.training import make_batches
+from tests.support.training import at_rate, make_batches
 from train_manager import TrainManager
 from train_manager.testing import tiny_manager
 
@@ -36,10 +35,6 @@ class Both(TrainManager):
         self.backward(loss, "head")
         self.step("body")
         self.step("head")
-
-
-def at_rate(rate: float) -> Callable[[Any], Optimizer]:
-    return lambda parameters: SGD(parameters, lr=rate)
 
 
 def decay(optimizer: Optimizer) -> ExponentialLR:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import random
 import warnings
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -16,7 +15,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from train_manager import InMemory, InputError
+from tests.support.training import refusal
+from train_manager import InMemory
 
 
 def numbers(data: InMemory) -> list[int]:
@@ -26,12 +26,6 @@ def numbers(data: InMemory) -> list[int]:
 
 def shuffled(examples: int = 50, **options: Any) -> InMemory:
     return InMemory(torch.arange(examples), **{"batch_size": 8, "shuffle": True, **options})
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 # ---- what is in a batch ------------------------------------------------------------------------------------------

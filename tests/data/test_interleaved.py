@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train_manager import Endless, Extension, InMemory, InputError, Interleaved
+from tests.support.training import refusal
+from train_manager import Endless, Extension, InMemory, Interleaved
 from train_manager.data.batch import FromSource, to_device
 from train_manager.data.readable import is_endless, length_of
 from train_manager.testing import tiny_manager
@@ -22,12 +23,6 @@ A, B = ["a1", "a2", "a3", "a4", "a5", "a6"], ["b1", "b2"]
 
 def batches(data: Interleaved) -> list[Any]:
     return [batch.batch for batch in data]
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 class Unsized:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from train_manager import InputError, Rows
+from tests.support.training import refusal
+from train_manager import Rows
 
 
 class Animals:
@@ -51,12 +51,6 @@ class Frame:
 def only_batch(data: Rows) -> Any:
     (batch,) = data
     return batch
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 # ---- by row ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.optim import LBFGS, SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.support.training import At
+from tests.support.training import At, refusal
 from train_manager import Endless, InMemory, InputError, TrainManager
 from train_manager.errors import HookError
 from train_manager.loop.arguments import (
@@ -32,13 +32,6 @@ from train_manager.loop.optimizers import require_optimizer
 from train_manager.loop.schedulers import require_lr_schedule
 from train_manager.model.optimizers import fused_argument
 from train_manager.testing import tiny_manager
-
-
-def refusal(call: Callable[[], object]) -> str:
-    """Return the text of the InputError that the call raises."""
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 def sgd() -> Optimizer:

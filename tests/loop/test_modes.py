@@ -5,16 +5,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from tests.support.training import modes
 from train_manager.loop.modes import mode, preserve_modes
 
 
 def net() -> nn.Sequential:
     """Return Dropout in train mode, and a frozen BatchNorm in eval mode."""
     return nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2).eval())
-
-
-def modes(model: nn.Module) -> list[bool]:
-    return [module.training for module in model.modules()]
 
 
 def test_modes_nest() -> None:

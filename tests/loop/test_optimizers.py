@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, StepLR
 
-from tests.support.training import At, make_batches
-from train_manager import InputError, Objective, TrainManager, WeightedLosses
+from tests.support.training import At, make_batches, refusal
+from train_manager import Objective, TrainManager, WeightedLosses
 from train_manager.errors import StageError
 from train_manager.extensions import LRSchedule
 from train_manager.loop.arguments import require_loss
@@ -22,13 +22,6 @@ from train_manager.loop.optimizers import find_rates_below_zero, require_optimiz
 from train_manager.loop.schedulers import require_lr_schedule
 from train_manager.model.optimizers import parameters_in
 from train_manager.testing import tiny_manager
-
-
-def refusal(call: Callable[[], object]) -> str:
-    """Return the text of the InputError that the call raises."""
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 def sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:

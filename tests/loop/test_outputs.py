@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.support.training import weights
+from tests.support.training import refusal, weights
 from train_manager import InputError, TrainManager
 from train_manager.data.batch import unpack
 from train_manager.extensions import Accumulate
@@ -24,14 +23,6 @@ from train_manager.loop.outputs import (
     require_unpacked,
 )
 from train_manager.testing import tiny_manager
-
-
-def refusal(call: Callable[[], object]) -> str:
-    """Return the text of the InputError that the call raises."""
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
-
 
 # ---- the parts of a batch ------------------------------------------------------------------------------------------
 

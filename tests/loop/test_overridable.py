@@ -11,15 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD
 
-from tests.support.training import At, Batch, make_batches, skip_stage
+from tests.support.training import At, Batch, at_rate, make_batches, skip_stage
 from train_manager import Extension, InputError, Objective, TrainManager, add_loss, fixture
 from train_manager.errors import FixtureNotFound, StageError
 from train_manager.testing import tiny_manager
-
-
-def at_rate(rate: float) -> Any:
-    return lambda parameters: SGD(parameters, lr=rate)
-
 
 # ---- the loss ---------------------------------------------------------------------------------------------------
 
