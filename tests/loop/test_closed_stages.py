@@ -214,6 +214,19 @@ def test_hooks_of_every_stage_open_the_stages() -> None:
     assert [recorder.stages.count(stage) for stage in INNER] == [3] * 4
 
 
+def test_a_part_that_a_hook_replaces_on_the_object_is_called_in_this_batch() -> None:
+    calls: list[int] = []
+
+    def update(loss: Tensor) -> None:
+        calls.append(tm.step_num)
+        TrainManager.update(tm, loss)
+
+    tm = tiny_manager(At("pre_train_step_batch", lambda step_num: step_num == 1 and setattr(tm, "update", update)))
+    tm.train()
+
+    assert calls == [1, 2]
+
+
 def test_a_part_that_is_replaced_in_the_class_between_two_calls_is_called() -> None:
     class Own(TrainManager):
         pass

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import LBFGS, SGD
-from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, OneCycleLR, ReduceLROnPlateau
 
 from tests.extensions.optimization.gan import GanManager, gan_batches
 from tests.resume.trainings import adam, network, training
@@ -57,7 +57,7 @@ def lr_schedule_per_epoch() -> dict[str, Any]:
 
 @training()
 def lr_schedule_per_step() -> dict[str, Any]:
-    schedule = LRSchedule(lambda optimizer: CosineAnnealingLR(optimizer, 8), per="step")
+    schedule = LRSchedule(lambda optimizer: OneCycleLR(optimizer, 0.5, total_steps=20), per="step")
     return {"extensions": [schedule, WarmUp(3)]}
 
 
@@ -90,7 +90,8 @@ def windows_over_the_ends_of_epochs() -> dict[str, Any]:
 
 @training()
 def all_recipes_at_once() -> dict[str, Any]:
-    recipes = [Accumulate(3), EMA(0.5), ClipGradients(0.1), FreezeModules("0", until=1), Mixup(0.5, num_classes=2)]
+    average = EMA(0.5, warm_up=True, use_buffers=True)
+    recipes = [Accumulate(3), average, ClipGradients(0.1), FreezeModules("0", until=1), Mixup(0.5, num_classes=2)]
     return {"extensions": recipes, "lr_schedule": lambda optimizer: ExponentialLR(optimizer, 0.5), "epochs": 3}
 
 
