@@ -221,7 +221,11 @@ def test_a_part_that_a_hook_replaces_on_the_object_is_called_in_this_batch() -> 
         calls.append(tm.step_num)
         TrainManager.update(tm, loss)
 
-    tm = tiny_manager(At("pre_train_step_batch", lambda step_num: step_num == 1 and setattr(tm, "update", update)))
+    def hook(step_num: int) -> None:
+        if step_num == 1:
+            tm.update = update  # type: ignore[assignment, method-assign]
+
+    tm = tiny_manager(At("pre_train_step_batch", hook))
     tm.train()
 
     assert calls == [1, 2]

@@ -110,7 +110,8 @@ def test_a_lazy_fixture_that_was_modified_keeps_its_value() -> None:
 
         def model_forward(self, model: nn.Module, inputs: Tensor, size: int = 0) -> Tensor:
             sizes.append(size)
-            return model(inputs) * 1.0
+            prediction: Tensor = model(inputs)
+            return prediction
 
     sizes: list[int] = []
     sets = At("pre_train_step_batch", lambda fixtures: fixtures.modify("size", 7))
