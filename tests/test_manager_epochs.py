@@ -1,4 +1,4 @@
-"""How data is cut into epochs, and which batch of an epoch is the last."""
+"""Data that fails or is empty within an epoch; how epochs are cut is in tests/test_loops_of_your_own.py."""
 
 from __future__ import annotations
 

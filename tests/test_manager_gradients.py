@@ -1,4 +1,4 @@
-"""Gradients: seen and changed by hooks between backward and step, zeroed by the step, gathered where it is left out."""
+"""Gradients: zeroed by the step, not learnt from if they were there before, gathered where the step is left out."""
 
 from __future__ import annotations
 

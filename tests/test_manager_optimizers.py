@@ -1,4 +1,4 @@
-"""One optimizer or several by name, and their learning rate schedules: how they are made, and what is refused."""
+"""Several optimizers that one loss steps, and their schedules by name; how they are made is in tests/loop."""
 
 from __future__ import annotations
 
