@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from tests.support.own_loops import Steps, Unsized, make_batches, manager, weights
 from tests.support.training import At, skip_batch, skip_stage
-from train_manager import Extension, InputError, NonFiniteLoss, TrainManager, periodically
+from train_manager import Extension, NonFiniteLoss, TrainManager, periodically
 from train_manager.errors import StageError
 from train_manager.extensions import Accumulate
 from train_manager.testing import Recorder, tiny_manager
@@ -133,11 +133,6 @@ def test_a_hook_cannot_train_on_a_batch() -> None:
         tm.train()
 
 
-def test_an_optimizer_is_needed() -> None:
-    with pytest.raises(InputError, match="there is no optimizer to train with"):
-        tiny_manager(optimizer=None).train_on_batch(make_batches(1)[0])
-
-
 # ---- eval_on_batch -----------------------------------------------------------------------------------------------
 
 
@@ -202,14 +197,6 @@ def test_the_schedule_is_stepped_after_an_epoch_that_was_ended() -> None:
     tm.train()
 
     assert tm.lr_schedule.last_epoch == 1
-
-
-def test_a_loss_that_is_not_finite_is_told_though_an_epoch_follows() -> None:
-    tm = tiny_manager()
-    broken = torch.full((4, 2), float("nan")), torch.zeros(4, dtype=torch.long)
-    with pytest.raises(NonFiniteLoss), tm.run():
-        tm.train_on_batch(broken)
-        tm.train_epoch()
 
 
 def test_an_evaluation_of_one_batch_is_no_part_of_a_training() -> None:

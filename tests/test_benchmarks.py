@@ -52,8 +52,8 @@ print(json.dumps(soak(20_000, Extension.of(post_step=lambda data: kept.append(da
 """
 
 
-FRESH = ("end_to_end", "run_records", "code_record_cost", "ranks")  # each number is of a process of its own
-LONG = (*FRESH, "compiled", "learner", "counts", "scale", "soak", "batch_leak")  # seconds: imports, trainings, calls
+# Of imports, trainings and calls; each takes a second or more.
+LONG = {*TINY} - {"loop", "curve_cost"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.whole] * (name in LONG)) for name in TINY])

@@ -18,7 +18,10 @@ def modules() -> list[str]:
     return sorted(".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in with_examples)
 
 
-@pytest.mark.parametrize("name", modules())
+LONG = ("train_manager.trials.rehearse", "train_manager.extensions.reproducibility.code_record")  # a second each
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.whole] * (one in LONG)) for one in modules()])
 def test_the_examples_in_the_docstrings_run_as_printed(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 

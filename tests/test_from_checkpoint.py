@@ -127,16 +127,6 @@ def test_a_small_file_that_asks_for_much_memory_is_refused_before_it_is_taken(tm
     ]
 
 
-def test_so_are_many_small_tensors(tmp_path: Path) -> None:
-    small = {"num_features": 1_000_000}
-    layers = {"$tuple": [{"$object": "torch.nn:BatchNorm1d", "arguments": small}] * 30}
-    path = stranger(manager(), tmp_path, model={"$object": "torch.nn:Sequential", "arguments": {"args": layers}})
-
-    assert refused(path).startswith(
-        "the checkpoint says how to make tensors of 260,000,000 bytes, and its files allow for 256"
-    )
-
-
 def test_paths_and_addresses_of_a_checkpoint_are_not_used_and_told(tmp_path: Path) -> None:
     code = CodeRecord(folder=tmp_path / "secret")
     sinks = [MLflow("sqlite:///there"), TensorBoard("/etc")]
@@ -152,13 +142,6 @@ def test_paths_and_addresses_of_a_checkpoint_are_not_used_and_told(tmp_path: Pat
     )
     assert (again["code_record"].folder, again["checkpoints"].at) == (None, "last")
     assert (again["m_lflow"].uri, again["tensor_board"].folder) == (None, None)
-
-
-def test_a_path_that_is_given_is_used(tmp_path: Path) -> None:
-    saved(manager(extensions=[CodeRecord(folder="/etc")]), tmp_path)
-    again = TrainManager.from_checkpoint(tmp_path, {"extensions.code_record.folder": "mine"})
-
-    assert again["code_record"].folder == "mine"
 
 
 def test_all_other_arguments_come_back(tmp_path: Path) -> None:
@@ -260,6 +243,7 @@ def test_a_fresh_process_that_imports_the_module_makes_the_training_again(
     assert (done.output, done.errors) == ("Net 0.7 8 6 ['ema'] 0.9\n", "")
 
 
+@pytest.mark.whole  # tests/rebuilding shows what is said
 def test_a_fresh_process_that_does_not_import_it_is_told_so(tmp_path: Path) -> None:
     trained(tmp_path)
     without = FRESH.replace("import tests.rebuilding.recorded_parts\n", "")
@@ -480,10 +464,6 @@ def test_data_that_can_be_read_once_are_not_read_for_the_record() -> None:
 
     assert read == []
     assert parameters_of(tm)["arguments"]["train_data"] == {"$not_rebuildable": "a generator, which is not recorded"}
-
-
-def test_train_dir_is_not_recorded() -> None:
-    assert "train_dir" not in parameters_of(manager(train_dir="runs/a"))["arguments"]
 
 
 def test_a_path_that_is_not_there_is_told(tmp_path: Path) -> None:

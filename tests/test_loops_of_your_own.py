@@ -203,15 +203,6 @@ def test_epochs_of_a_loop_of_ones_own_are_those_of_train_bit_for_bit(held: bool)
     assert torch.equal(weights(own), weights(whole))
 
 
-def test_such_an_epoch_is_not_evaluated() -> None:
-    steps = Steps()
-    tm = tiny_manager(steps)
-    tm.train_epoch()
-    tm.train_epoch()
-
-    assert (tm.epoch_num, steps.evals) == (2, [])
-
-
 def test_a_loop_of_ones_own_evaluates_when_it_likes() -> None:
     steps = Steps()
     tm = tiny_manager(steps)

@@ -74,6 +74,7 @@ def test_a_set_up_that_fails_shows_why(clone: Path) -> None:
     assert failed.stderr.splitlines()[:3] == ["no room on the disk"] * 2 + ["The set-up failed; see above."]
 
 
+@pytest.mark.whole  # three seconds of waiting
 def test_in_a_terminal_a_set_up_shows_that_it_is_alive(clone: Path) -> None:
     make, slow = shutil.which("make"), PROGRAM.replace("*torch==*) ", "*torch==*) sleep 3; ")
     assert make is not None

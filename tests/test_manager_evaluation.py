@@ -146,12 +146,6 @@ def test_training_inside_training_is_refused() -> None:
         Impatient().train()
 
 
-def test_a_hook_that_evaluates_is_told_what_to_do() -> None:
-    tm = tiny_manager(At("post_train_step_batch", lambda train_manager: train_manager.eval()))
-    with pytest.raises(StageError, match=r"ask for it: train_manager\.eval_soon\(\)"):
-        tm.train()
-
-
 def test_evaluation_in_a_run_between_trainings_is_allowed() -> None:
     tm = tiny_manager()
     with tm.run():

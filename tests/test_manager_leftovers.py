@@ -22,10 +22,6 @@ from train_manager.extensions import EMA, default_extensions
 from train_manager.testing import Recorder, tiny_manager
 
 
-def fail() -> None:
-    raise ValueError("in a hook")
-
-
 def test_an_error_leaves_a_manager_that_trains_as_a_new_one() -> None:
     class FailOnce(Extension):
         has_failed = False
@@ -146,14 +142,6 @@ def test_the_data_is_closed_when_a_run_stops() -> None:
     tiny_manager(stop_at("post_train_step_batch"), train_data=data).train()
 
     assert data.is_closed
-
-
-def test_the_data_is_closed_when_a_step_fails_also_while_the_error_is_kept() -> None:
-    data = Closing()
-    with pytest.raises(ValueError, match="in a hook") as kept:
-        tiny_manager(At("post_train_step_batch", fail), train_data=data).train()
-
-    assert data.is_closed, kept
 
 
 def test_training_warns_of_nothing() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support.training import At, Batch, loss_of, make_batches, stop_at
-from train_manager import NonFiniteLoss, SkipBatch, TrainManager
+from train_manager import NonFiniteLoss, SkipBatch
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -50,36 +47,6 @@ def test_a_batch_whose_loss_is_not_finite_can_be_skipped() -> None:
     tm.train()
 
     assert (tm.epoch_num, tm.step_num) == (1, 2)
-
-
-class HostReads(TorchDispatchMode):
-    """In which stages a scalar was read on the host."""
-
-    def __init__(self, tm: TrainManager) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.tm = tm
-        self.stages: list[tuple[str, ...]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten._local_scalar_dense.default:
-            self.stages.append(self.tm.fixtures.path)
-        return func(*args, **(kwargs or {}))
-
-
-def test_no_step_reads_a_scalar_on_the_host() -> None:
-    tm = tiny_manager(epochs=2)
-    with HostReads(tm) as reads:
-        tm.train()
-
-    assert reads.stages == []
-
-
-def test_a_read_on_the_host_would_be_seen() -> None:
-    tm = tiny_manager(At("post_train_step_batch", lambda loss: (loss.item(), None)[1]))
-    with HostReads(tm) as reads:
-        tm.train()
-
-    assert ("run", "train", "train_step_epoch", "train_step_batch") in reads.stages
 
 
 def test_the_step_is_named_as_it_was_counted_then() -> None:

@@ -51,15 +51,6 @@ def test_an_evaluation_without_any_loss_has_no_result(tmp_path: Path, capsys: py
     assert capsys.readouterr().out == ""
 
 
-def test_a_second_forward_of_an_evaluation_renews_prediction_and_loss() -> None:
-    class Twice(TrainManager):
-        def eval_batch(self) -> None:
-            self.forward()
-            self.forward()
-
-    assert with_batches(Twice).eval() == tiny_manager().eval()
-
-
 def test_the_called_model_can_be_taken_back_within_a_run() -> None:
     models = Values("post_train_step_batch", "model")
     back = At("post_train_step_epoch", lambda train_manager: setattr(train_manager, "called_model", None))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from torch import nn
 
-from tests.support.training import At, Values, make_batches, weights
+from tests.support.training import At, Values, make_batches
 from train_manager import Extension, TrainManager, modifies
 from train_manager.errors import StageError
 from train_manager.extensions import Accumulate
@@ -102,16 +99,6 @@ def test_epochs_are_counted_after_a_checkpoint_is_loaded() -> None:
     assert evals.seen == [3]
 
 
-def test_a_training_that_a_checkpoint_has_ended_says_so() -> None:
-    tm = tiny_manager(Loads(3), epochs=3)
-    with pytest.warns(UserWarning, match="nothing to do") as warned:
-        tm.train()
-
-    assert [str(one.message) for one in warned] == [
-        "train() has nothing to do: 3 of 3 epochs are done (raise `epochs`, or call train_epochs(n))"
-    ]
-
-
 def test_samples_are_those_of_all_processes() -> None:
     class TwoProcesses(Extension):
         @modifies("global_batch_size")
@@ -124,51 +111,3 @@ def test_samples_are_those_of_all_processes() -> None:
 
     assert seen.seen == [(32, 16), (64, 16), (80, 8)]
     assert tm.samples_seen == 80
-
-
-def test_batches_that_are_skipped_are_no_samples() -> None:
-    tm = tiny_manager(At("pre_train_step_batch", lambda batch_num: _skip() if batch_num == 1 else None))
-    tm.train()
-
-    assert tm.samples_seen == 24
-
-
-def _skip() -> None:
-    from train_manager import SkipBatch
-
-    raise SkipBatch
-
-
-def test_what_is_called_in_place_of_the_model_has_its_modes_and_gets_them_back() -> None:
-    seen: list[tuple[bool, bool]] = []
-    tm = tiny_manager()
-    wrapper = nn.Sequential(tm.model).eval()
-    tm.called_model = wrapper
-    tm.add_extension(pre_train_model_forward=lambda model: seen.append((model is wrapper, wrapper.training)))
-    tm.train_steps(1)
-
-    assert seen == [(True, True)]
-    assert not wrapper.training
-
-
-def test_the_model_stays_the_users_if_another_is_called_in_its_place() -> None:
-    one, other = tiny_manager(), tiny_manager()
-    model: Any = one.model
-    one.called_model = nn.Sequential(model)
-    one.train()
-    other.train()
-
-    assert one.model is model
-    assert torch.equal(weights(one.model), weights(other.model))
-
-
-def test_what_is_called_may_change_while_a_run_is_held() -> None:
-    called = Values("pre_train_model_forward", "model")
-    tm = tiny_manager(called)
-    wrapper = nn.Sequential(tm.model)
-    with tm.run():
-        tm.train_steps(1)
-        tm.called_model = wrapper
-        tm.train_steps(1)
-
-    assert called.seen == [tm.model, wrapper]

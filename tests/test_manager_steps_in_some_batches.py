@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 from torch.optim import SGD
 
 from tests.support.training import make_batches
 from train_manager import Extension, TrainManager, modifies
-from train_manager.errors import StageError
 from train_manager.testing import tiny_manager
 
 
@@ -73,22 +71,3 @@ def test_a_backward_without_a_step_waits_until_a_step_is_asked_for() -> None:
     tm.add_extension(post_train_optimizer_step=lambda batch_num: steps.append(batch_num))
     tm.train()
     assert steps == [3]
-
-
-@pytest.mark.parametrize("batch_num", [1, 2], ids=["the first of its window", "the last of its window"])
-def test_two_updates_in_one_batch_of_a_window_of_several_are_refused(batch_num: int) -> None:
-    tm = sometimes({1: 1, batch_num: 2})
-    with pytest.raises(StageError) as caught:
-        tm.train()
-    assert str(caught.value) == (
-        "optimizer 'optimizer' is updated twice in one batch, but its gradients are gathered over several\n"
-        "  leave out Accumulate, or call self.backward(...) for each loss and self.step() once"
-    )
-
-
-def test_two_updates_in_a_batch_that_is_a_window_by_itself_are_two_steps() -> None:
-    tm = sometimes({1: 2, 2: 2}, batches=2)
-    tm.remove_extension("in_pairs")
-    tm.train()
-    assert tm.update_num == 4
-    assert torch.isfinite(torch.stack([parameter.sum() for parameter in tm.model.parameters()])).all()

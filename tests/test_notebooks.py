@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import os
 import sys
@@ -22,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 SOURCES = sorted(FOLDER.glob("*.py"))
-SEEN = "02_see_a_training"  # runs in each run of the tests
+SEEN = "02_see_a_training"
 SMALL = 200_000  # bytes: the largest notebook that may be stored in git with its pictures
 
 by_source = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
@@ -70,10 +72,16 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return executed(notebook, tmp_path_factory.mktemp("seen"))
 
 
-@pytest.mark.parametrize(
-    "source",
-    [pytest.param(one, id=one.stem, marks=[pytest.mark.whole] * (one.stem != SEEN)) for one in SOURCES],
-)
+@by_source
+def test_a_notebook_imports_what_there_is(source: Path) -> None:
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("train_manager"):
+            module = importlib.import_module(node.module)
+            assert [one.name for one in node.names if not hasattr(module, one.name)] == []
+
+
+@pytest.mark.whole  # a kernel takes four seconds
+@by_source
 def test_a_notebook_runs_to_its_end_and_shows_pictures_and_no_warnings(source: Path, seen: Any, tmp_path: Path) -> None:
     outputs = outputs_of(seen if source.stem == SEEN else execute(source, tmp_path))
     assert any("image/png" in output.get("data", {}) for output in outputs)
@@ -96,6 +104,7 @@ def test_there_is_a_source_for_every_notebook() -> None:
     assert [path.stem for path in sorted(FOLDER.glob("*.ipynb"))] == [path.stem for path in SOURCES] != []
 
 
+@pytest.mark.whole
 def test_a_plot_of_ones_own_is_renewed_in_a_single_output(seen: Any) -> None:
     *_, trains, title = seen.cells
 

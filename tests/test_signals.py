@@ -240,7 +240,7 @@ def points_of_a_run() -> int:
 
 
 def test_at_every_point_of_a_run_a_signal_ends_it_and_leaves_nothing_behind() -> None:
-    points = random.Random(0).sample(range(1, points_of_a_run()), share_of(40))
+    points = random.Random(0).sample(range(1, points_of_a_run()), share_of(share_of(40)))
     graceful = 0
     for point in points:
         tm = tiny_manager(Stops(), recorder := Recorder())

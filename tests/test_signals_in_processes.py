@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tests.extensions.logging.test_progress_bar import Terminal
 from tests.support.fork_server import ForkServer
+from tests.support.rotation import in_turn, share_of
 from tests.support.signals import EXITS, MESSAGE, Stops, at_step, each, send
 from train_manager import Extension
 from train_manager.testing import tiny_manager
@@ -54,7 +55,7 @@ def steps_of(output: str) -> tuple[int, int]:
 
 @each
 def test_at_random_moments_a_signal_lets_the_step_and_the_run_end(name: str, fork_server: ForkServer) -> None:
-    for moment in random.Random(name).sample(range(200), 3):
+    for moment in random.Random(name).sample(range(200), share_of(3)):
         child = fork_server.start(trains)
         child.wait_for(f"{random.Random(moment).choice(['begins', 'ends'])} {moment}")
         child.signal(getattr(signal, name))
@@ -75,8 +76,7 @@ def hangs_in_step_3() -> None:
     trains(Stops(clock=lambda: next(times)), at_step(3, hangs))
 
 
-@pytest.mark.parametrize("first", EXITS)
-@pytest.mark.parametrize("second", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(("first", "second"), in_turn(EXITS, ["SIGTERM", "SIGINT"]))
 def test_while_a_hook_hangs_a_second_signal_ends_the_process(first: str, second: str, fork_server: ForkServer) -> None:
     child = fork_server.start(hangs_in_step_3)
     child.wait_for("hangs")
@@ -220,6 +220,7 @@ def screen_after_ctrl_c(program: Path, train_dir: Path) -> tuple[list[str], int]
 
 
 @pytest.mark.slow
+@pytest.mark.whole  # test_progress_bar shows the screen, and test_signals what is said
 def test_in_a_terminal_ctrl_c_leaves_the_line_of_the_user_and_one_line_of_what_is_saved(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(IN_A_TERMINAL)

@@ -94,13 +94,6 @@ def test_stop_in_the_last_evaluation_of_an_epoch_ends_the_run() -> None:
     assert tm.epoch_num == 2
 
 
-def test_stop_at_a_step_goes_before_stop_at_an_epoch() -> None:
-    tm = tiny_manager(stop_at("pre_train_step_batch"), stop_at("post_train_step_batch", at="epoch"))
-    tm.train()
-
-    assert tm.step_num == 1
-
-
 def test_a_stopped_manager_can_train_again() -> None:
     tm = tiny_manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 1))
     tm.train()

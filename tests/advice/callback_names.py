@@ -123,12 +123,3 @@ def refusal(case: Case) -> TrainManagerError:
         (mistake,) = error.mistakes
         return mistake
     raise AssertionError(f"{case.written} was not refused")
-
-
-def rows() -> list[tuple[str, str, str]]:
-    """Return, for each case, what was written, the cure in the message, and when it was found."""
-    cures = [str(refusal(case)).splitlines()[-1].strip().partition(" (or @not_a_hook")[0] for case in CASES]
-    return [
-        (f"`{case.written}` of {case.tool}", cure, "before the first step")
-        for case, cure in zip(CASES, cures, strict=True)
-    ]

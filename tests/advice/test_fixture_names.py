@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advice.fixture_names import CASES, STAGES, Case, find_advice, hook, rows
+from tests.advice.fixture_names import CASES, STAGES, Case, find_advice, hook
 from train_manager.testing import tiny_manager
 
 
@@ -31,10 +31,3 @@ def test_the_hook_that_follows_the_cure_runs(case: Case) -> None:
     tm.predict(tm.eval_data["valid"])
 
     assert follows.seen  # type: ignore[attr-defined]
-
-
-def test_the_table_has_a_row_for_each() -> None:
-    found = rows()
-
-    assert found[0] == ("post_train_step_batch(self, preds)", "did you mean 'prediction'?", "before the first step")
-    assert len(found) == len(CASES) + len(STAGES)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.checker.checking import At, Loop, ask, mistake
-from train_manager import Extensible, Extension, fixture, modifies, provides
+from train_manager import Extensible, Extension, fixture, provides
 from train_manager.core.store import Options
 from train_manager.errors import CheckError, StageError
 from train_manager.extensions import Avg
@@ -138,15 +137,6 @@ def test_a_stage_whose_words_stand_in_another_order_is_meant() -> None:
     assert cure_in_training("post_train_batch_step", "loss") == "did you mean 'post_train_step_batch'?"
 
 
-def test_a_misspelt_stage_of_a_fixture_gets_the_one_meant() -> None:
-    class Doubled(Extension):
-        @fixture("train_bach")
-        def doubled(self) -> float:
-            return 1.0
-
-    assert str(mistake(Doubled(), Both)).endswith("\n  did you mean 'train_batch'?")
-
-
 def test_the_wrong_fixtures_of_a_hook_of_a_misspelt_stage_are_told_too(at: At) -> None:
     class Watcher(Extension):
         def post_stepp(self, los: float) -> None: ...  # both are wrong
@@ -209,23 +199,6 @@ def test_a_method_that_is_called_by_name_gets_the_same_advice() -> None:
 
 def test_a_misspelt_name_that_is_always_there_is_found() -> None:
     assert cure("post_step", "fixturs", Loop) == "did you mean 'fixtures'?"
-
-
-def test_a_modifier_of_what_nothing_defines_is_told_to_define_it() -> None:
-    class Scale(Extension):
-        @modifies("scale")
-        def pre_step(self) -> float:
-            return 1.0
-
-    assert str(mistake(Scale())).endswith('\n  nothing defines it; to define it: @provides("scale")')
-
-
-def test_an_around_hook_that_asks_too_early_is_led_to_the_end() -> None:
-    class Watcher(Extension):
-        def around_step(self, loss: float) -> Iterator[None]:
-            yield
-
-    assert str(mistake(Watcher())).endswith("it is defined later: use post_step")
 
 
 def test_a_stage_of_another_word_is_not_meant_where_its_stage_does_not_exist() -> None:

@@ -306,18 +306,3 @@ def test_a_lazy_fixture_that_is_asked_for_before_what_it_is_made_of_is_found() -
 
     with pytest.raises(CheckError, match=r"Asking\.pre_fit asks for 'half', for which Asking\.half wants 'loss'"):
         Loop([Asking()]).check()
-
-
-def test_a_method_that_is_called_by_name_is_held_against_what_is_alive_there() -> None:
-    class Loop(Extensible):
-        def fit(self) -> None:
-            with self.staged("fit", {"inputs": 1}):
-                self.call_by_name(self.forward)
-
-        def forward(self, inputz: int, other: int = 0) -> int:
-            return inputz + other
-
-    with pytest.raises(CheckError) as error:
-        Loop().check()
-    assert "Loop.forward wants 'inputz', which is never alive where it is called" in str(error.value)
-    assert str(error.value).endswith("did you mean 'inputs'?")

@@ -101,14 +101,6 @@ def test_explain_shows_the_stages_that_it_opens() -> None:
     assert "train_backward" in shown
 
 
-def test_a_hook_of_the_forward_pass_that_it_leaves_out_is_told_so(at: At) -> None:
-    assert mistakes_of(manager(Adversarial, hook("post_train_loss_forward"))).splitlines()[::2] == [
-        "Hooks.post_train_loss_forward (extension 'hooks') would never run: "
-        f"Adversarial.train_batch ({at('updates only')}) does not call self.forward()",
-        "  call it there, or use post_train_step_batch, or a hook of train_backward or train_optimizer_step",
-    ]
-
-
 def test_the_same_for_an_evaluation(at: At) -> None:
     told = mistakes_of(manager(Mean, hook("pre_eval_model_forward")))
 
@@ -142,19 +134,6 @@ def test_where_neither_calls_forward_both_are_told_so() -> None:
         "predict",
         "phase",
     ]
-
-
-def test_a_train_batch_that_hands_the_manager_on_may_do_anything() -> None:
-    class Handing(TrainManager):
-        def train_batch(self) -> None:
-            elsewhere(self)
-
-    (unknown,) = manager(Handing, hook("post_train_loss_forward")).check()
-    assert unknown.endswith("hands `self` to `elsewhere`")
-
-
-def elsewhere(tm: TrainManager) -> None:
-    tm.update(tm.forward())
 
 
 def test_forward_outside_of_a_batch_says_so() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.checker.checking import Loop, ask
-from train_manager import Extensible, Extension
+from train_manager import Extensible
 from train_manager.errors import CheckError
 
 
@@ -90,15 +90,6 @@ def test_code_that_gets_the_object_may_do_anything() -> None:
     assert unknown.endswith("hands `self` to `helper`")
 
 
-def test_code_that_gets_the_object_in_a_list_may_do_anything() -> None:
-    class Fits(Extensible):
-        def fit(self, helper: Callable[..., None]) -> None:
-            helper([self])
-
-    (unknown,) = Fits([ask("unknown")]).check()
-    assert unknown.endswith("hands `self` on")
-
-
 def test_a_generator_that_is_advanced_with_next_is_not_followed() -> None:
     class Fits(Extensible):
         def fit(self) -> None:
@@ -144,30 +135,6 @@ def test_a_builtin_that_gets_the_object_does_nothing() -> None:
 
     with pytest.raises(CheckError):
         Fits([ask("unknown")]).check()
-
-
-def test_a_class_made_by_exec_without_a_module_is_honestly_unknown() -> None:
-    made: dict[str, Any] = {}
-    exec(
-        "from train_manager import Extensible\nclass E(Extensible):\n"
-        " def work(self):\n  with self.staged('w'):\n   pass",
-        made,
-    )
-    assert made["E"]([Extension.of(post_w=lambda: None)]).check() == ["E.work has no source to read"]
-
-
-def test_fixtures_that_are_kept_on_the_object_may_be_written_by_any_method() -> None:
-    class Keeps(Extensible):
-        def __init__(self, extensions: list[Extension]) -> None:
-            super().__init__(extensions)
-            self.alive = self.fixtures
-
-        def fit(self) -> None:
-            with self.staged("fit"):
-                self.alive["result"] = 1
-
-    (unknown,) = Keeps([Extension.of(post_fit=lambda result: None)]).check()
-    assert unknown.endswith("gives `fixtures` another name")
 
 
 class Renames(Extensible):

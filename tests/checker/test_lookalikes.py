@@ -178,39 +178,6 @@ def test_a_function_under_the_name_of_another_tool_is_told_what_hooks_are_called
     )
 
 
-class Worker(Extensible):
-    def work(self) -> None:
-        with self.staged("train_step"):
-            pass
-
-    def bare(self) -> None:
-        with staged("validate"):
-            pass
-
-
-class DerivedWorker(Worker):
-    pass
-
-
-@pytest.mark.parametrize("prefix", ["on_", "before_", "after_", "begin_", "end_"])
-@pytest.mark.parametrize("extensible", [Worker(), DerivedWorker()])
-def test_a_name_that_is_a_hook_in_other_tools_is_a_mistake(prefix: str, extensible: Worker) -> None:
-    watcher = type("Watcher", (Extension,), {f"{prefix}train_step": lambda self: None})()
-    extensible.add_extension(watcher, "watcher")
-    assert mistake(extensible).startswith(f"Watcher.{prefix}train_step looks like a hook, but would never run\n")
-
-
-def test_the_mistake_of_a_foreign_name_tells_its_line(at: At) -> None:
-    class Watcher(Extension):
-        def on_validate(self) -> None: ...  # foreign hook
-
-    assert mistake(Worker([Watcher()])) == (
-        "Watcher.on_validate looks like a hook, but would never run\n"
-        f"  asked at     {at('foreign hook')}\n"
-        "  call it 'pre_validate' or 'post_validate' (or @not_a_hook, if it is a method of your own)"
-    )
-
-
 # ---- loops -----------------------------------------------------------------------------------------------------------
 
 

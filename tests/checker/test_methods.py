@@ -11,8 +11,6 @@ from tests.checker.checking import ask
 from tests.checker.test_check_left_out import check
 from train_manager import Extensible, Extension, TrainManager
 from train_manager.checker import reader
-from train_manager.checker.methods import Methods
-from train_manager.checker.outline import Calls, Opens
 from train_manager.errors import CheckError
 
 
@@ -123,40 +121,6 @@ def test_a_method_that_a_subclass_adds_may_be_called_while_a_run_is_held_open() 
 
 
 # ---- which function ------------------------------------------------------------------------------------------------
-
-
-class First(Extensible):
-    def step(self) -> None: ...
-
-
-class Second(First):
-    def step(self) -> None: ...
-
-    @property
-    def size(self) -> int:
-        return 1
-
-
-def test_a_call_finds_the_method_of_the_class_and_super_that_of_the_next_one() -> None:
-    methods = Methods(Second)
-    step = Second.step
-    assert isinstance(step, FunctionType)
-    assert methods.called(Calls("step"), step) is step
-    assert methods.called(Calls("step", is_super=True), step) is vars(First)["step"]
-
-
-def test_methods_of_the_core_are_not_found() -> None:
-    assert Methods(Second).named("staged") is None
-
-
-def test_what_a_method_does_counts_what_it_calls() -> None:
-    methods = Methods(new_class())
-    fit, helper = methods.named("fit"), methods.named("helper")
-    assert fit is not None
-    assert helper is not None
-    assert methods.reachable(fit) == {helper}
-    assert (methods.matters(fit), methods.matters(helper)) == (True, False)
-    assert isinstance(methods.outline(fit)[0], Opens)
 
 
 def test_code_without_source_matters_only_if_it_names_stages_or_methods() -> None:

@@ -1,9 +1,8 @@
-"""The table of a loop: what a method of it does, and the map that is drawn from it."""
+"""The map that is drawn from the table of a loop."""
 
 from __future__ import annotations
 
-from train_manager.checker.outline import Calls, Defines, Opens, Touches, Where, Yields
-from train_manager.checker.table import THE_LOOP, Again, Block, If, Inside, Line, MethodCall, Reads, Table, TableStage
+from train_manager.checker.table import Again, Block, If, Inside, Line, MethodCall, Table, TableStage
 
 EVAL = TableStage("eval", body=(Line("result = mean", ("result",), "eval"),))
 STEP = TableStage(
@@ -17,49 +16,10 @@ STEP = TableStage(
 TABLE = Table(
     {
         "train": (Block("for each batch:", (Again("if it is asked for", EVAL), STEP)), EVAL),
-        "again": (If("step", (Line("more"),)), If("step", (Line("less"),), is_open=False)),
         "work": (If("step", (Line("done"),)), If("eval", (Line("never"),))),
         "run": (Inside("what is called in it"),),
-        "compute": (Reads(("weight",)),),
     }
 )
-
-
-def names(*given: str) -> frozenset[str]:
-    return frozenset(given)
-
-
-def test_the_outline_of_a_stage_has_what_it_touches_defines_and_calls() -> None:
-    *_, (opened, _) = [TABLE.outlines["train"][1:]]
-    assert opened == Opens(
-        "step",
-        names("batch"),
-        THE_LOOP,
-        (
-            Touches(names("batch"), modifies=False),
-            Touches(names("loss"), modifies=True),
-            Calls("compute", by_name=True),
-            Defines(names("loss"), "step", "compute()"),
-            Calls("work"),
-        ),
-    )
-
-
-def test_a_stage_that_the_map_shows_elsewhere_opens_all_the_same() -> None:
-    first, *_, last = TABLE.outlines["train"]
-    assert first == last == Opens("eval", names(), THE_LOOP, (Defines(names("result"), "eval", THE_LOOP),))
-
-
-def test_conditions_yields_and_reads_have_items_of_their_own() -> None:
-    assert TABLE.outlines["again"] == (Where("step", True, ()), Where("step", False, ()))
-    assert TABLE.outlines["run"] == (Yields(),)
-    assert TABLE.outlines["compute"] == (Touches(names("weight"), modifies=False),)
-
-
-def test_methods_that_do_the_same_have_one_outline() -> None:
-    body = (EVAL,)
-    outlines = Table({"one": body, "other": body}).outlines
-    assert outlines["one"] is outlines["other"]
 
 
 def test_the_map_has_a_line_for_each_stage_and_step_with_their_fixtures() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, provides
+from train_manager import Extensible, Extension
 from train_manager.checker.methods import Methods
 from train_manager.checker.tree import StageTree
 from train_manager.checker.walk import MOST_STEPS, _Walk, stage_tree
@@ -31,34 +31,6 @@ class Loop(Extensible):
     def step(self, batch: int) -> None:
         with self.staged("step", {"batch": batch}):
             self.fixtures["loss"] = 1
-
-
-def test_the_roots_are_the_methods_that_no_other_calls() -> None:
-    assert list(tree_of(Loop()).nodes) == [("run",), ("run", "step"), ("step",)]
-
-
-def test_an_entry_is_the_only_root() -> None:
-    assert list(tree_of(Loop(), "once").nodes) == [("step",)]
-
-
-def test_a_node_knows_what_is_alive_at_each_point() -> None:
-    class Seeds(Extension):
-        @provides("seed")
-        def pre_step(self) -> int:
-            return 1
-
-        @provides("mean", stage="run")
-        def post_step(self) -> int:
-            return 1
-
-    nodes = tree_of(Loop([Seeds()])).nodes
-    step = nodes["run", "step"]
-    assert step.alive["around"] == {"epoch_num", "batch"}
-    assert step.alive["pre"] == {"epoch_num", "batch", "seed"}
-    assert step.alive["post"] == {"epoch_num", "batch", "seed", "loss", "mean"}
-    assert list(step.definers) == ["batch", "seed", "loss"]
-    assert nodes["run",].alive["post"] == {"epoch_num", "mean"}
-    assert nodes["run",].definers["mean"] == "Seeds.post_step"
 
 
 def test_hooks_and_methods_of_the_core_are_no_roots() -> None:
@@ -111,7 +83,7 @@ def pairwise(count: int, around: str) -> str:
 
 
 def test_methods_that_all_call_each_other_are_walked_once_each(visits: Callable[[type[Extensible]], int]) -> None:
-    assert visits(made(pairwise(200, "if self"))) == 200 * 200
+    assert visits(made(pairwise(80, "if self"))) == 80 * 80
 
 
 def test_a_chain_of_calls_that_come_twice_is_no_explosion(visits: Callable[[type[Extensible]], int]) -> None:
@@ -146,15 +118,15 @@ def test_calls_that_go_too_deep_are_given_up_said_and_passed_over() -> None:
 
 
 def test_a_hook_whose_helpers_all_call_each_other_is_read() -> None:
-    calls = "".join(f"        self.m{number}(fixtures)\n" for number in range(100))
+    calls = "".join(f"        self.m{number}(fixtures)\n" for number in range(40))
     source = "class Made(Extension):\n    def pre_step(self, fixtures):\n        self.m0(fixtures)\n" + "".join(
-        f"    def m{number}(self, fixtures):\n{calls}        fixtures['x{number}'] = 1\n" for number in range(100)
+        f"    def m{number}(self, fixtures):\n{calls}        fixtures['x{number}'] = 1\n" for number in range(40)
     )
     name = "<hooks>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     scope: dict[str, Any] = {"Extension": Extension, "__name__": "made"}
     exec(compile(source, name, "exec"), scope)
-    extensible = Loop([scope["Made"](), Extension.of(post_step=lambda x0, x99: None)])
+    extensible = Loop([scope["Made"](), Extension.of(post_step=lambda x0, x39: None)])
     assert extensible.check() == []
     with pytest.raises(CheckError):
-        Loop([scope["Made"](), Extension.of(post_step=lambda x100: None)]).check()
+        Loop([scope["Made"](), Extension.of(post_step=lambda x40: None)]).check()

@@ -23,7 +23,7 @@ STEPS = (1, 2, 3)
 
 @pytest.mark.slow
 def test_a_save_that_is_killed_at_any_line_corrupts_nothing(tmp_path: Path, fork_server: ForkServer) -> None:
-    every = stride(5)
+    every = stride(9)
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path  # a kill is the same there, and a sync is free
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         done = fork_server.run(module, "tests.checkpoints.crash_points", folder, str(every))

@@ -20,10 +20,11 @@ import torch
 from tests.checkpoints.hostile import ROOT, Runs, mutated, opened, program, resealed, torch_file
 from tests.checkpoints.states import small_state
 from tests.support.fork_server import ForkServer
+from tests.support.rotation import share_of
 from train_manager.checkpoints.checkpoint import write_checkpoint
 
 FILES = ["manifest.json", "model.safetensors", "state.json", "state.safetensors"]
-MUTANTS = int(os.environ.get("MUTANTS", "200"))
+MUTANTS = int(os.environ.get("MUTANTS", share_of(200)))
 
 
 def checkpoint(folder: Path, name: str) -> Path:

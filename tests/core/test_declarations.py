@@ -10,20 +10,6 @@ from train_manager.core.declarations import Declarations, Write, declarations_of
 from train_manager.errors import HookError
 
 
-def test_a_function_without_decorators_has_no_declarations() -> None:
-    assert declarations_of(len) == Declarations()
-
-
-def test_a_decorated_hook_is_still_a_plain_function() -> None:
-    class Doubled(Extension):
-        @provides("double")
-        @priority(3)
-        def post_step(self, loss: float) -> float:
-            return 2 * loss
-
-    assert Doubled().post_step(loss=3) == 6
-
-
 def test_declarations_add_up_and_the_tuple_is_read_from_above() -> None:
     @always
     @priority(-2)
@@ -33,13 +19,6 @@ def test_declarations_add_up_and_the_tuple_is_read_from_above() -> None:
 
     writes = (Write("a", False), Write("b", False), Write("c", True, "run"))
     assert declarations_of(hook) == Declarations(always=True, priority=-2, writes=writes)
-
-
-def test_a_fixture_says_its_stage_and_whether_it_overrides() -> None:
-    @fixture("run", override=True)
-    def total() -> None: ...
-
-    assert declarations_of(total) == Declarations(fixture_of="run", overrides=True)
 
 
 def test_declarations_above_and_below_a_static_method_add_up() -> None:

@@ -53,11 +53,6 @@ class Stepper(Extensible):
             pass
 
 
-def test_a_sequence_that_does_nothing_is_false() -> None:
-    assert not HookSequence("pre_step", ())
-    assert HookSequence("pre_step", (), schedules=(every(2),))
-
-
 def test_the_text_calls_plain_hooks_by_position_and_hands_the_rest_to_the_stage() -> None:
     assert Stepper([Watcher(), Nameless(), Optional()]).explain("step", format="code") == (
         "def pre_step(stage, store):\n"
@@ -77,18 +72,6 @@ def test_the_text_calls_plain_hooks_by_position_and_hands_the_rest_to_the_stage(
         "stage._refuse_return(hook_2)  # Optional.post_step\n"
         "    store.running = None\n"
     )
-
-
-def test_a_default_stands_for_a_fixture_that_is_not_alive() -> None:
-    found: list[Any] = []
-
-    class Takes(Extension):
-        def post_step(self, y: int, x: Any = None, z: Any = "default", stage: Any = None) -> None:
-            found.append((y, x, z, stage.name))
-
-    Stepper([Takes()]).step()
-
-    assert found == [(2, 1, "default", "step")]
 
 
 def test_lazy_fixtures_are_asked_for_through_the_stage() -> None:
@@ -132,16 +115,6 @@ def test_a_key_error_of_the_hook_is_not_taken_for_a_fixture_that_is_missing() ->
     with pytest.raises(KeyError) as error:
         Stepper([Failing()]).step()
     assert not isinstance(error.value, FixtureNotFound)
-
-
-class Gone(Extension):
-    def post_step(self, x: int, gone: int) -> None: ...
-
-
-def test_a_fixture_that_is_missing_is_named() -> None:
-    with pytest.raises(FixtureNotFound, match=r"Gone.post_step wants 'gone', which no open stage provides"):
-        with Stepper([Gone()]).staged("step", {"x": 1}):
-            pass
 
 
 def test_a_lazy_fixture_of_a_removed_extension_is_still_computed() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from train_manager import Extensible, Extension, staged
 from train_manager.core.outcome import Skip
-from train_manager.errors import CheckError, ExtensionNotFound, FixtureNotFound, HookError, StageError
+from train_manager.errors import CheckError, ExtensionNotFound, FixtureNotFound, HookError
 
 At = Callable[[str], str]
 
@@ -73,11 +73,6 @@ def test_a_subclass_need_not_call_the_constructor_of_its_base() -> None:
     assert names(Careless()) == ["watcher"]
 
 
-def test_an_extension_is_found_by_its_name() -> None:
-    watcher = Watcher()
-    assert Worker([watcher])["watcher"] is watcher
-
-
 def test_an_unknown_extension_is_refused_with_the_near_name() -> None:
     with pytest.raises(ExtensionNotFound) as error:
         Worker([Watcher()])["watchers"]
@@ -115,16 +110,6 @@ def test_an_extension_is_removed_as_it_was_added() -> None:
         extensible.remove_extension(added)
 
 
-def test_a_removed_extension_comes_back_and_its_hooks_run_no_more() -> None:
-    worker = Worker([Watcher()])
-    worker.work(1)
-    watcher = worker.remove_extension("watcher")
-    worker.work(2)
-    assert isinstance(watcher, Watcher)
-    assert watcher.seen == [1]
-    assert names(worker) == []
-
-
 def test_one_extension_is_not_added_under_two_names() -> None:
     watcher = Watcher()
     worker = Worker({"one": watcher})
@@ -154,12 +139,6 @@ def test_a_refused_extension_changes_nothing() -> None:
         worker.add_extension(Broken(), "watcher")
     worker.work()
     assert watcher.seen == [1]
-
-
-def test_the_view_of_the_extensions_cannot_be_written() -> None:
-    view: Any = Worker().extensions
-    with pytest.raises(TypeError):
-        view["watcher"] = Watcher()
 
 
 def test_two_objects_of_a_class_share_no_fixtures() -> None:
@@ -403,27 +382,6 @@ def test_an_exception_of_the_function_comes_out_as_it_is() -> None:
     assert not hasattr(error.value, "__notes__")
 
 
-def test_assigning_extensions_to_an_object_is_refused_because_it_would_add_no_hook() -> None:
-    class Careless(Extensible):
-        def __init__(self) -> None:
-            self.extensions = [Extension()]
-
-    with pytest.raises(HookError) as error:
-        Careless()
-    assert str(error.value) == (
-        "Careless.extensions was assigned, which adds no hook\n"
-        "  declare them on the class, pass them to the constructor, or call add_extension(...)"
-    )
-
-
-def test_the_extensions_of_a_class_can_be_read_from_the_class() -> None:
-    class Declaring(Extensible):
-        extensions = [Extension()]
-
-    assert names(Declaring()) == ["extension"]
-    assert len(Declaring.extensions) == 1
-
-
 class Foreign:
     """Like torch's Module, it takes its state over itself."""
 
@@ -503,28 +461,9 @@ def test_strict_is_refused_on_an_object() -> None:
     assert not worker.strict
 
 
-@pytest.mark.parametrize("name", [None, 3])
-def test_a_stage_whose_name_is_no_text_is_refused(name: Any) -> None:
-    with pytest.raises(StageError) as error, Extensible().staged(name):
-        pass
-    assert str(error.value) == (
-        f"a stage cannot be called {name!r}: hooks are named after it, so it must be an identifier\n"
-        "  take another name, like 'train_step_batch'"
-    )
-
-
 def test_the_entry_of_a_check_is_a_method() -> None:
     with pytest.raises(ValueError, match=r"^Worker has no method 'wrk': did you mean 'work'\?$"):
         Worker().check("wrk")
-
-
-def test_a_class_in_place_of_a_list_of_extensions_is_refused() -> None:
-    with pytest.raises(HookError) as error:
-        Worker(Watcher)  # type: ignore[arg-type]
-    assert (
-        str(error.value)
-        == "extensions must be a list or a dict, but is the class Watcher\n  add an instance: Watcher()"
-    )
 
 
 class Selective(Working):

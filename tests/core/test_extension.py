@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from train_manager import Extensible, Extension
-from train_manager.core.extension import free_name, name_extensions, require_extension
+from train_manager.core.extension import free_name, name_extensions
 from train_manager.errors import HookError
 
 
@@ -56,49 +56,10 @@ def test_two_classes_that_were_made_at_run_time_are_two() -> None:
     assert list(name_extensions(made)) == ["made", "made_2"]
 
 
-def test_a_dict_keeps_its_names() -> None:
-    slow = EMA()
-    assert name_extensions({"slow": slow}) == {"slow": slow}
-
-
-def test_nothing_is_no_extensions() -> None:
-    assert name_extensions(None) == {}
-
-
-def test_a_class_instead_of_an_instance_is_refused_with_the_call_to_write() -> None:
-    wrong: Any = EMA
-    with pytest.raises(HookError) as error:
-        require_extension(wrong)
-    assert str(error.value) == "an extension must be an instance, but is the class EMA\n  add an instance: EMA()"
-
-
-def test_what_is_no_extension_is_refused() -> None:
-    wrong: Any = "ema"
-    with pytest.raises(HookError) as error:
-        require_extension(wrong)
-    assert str(error.value) == (
-        "an extension must be an instance, but is str 'ema'\n"
-        "  give objects of Extension classes in place of 'ema': "
-        "extensions=[MyExtension()], or a dict by name; or leave it out"
-    )
-
-
 def test_a_dict_is_checked_as_a_list_is() -> None:
     wrong: Any = {"ema": EMA}
     with pytest.raises(HookError, match="an extension must be an instance, but is the class EMA"):
         name_extensions(wrong)
-
-
-def test_an_extension_keeps_state_as_any_object_does() -> None:
-    class Counter(Extension):
-        count = 0
-
-        def post_step(self) -> None:
-            self.count += 1
-
-    counter = Counter()
-    counter.post_step()
-    assert counter.count == 1
 
 
 def test_a_dict_in_a_list_brings_its_names() -> None:

@@ -187,14 +187,6 @@ def test_a_value_can_be_given_to_an_enclosing_stage() -> None:
     assert "prediction" not in extensible.fixtures
 
 
-def test_define_without_a_stage_defines_in_the_innermost_one() -> None:
-    extensible = Extensible()
-    with extensible.staged("run"):
-        with extensible.staged("step"):
-            extensible.fixtures.define("x", 1)
-        assert "x" not in extensible.fixtures
-
-
 def test_a_value_cannot_be_given_to_a_stage_that_is_not_open(at: At) -> None:
     extensible = Extensible()
     with extensible.staged("run"), extensible.staged("train_step"):
@@ -274,13 +266,6 @@ def test_no_way_of_writing_does_without_a_stage(write: Callable[[Fixtures], None
     with pytest.raises(NoStageOpen):
         write(extensible.fixtures)
     assert "x" not in extensible.fixtures
-
-
-def test_the_same_name_may_be_defined_anew_when_its_stage_has_ended() -> None:
-    extensible = Extensible()
-    for number in range(3):
-        with extensible.staged("step", {"x": number}):
-            assert extensible.fixtures["x"] == number
 
 
 # ---- changing --------------------------------------------------------------------------------------------------------

@@ -114,15 +114,6 @@ def test_a_wrapped_method_is_a_hook_with_the_parameters_of_what_it_wraps() -> No
         assert hook.call(extensible._store) == ("counted", 1)
 
 
-def test_a_function_given_to_one_object_is_a_hook_of_it() -> None:
-    seen: list[int] = []
-    watcher = Extension()
-    vars(watcher)["post_step"] = lambda x: seen.append(x)
-    with Extensible([watcher]).staged("step", {"x": 1}):
-        pass
-    assert seen == [1]
-
-
 def test_attributes_that_cannot_be_called_are_no_hooks() -> None:
     class Watcher(Extension):
         pre_trained = True
@@ -149,22 +140,6 @@ def test_a_class_with_slots_can_hold_hooks() -> None:
         def pre_step(self) -> None: ...
 
     assert [hook.stage for hook in read_hooks(Slotted(), "s")] == ["step"]
-
-
-@pytest.mark.parametrize("order", ["declared inside", "declared outside"])
-def test_always_applies_to_a_static_method_above_and_below_its_decorator(order: str) -> None:
-    class Inside(Extension):
-        @staticmethod
-        @always
-        def post_step() -> None: ...
-
-    class Outside(Extension):
-        @always
-        @staticmethod
-        def post_step() -> None: ...
-
-    (hook,) = read_hooks(Inside() if order == "declared inside" else Outside(), "w")
-    assert hook.always
 
 
 def test_priority_applies_to_a_class_method_above_and_below_its_decorator() -> None:

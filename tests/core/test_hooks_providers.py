@@ -53,6 +53,14 @@ def test_it_is_computed_once_for_each_stage_if_anybody_asks(hooks: int, times: i
     assert norm.log == ["norm of 3", "clean-up"] * times + ["norm of 4", "clean-up"] * times
 
 
+def test_one_that_is_modified_before_anybody_asks_is_not_computed() -> None:
+    worker = Worker([norm := Norm()])
+    with worker.staged("step", {"x": 1}):
+        worker.fixtures.modify("norm", 7)
+        assert worker.fixtures["norm"] == 7
+    assert norm.log == []
+
+
 def test_it_is_computed_in_the_middle_of_the_stage_from_what_is_alive_then() -> None:
     worker = Worker([Norm()])
     with worker.staged("step", {"x": 1}):

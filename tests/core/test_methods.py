@@ -4,11 +4,8 @@ import gc
 import weakref
 from typing import Any
 
-import pytest
-
 from train_manager import Extensible, Extension
-from train_manager.core.methods import is_generator, method_names, refuse_uncallable
-from train_manager.errors import HookError
+from train_manager.core.methods import method_names
 
 
 class Base:
@@ -44,21 +41,6 @@ def test_functions_of_the_object_itself_come_last() -> None:
     derived: Any = Derived()
     derived.own = lambda: None
     assert list(method_names(derived))[-1] == "own"
-
-
-def test_async_methods_cannot_be_called() -> None:
-    with pytest.raises(HookError, match=r"Derived.waits is async, which nothing would await"):
-        refuse_uncallable(Derived(), "waits")
-
-
-def test_methods_without_self_cannot_be_called() -> None:
-    with pytest.raises(HookError, match=r"Derived.selfless must take `self` first, but takes 'x'"):
-        refuse_uncallable(Derived(), "selfless")
-
-
-def test_a_method_with_a_yield_is_a_generator() -> None:
-    assert is_generator(Derived(), "generates")
-    assert not is_generator(Derived(), "first")
 
 
 class Helped(Extension):

@@ -26,12 +26,6 @@ def notes(error: BaseException) -> list[str]:
 # ---- the rules -------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_failed_is_none() -> None:
-    failures = Failures("step")
-    assert failures.first() is None
-    assert failures.outcome() is None
-
-
 @pytest.mark.parametrize(
     ("body", "hook", "comes_out"),
     [
@@ -56,32 +50,6 @@ def test_the_weightiest_comes_out_and_among_equals_the_bodys(
     assert failures.outcome() is (body if comes_out == "body" else hook)
 
 
-def test_several_errors_of_hooks_alone_come_out_as_a_group() -> None:
-    failures = Failures("step")
-    first, second = ValueError("first"), KeyError("second")
-    failures.add(first)
-    failures.add(second)
-    outcome = failures.outcome()
-    assert isinstance(outcome, ExceptionGroup)
-    assert outcome.message == "2 hooks of stage 'step' failed"
-    assert outcome.exceptions == (first, second)
-
-
-def test_a_single_error_of_a_hook_comes_out_itself() -> None:
-    failures = Failures("step")
-    error = ValueError("only")
-    failures.add(error)
-    assert failures.outcome() is error
-
-
-def test_an_error_that_is_raised_again_counts_once() -> None:
-    failures = Failures("step")
-    error = ValueError("the same")
-    failures.add(error)
-    failures.add(error)
-    assert failures.outcome() is error
-
-
 def test_a_request_to_skip_is_not_in_a_group_and_not_a_note() -> None:
     failures = Failures("step", Skip())
     failures.add(ValueError("first"))
@@ -90,14 +58,6 @@ def test_a_request_to_skip_is_not_in_a_group_and_not_a_note() -> None:
     assert isinstance(outcome, ExceptionGroup)
     assert [type(error) for error in outcome.exceptions] == [ValueError, KeyError]
     assert notes(outcome) == []
-
-
-def test_of_two_interruptions_the_first_comes_out() -> None:
-    failures = Failures("step")
-    first = KeyboardInterrupt()
-    failures.add(first)
-    failures.add(SystemExit())
-    assert failures.outcome() is first
 
 
 def test_errors_are_told_apart_by_identity_though_their_class_has_its_own_equality() -> None:
@@ -118,13 +78,6 @@ def test_always_hooks_are_told_what_failed_first() -> None:
     failures.add(first)
     failures.add(KeyboardInterrupt())
     assert failures.first() is first
-
-
-def test_an_exception_that_was_told_is_forgotten() -> None:
-    failures = Failures("step", ValueError("body"))
-    assert failures.outcome() is not None
-    assert failures.first() is None
-    assert failures.outcome() is None
 
 
 # ---- in a stage ------------------------------------------------------------------------------------------------------

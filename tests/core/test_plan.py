@@ -5,75 +5,10 @@ from typing import Any
 import pytest
 
 from train_manager import Extensible, Extension, modifies
-from train_manager import priority as hook_priority
 from train_manager.core.hooks import read_hooks
-from train_manager.core.plan import Plans, compile_plan
+from train_manager.core.plan import Plans
 from train_manager.core.store import Store
 from train_manager.errors import OrderError, StageError
-
-
-class Watcher(Extension):
-    def pre_step(self) -> None: ...
-
-    def post_step(self) -> None: ...
-
-    def pre_run(self) -> None: ...
-
-
-class EveryWatcher(Extension):
-    def pre_stage(self) -> None: ...
-
-
-def test_a_plan_has_the_hooks_of_its_stage_and_those_of_every_stage() -> None:
-    hooks = [*read_hooks(Watcher(), "a"), *read_hooks(EveryWatcher(), "b")]
-    plan = compile_plan("step", hooks, {})
-    assert [hook.label for hook in plan.pre] == ["Watcher.pre_step", "EveryWatcher.pre_stage"]
-    assert [hook.label for hook in plan.post] == ["Watcher.post_step"]
-    assert plan.around == ()
-
-
-@pytest.mark.parametrize("kind", ["pre", "post"])
-def test_hooks_run_in_the_order_of_registration(kind: str) -> None:
-    hooks = [hook for owner in "abc" for hook in read_hooks(Watcher(), owner)]
-    assert [hook.owner for hook in getattr(compile_plan("step", hooks, {}), kind)] == ["a", "b", "c"]
-
-
-def test_the_lowest_priority_runs_first_and_ties_in_order_of_registration() -> None:
-    hooks = [
-        hook for owner, rank in [("a", 5), ("b", 0), ("c", -5), ("d", 0)] for hook in read_hooks(Watcher(), owner, rank)
-    ]
-    assert [hook.owner for hook in compile_plan("step", hooks, {}).pre] == ["c", "b", "d", "a"]
-
-
-def test_the_priority_of_a_hook_goes_before_that_of_its_extension() -> None:
-    class Mixed(Extension):
-        priority = -1
-
-        @hook_priority(9)
-        def pre_step(self) -> None: ...
-
-        def post_step(self) -> None: ...
-
-    hooks = [*read_hooks(Mixed(), "mixed", Mixed.priority), *read_hooks(Watcher(), "watcher")]
-    plan = compile_plan("step", hooks, {})
-    assert [hook.owner for hook in plan.pre] == ["watcher", "mixed"]
-    assert [hook.owner for hook in plan.post] == ["mixed", "watcher"]
-
-
-def test_the_extensibles_own_hooks_run_first_whatever_the_priorities() -> None:
-    hooks = [*read_hooks(Watcher(), "early", -100), *read_hooks(Watcher(), "", 100)]
-    assert [hook.owner for hook in compile_plan("step", hooks, {}).pre] == ["", "early"]
-
-
-def test_a_plan_is_made_once_and_anew_only_when_the_hooks_change() -> None:
-    store = Store({})
-    plans = Plans(store)
-    plans.use(read_hooks(Watcher(), "a"), [])
-    first = plans["step"]
-    assert plans["step"] is first
-    plans.use([], [])
-    assert plans["step"].pre == ()
-    assert [hook.owner for hook in first.pre] == ["a"]
 
 
 def test_a_stage_cannot_have_the_name_of_the_hooks_of_every_stage() -> None:

@@ -72,15 +72,6 @@ def test_what_is_removed_from_an_open_run_gets_its_post_hooks_then_and_no_more()
     assert log == ALL
 
 
-def test_what_comes_and_goes_between_two_runs_gets_nothing_then() -> None:
-    log: list[str] = []
-    loop = Loop()
-    loop.run()
-    loop.add_extension(Watcher(log))
-    loop.remove_extension("watcher")
-    assert log == []
-
-
 def test_without_a_joined_stage_an_extension_waits_for_the_next_opening() -> None:
     class Plain(Loop):
         _options = Options()

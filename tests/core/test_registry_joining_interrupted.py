@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.rotation import stride
 from train_manager import Extensible, Extension, TrainManager, always, fixture, provides
 from train_manager.core.store import Options
 from train_manager.testing import tiny_manager
@@ -93,7 +94,7 @@ class Loop(Extensible):
 
 def test_ctrl_c_in_any_line_that_adds_an_extension_leaves_it_there_or_not_at_all() -> None:
     outcomes = set()
-    for at_line in count(1):
+    for at_line in count(1, stride(3)):
         loop, whole = Loop(), Whole()
         with loop.staged("run"):
             has_line = interrupted(lambda: loop.add_extension(whole), at_line)  # noqa: B023
@@ -118,7 +119,7 @@ def test_ctrl_c_in_any_line_that_adds_for_a_block_removes_it_and_in_any_that_rem
             reached.append(whole)
 
     with tm.run():
-        for at_line in count(1):
+        for at_line in count(1, stride(3)):
             whole = Whole()
             has_line = interrupted(add, at_line)
             if require_whole(tm, whole):
@@ -141,7 +142,7 @@ def test_ctrl_c_in_any_line_that_removes_an_extension_of_a_block_removes_it_all_
             pass
 
     with tm.run():
-        for at_line in count(1):
+        for at_line in count(1, stride(3)):
             whole = Whole()
             has_line = interrupted(add, at_line, CHANGING)
             assert not require_whole(tm, whole), at_line

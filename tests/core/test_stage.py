@@ -103,16 +103,6 @@ def test_always_hooks_are_told_what_failed() -> None:
     assert extensible.fixtures["exc_value"] is None
 
 
-def test_a_true_return_value_of_an_always_hook_does_not_swallow_the_exception() -> None:
-    class Swallow(Extension):
-        @always
-        def post_step(self) -> bool:
-            return True
-
-    with pytest.raises(ValueError, match="body"), Extensible([Swallow()]).staged("step"):
-        raise ValueError("body")
-
-
 # ---- ways out --------------------------------------------------------------------------------------------------------
 
 
@@ -292,18 +282,6 @@ def test_a_hook_may_open_stages_of_another_extensible() -> None:
     assert seen == [("inside",)]
 
 
-def test_stages_can_be_opened_again_when_a_hook_was_refused() -> None:
-    class Opener(Extension):
-        def pre_step(self, extensible: Extensible) -> None:
-            extensible.staged("other").__enter__()
-
-    extensible = Extensible([Opener()])
-    with pytest.raises(StageError), extensible.staged("step"):
-        pass
-    with extensible.staged("other"):
-        assert extensible.fixtures["stage"].path == ("other",)
-
-
 def test_one_stage_object_opens_once() -> None:
     extensible = Extensible()
     stage = extensible.staged("step")
@@ -466,35 +444,6 @@ def test_a_stage_spans_an_await_of_its_own_task() -> None:
 
 
 # ---- hooks that change the hooks -------------------------------------------------------------------------------------
-
-
-def test_an_extension_that_is_added_while_a_stage_is_open_takes_part_from_the_next_stage_on() -> None:
-    log: list[str] = []
-    extensible = Extensible()
-    with extensible.staged("step"):
-        extensible.add_extension(Full(log))
-        with extensible.staged("step"):
-            pass
-        assert log == ["enter", "pre", "post", "always", "leave"]
-    assert log == ["enter", "pre", "post", "always", "leave"]
-
-
-def test_a_hook_may_remove_its_own_extension() -> None:
-    log: list[str] = []
-
-    class Once(Extension):
-        def pre_step(self, extensible: Extensible) -> None:
-            extensible.remove_extension("once")
-            log.append("pre")
-
-        def post_step(self) -> None:
-            log.append("post")
-
-    extensible = Extensible([Once()])
-    for _ in range(2):
-        with extensible.staged("step"):
-            pass
-    assert log == ["pre", "post"]
 
 
 def test_a_refused_definition_as_the_stage_opens_runs_no_hook() -> None:

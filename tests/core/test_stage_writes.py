@@ -21,12 +21,6 @@ def returning(value: Any, *declarations: Callable[..., Any], name: str = "pre_st
     return Extension.of(**{name: function})
 
 
-def test_without_a_declaration_what_a_hook_returns_goes_nowhere() -> None:
-    extensible = Extensible([returning(5)])
-    with extensible.staged("step", {"x": 1}):
-        assert dict(extensible.fixtures) == {"x": 1}
-
-
 def test_provided_values_live_as_long_as_the_hooked_stage() -> None:
     extensible = Extensible([returning(5, provides("five"))])
     with extensible.staged("run"):

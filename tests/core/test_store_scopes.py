@@ -12,12 +12,6 @@ def test_the_stage_fixture_tells_name_path_and_depth() -> None:
             assert (stage.name, stage.path, stage.depth) == ("step", ("run", "step"), 2)
 
 
-def test_depth_counts_from_one() -> None:
-    extensible = Extensible()
-    with extensible.staged("run") as stage:
-        assert stage.depth == 1
-
-
 def test_no_stage_is_none() -> None:
     extensible = Extensible()
 

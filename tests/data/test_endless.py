@@ -29,19 +29,6 @@ def test_it_has_no_length() -> None:
         len(Endless([1]))  # type: ignore[arg-type]
 
 
-def test_it_continues_where_its_state_was_taken() -> None:
-    def data() -> Endless:
-        return Endless(InMemory(torch.arange(10), batch_size=4, shuffle=True))
-
-    whole, first, resumed = data(), data(), data()
-    stream = iter(first)
-    seen = list(islice(stream, 5))
-    resumed.load_state_dict(first.state_dict())
-    rest = list(islice(resumed, 4))
-
-    assert [batch.tolist() for batch in seen + rest] == [batch.tolist() for batch in islice(whole, 9)]
-
-
 def test_the_epoch_is_passed_on_and_every_pass_within_it_has_an_order_of_its_own() -> None:
     def orders(epoch: int) -> list[list[int]]:
         data = Endless(InMemory(torch.arange(50), batch_size=50, shuffle=True))
@@ -139,14 +126,6 @@ def test_what_can_be_read_once_is_refused() -> None:
     assert str(caught.value) == (
         "Endless was given a generator, which can be read once\n  give a list, a DataLoader, or an object with __iter__"
     )
-
-
-def test_it_is_trained_on_in_epochs_of_so_many_steps() -> None:
-    inputs = torch.rand(8, 2)
-    tm = tiny_manager(train_data=Endless([(inputs, torch.zeros(8).long())]), steps_per_epoch=5, epochs=2)
-    tm.train()
-
-    assert tm.step_num == 10
 
 
 def test_it_is_refused_as_data_to_evaluate() -> None:

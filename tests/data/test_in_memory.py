@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import random
 import warnings
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -16,8 +15,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from train_manager import InMemory, InputError
-from train_manager.testing import tiny_manager
+from tests.support.training import refusal
+from train_manager import InMemory
 
 
 def numbers(data: InMemory) -> list[int]:
@@ -27,12 +26,6 @@ def numbers(data: InMemory) -> list[int]:
 
 def shuffled(examples: int = 50, **options: Any) -> InMemory:
     return InMemory(torch.arange(examples), **{"batch_size": 8, "shuffle": True, **options})
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 # ---- what is in a batch ------------------------------------------------------------------------------------------
@@ -246,19 +239,6 @@ def test_two_passes_at_the_same_time_do_not_disturb_each_other() -> None:
 # ---- stopped and resumed -----------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 20))
-def test_a_pass_continues_where_its_state_was_taken(given_batches: int) -> None:
-    whole = [batch.tolist() for data in [shuffled(seed=5)] for _ in range(3) for batch in data]  # 7 a pass
-    first = shuffled(seed=5)
-    stream = (batch for _ in range(3) for batch in first)
-    seen = [batch.tolist() for batch in islice(stream, given_batches)]
-    resumed = shuffled(seed=0)  # the state knows the seed
-    resumed.load_state_dict(first.state_dict())
-    rest = [batch.tolist() for _ in range(3) for batch in resumed]
-
-    assert (seen + rest)[:21] == whole
-
-
 def test_naming_the_epoch_that_was_loaded_keeps_its_place() -> None:
     first, resumed = shuffled(), shuffled()
     next(iter(first))
@@ -424,15 +404,3 @@ def test_an_array_of_texts_is_refused() -> None:
         "InMemory was given array 'name' of type <U1, which is not numeric\n"
         "  use Rows(data, batch_size=64) for texts and other objects"
     )
-
-
-# ---- in a training -----------------------------------------------------------------------------------------------
-
-
-def test_a_train_manager_trains_on_it_as_on_any_other_data() -> None:
-    inputs = torch.rand(40, 2)
-    data = InMemory(inputs, (inputs.sum(dim=1) > 1).long(), batch_size=16, shuffle=True)
-    tm = tiny_manager(train_data=data, eval_data={"valid": data}, epochs=2)
-    tm.train()
-
-    assert tm.step_num == 6

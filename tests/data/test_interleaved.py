@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train_manager import Endless, Extension, InMemory, InputError, Interleaved
+from tests.support.training import refusal
+from train_manager import Endless, Extension, InMemory, Interleaved
 from train_manager.data.batch import FromSource, to_device
 from train_manager.data.readable import is_endless, length_of
 from train_manager.testing import tiny_manager
@@ -22,12 +23,6 @@ A, B = ["a1", "a2", "a3", "a4", "a5", "a6"], ["b1", "b2"]
 
 def batches(data: Interleaved) -> list[Any]:
     return [batch.batch for batch in data]
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 class Unsized:
@@ -90,19 +85,6 @@ def test_with_a_seed_the_order_is_a_function_of_seed_and_epoch() -> None:
     assert [batch.datasource_name for batch in named] == orders[2]
     assert orders[0] != orders[1]
     assert orders[0] != [batch.datasource_name for batch in data(2)]
-
-
-def test_the_sets_are_shuffled_as_a_function_of_the_epoch() -> None:
-    def data() -> Interleaved:
-        a, b = (InMemory(torch.arange(size), batch_size=1, shuffle=True) for size in (20, 4))
-        return Interleaved({"a": a, "b": b})
-
-    in_turn, named = data(), data()
-    first, second = (torch.cat(batches(in_turn)).tolist() for _ in range(2))
-    named.set_epoch(1)
-
-    assert torch.cat(batches(named)).tolist() == second
-    assert first[0::2] != second[0::2]
 
 
 def test_a_set_that_begins_anew_within_an_epoch_is_shuffled_anew() -> None:
@@ -168,19 +150,6 @@ def test_a_set_of_unknown_length_that_ends_early_starts_again() -> None:
 
 def test_one_set_that_can_be_read_once_is_read_to_its_end() -> None:
     assert batches(Interleaved({"a": iter(A)})) == A
-
-
-def test_no_set_is_read_ahead() -> None:
-    read: list[str] = []
-
-    class Noted(Unsized):
-        def __iter__(self) -> Iterator[Any]:
-            for batch in self.batches:
-                read.append(batch)
-                yield batch
-
-    for count, _ in enumerate(Interleaved({"a": Noted(A), "b": Noted(B)}), start=1):
-        assert len(read) == count
 
 
 def test_the_sets_may_be_interleaved_themselves() -> None:

@@ -55,7 +55,6 @@ LOADERS: dict[str, Callable[[], Any]] = {
     "weighted": lambda: with_sampler(WeightedRandomSampler, [1.0] * 80, 80),
     "batch sampler": with_batch_sampler,
     "1 worker": lambda: with_workers(1, persistent=False),
-    "1 persistent worker": lambda: with_workers(1, persistent=True),
     "2 persistent workers": lambda: with_workers(2, persistent=True),
 }
 ROWS: dict[str, Callable[[], Any]] = {

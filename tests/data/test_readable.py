@@ -20,14 +20,13 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from train_manager import Endless, InMemory, InputError, Interleaved, Together
+from train_manager import Endless, InputError, Interleaved, Together
 from train_manager.data.readable import (
     begin_epoch,
     example_index_of,
     is_endless,
     is_read_once,
     length_of,
-    no_batch,
     refuse_unusable,
 )
 
@@ -43,17 +42,6 @@ class Numbers:
         for number in range(self.end):
             self.read.append(number)
             yield number
-
-
-class Sized(Numbers):
-    """The same with a length, a wrong one if asked for."""
-
-    def __init__(self, end: int, length: int | None = None) -> None:
-        super().__init__(end)
-        self.length = end if length is None else length
-
-    def __len__(self) -> int:
-        return self.length
 
 
 class Stream(IterableDataset[int]):
@@ -133,13 +121,6 @@ def test_the_epoch_reaches_every_set_when_it_is_read(several: type[Interleaved |
 
 
 # ---- which examples ----------------------------------------------------------------------------------------------
-
-
-def test_the_numbers_of_the_examples_are_those_of_the_data() -> None:
-    data = InMemory(torch.zeros(4), batch_size=2)
-    next(iter(data))
-
-    assert example_index_of(data, "train_data").tolist() == [0, 1]
 
 
 def test_data_that_do_not_number_their_examples_are_refused() -> None:
@@ -224,26 +205,6 @@ def test_an_iterator_of_a_users_class_may_be_readable_again() -> None:
 # ---- what is refused -------------------------------------------------------------------------------------------
 
 
-def test_a_tensor_is_refused() -> None:
-    with pytest.raises(InputError) as caught:
-        refuse_unusable(torch.zeros(2, 2), "train_data")
-
-    assert str(caught.value) == (
-        "train_data must be an iterable of batches, but is a tensor\n"
-        "  cut it into batches: InMemory(x, y, batch_size=64)"
-    )
-
-
-def test_a_dataset_is_refused() -> None:
-    with pytest.raises(InputError) as caught:
-        refuse_unusable(TensorDataset(torch.zeros(2, 2)), "train_data")
-
-    assert str(caught.value) == (
-        "train_data must be an iterable of batches, but is a TensorDataset of single examples\n"
-        "  wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
-    )
-
-
 class OnlyRows:
     def __len__(self) -> int:
         return 2
@@ -288,44 +249,5 @@ def test_an_array_is_refused() -> None:
     )
 
 
-def test_a_list_of_batches_is_taken() -> None:
-    refuse_unusable([[1], [2]], "train_data")
-
-
-def test_what_cannot_be_iterated_is_refused() -> None:
-    with pytest.raises(InputError) as caught:
-        refuse_unusable(3, "eval_data['valid']")
-
-    assert str(caught.value) == "eval_data['valid'] must be an iterable of batches, but is of type int"
-
-
-def test_a_dict_is_refused() -> None:
-    with pytest.raises(InputError) as caught:
-        refuse_unusable({"train": []}, "train_data")
-
-    assert str(caught.value) == (
-        "train_data must be an iterable of batches, but is a dict, whose keys would be the batches\n"
-        "  give the iterable of batches itself; several sets by name: Interleaved(sets), or Together(sets)"
-    )
-
-
 def test_a_dataset_that_is_a_stream_of_batches_is_taken() -> None:
     refuse_unusable(Stream(), "train_data")
-
-
-def test_no_batch_of_what_is_read_once_says_so() -> None:
-    error = no_batch(iter([]), "train_data", "in epoch 2")
-
-    assert str(error) == (
-        "train_data gave no batch in epoch 2\n"
-        "  a list_iterator can be read once; give a list, a DataLoader, or a class with __iter__"
-    )
-
-
-def test_no_batch_of_what_is_empty_says_so() -> None:
-    error = no_batch([], "train_data", "in epoch 1")
-
-    assert str(error) == (
-        "train_data gave no batch in epoch 1\n"
-        "  it needs at least one batch; with drop_last, are there fewer examples than one batch?"
-    )

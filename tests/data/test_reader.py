@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from train_manager import Endless, InMemory, InputError, Interleaved
+from train_manager import InMemory
 from train_manager.data.reader import END, Reader
 
 
@@ -45,39 +45,11 @@ def test_each_pass_ends_and_the_next_one_begins() -> None:
     assert [reader.read() for _ in range(5)] == [1, 2, END, 1, 2]
 
 
-def test_read_on_ends_only_where_a_whole_pass_gives_nothing() -> None:
-    again, once = Reader("data", [1, 2]), Reader("data", iter([1, 2]))
-
-    assert [again.read_on() for _ in range(5)] == [1, 2, 1, 2, 1]
-    assert [once.read_on() for _ in range(3)] == [1, 2, END]
-
-
 def test_within_an_epoch_only_the_end_of_the_first_pass_is_told_and_only_if_reading_has_found_it() -> None:
     known, found = Reader("data", [1, 2]), Reader("data", Told())
 
     assert [known.read_of_epoch() for _ in range(5)] == [1, 2, 1, 2, 1]
     assert [found.read_of_epoch() for _ in range(6)] == [0, 1, END, 0, 1, 0]
-
-
-def test_within_an_epoch_a_pass_without_a_batch_is_an_error_that_numbers_it() -> None:
-    reader = Reader("the set", iter([1]))
-    assert [reader.read_of_epoch() for _ in range(2)] == [1, END]
-
-    with pytest.raises(InputError, match="the set gave no batch in pass 2 of an epoch"):
-        reader.read_of_epoch()
-    with pytest.raises(InputError, match="the set gave no batch in pass 1 of an epoch"):
-        Reader("the set", []).read_of_epoch()
-
-
-@pytest.mark.parametrize(("next_pass", "numbers"), [(0, [3, 3]), (1, [3, 4]), (100, [3, 103])])
-def test_the_data_are_told_the_number_of_each_pass_once(next_pass: int, numbers: list[int]) -> None:
-    data = Told()
-    reader = Reader("data", data, 3, next_pass)
-    reader.begin_pass()
-    for _ in range(3):
-        reader.read_on()
-
-    assert data.epochs == numbers
 
 
 def test_a_generator_that_others_refer_to_is_closed_as_its_pass_is_left() -> None:
@@ -99,26 +71,7 @@ def test_once_the_passes_are_left_the_next_one_is_the_first_again() -> None:
     assert (reader.passes, reader.given, reader.data.epochs) == (0, 1, [0, 1, 0])
 
 
-def test_batches_that_the_data_were_said_to_have_given_are_counted() -> None:
-    first, data = shuffled(), shuffled()
-    next(iter(first))
-    data.load_state_dict(first.state_dict())
-    reader = Reader("data", data)
-    reader.begin_pass()
-
-    assert (reader.given, reader.length) == (1, 3)
-
-
 # ---- a state ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("given", range(8))
-def test_a_reader_continues_where_its_state_was_taken(given: int) -> None:
-    whole, first = (Reader("data", shuffled(), 0, 1) for _ in range(2))
-    orders(first, given)
-    resumed = Reader("data", shuffled(), 0, 1, copy.deepcopy(first.state()))
-
-    assert orders(resumed, 4) == orders(whole, given + 4)[given:]
 
 
 @pytest.mark.parametrize(("next_pass", "place"), [(1, (1, 0)), (0, (0, 2))])
@@ -131,14 +84,6 @@ def test_after_the_last_batch_the_place_is_the_next_pass_if_passes_follow_each_o
     state = reader.state()
 
     assert (state["passes"], state["given"]) == place
-
-
-def test_a_state_that_waits_is_saved_again_as_it_is() -> None:
-    first = Reader("data", [1, 2])
-    first.read()
-    state = first.state()
-
-    assert Reader("data", [1, 2], state=state).state() is state
 
 
 def between_two_passes(generator: torch.Generator) -> Reader:
@@ -185,16 +130,3 @@ def test_data_are_given_their_state_only_as_they_are_read() -> None:
     Reader("data", data, state=first.state()).begin_pass()
 
     assert data.batches_done == 0
-
-
-@pytest.mark.parametrize("inside", [Endless, lambda data: Interleaved({"a": data})])
-def test_a_reader_of_data_that_read_other_data_continues_too(inside: Any) -> None:
-    def batches(reader: Reader, number: int) -> list[Any]:
-        found = [reader.read_on() for _ in range(number)]
-        return [str(batch) for batch in found]
-
-    whole, first = (Reader("data", inside(shuffled()), 0, 1) for _ in range(2))
-    batches(first, 5)
-    resumed = Reader("data", inside(shuffled()), 0, 1, copy.deepcopy(first.state()))
-
-    assert batches(resumed, 6) == batches(whole, 11)[5:]

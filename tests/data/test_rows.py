@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from train_manager import InputError, Rows
-from train_manager.testing import tiny_manager
+from tests.support.training import refusal
+from train_manager import Rows
 
 
 class Animals:
@@ -52,12 +51,6 @@ class Frame:
 def only_batch(data: Rows) -> Any:
     (batch,) = data
     return batch
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 # ---- by row ------------------------------------------------------------------------------------------------------
@@ -222,15 +215,3 @@ def test_a_batch_size_of_none_is_refused() -> None:
     assert refusal(lambda: Rows([1], batch_size=0)) == (
         "Rows's batch_size must be a whole number of at least 1, but is 0"
     )
-
-
-# ---- in a training -----------------------------------------------------------------------------------------------
-
-
-def test_a_train_manager_trains_on_a_dataset_by_row() -> None:
-    inputs = torch.rand(40, 2)
-    data = Rows(TensorDataset(inputs, (inputs.sum(dim=1) > 1).long()), batch_size=16, shuffle=True)
-    tm = tiny_manager(train_data=data, eval_data={"valid": data}, epochs=2)
-    tm.train()
-
-    assert tm.step_num == 6

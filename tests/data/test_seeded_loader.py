@@ -8,7 +8,7 @@ import json
 import os
 import pickle
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tests.support.rotation import share_of
-from train_manager import InMemory, InputError, SeededDataLoader
+from tests.support.training import refusal
+from train_manager import InMemory, SeededDataLoader
 from train_manager.data.readable import begin_epoch
 from train_manager.data.reader import one_pass
 from train_manager.data.seeded_dataset import SeededDataset, SeededSampler
@@ -63,12 +64,6 @@ def plain(batches: Any) -> list[Any]:
     return [[part.tolist() for part in batch] if isinstance(batch, list) else batch.tolist() for batch in batches]
 
 
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
-
-
 def random_states() -> tuple[Any, ...]:
     return random.getstate(), pickle.dumps(np.random.get_state()), torch.get_rng_state().tolist()
 
@@ -80,7 +75,10 @@ WORKERS: dict[str, dict[str, Any]] = {
     "2": {"num_workers": 2, "prefetch_factor": 4},
     "kept": {"num_workers": 2, "persistent_workers": True},
 }
-some_workers = pytest.mark.parametrize("workers", WORKERS.values(), ids=WORKERS)
+some_workers = pytest.mark.parametrize(
+    "workers",
+    [pytest.param(one, id=name, marks=[pytest.mark.whole] * (name == "1")) for name, one in WORKERS.items()],
+)
 
 
 # ---- what is read ------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,14 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from train_manager import InMemory, InputError, Rows
+from tests.support.training import refusal
+from train_manager import InMemory, Rows
 from train_manager.data.seeded_dataset import Index, SeededSampler, index_in
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 def order(sampler: SeededSampler, epoch: int, start: int = 0) -> list[int]:

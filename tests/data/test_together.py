@@ -76,39 +76,6 @@ def test_where_no_set_has_an_end_there_is_none() -> None:
 # ---- what is in a batch ------------------------------------------------------------------------------------------
 
 
-def test_a_shorter_set_that_starts_again_is_shuffled_anew() -> None:
-    data = Together({"a": range(40), "b": InMemory(torch.arange(20), batch_size=1, shuffle=True)})
-    numbers = [int(batch["b"]) for batch in data]
-
-    assert sorted(numbers[:20]) == sorted(numbers[20:]) == list(range(20))
-    assert numbers[:20] != numbers[20:]
-
-
-def test_the_order_is_a_function_of_the_epoch() -> None:
-    def data() -> Together:
-        return Together({"a": InMemory(torch.arange(20), batch_size=1, shuffle=True)})
-
-    in_turn, named = data(), data()
-    orders = [[int(batch["a"]) for batch in in_turn] for _ in range(2)]
-    named.set_epoch(1)
-
-    assert [int(batch["a"]) for batch in named] == orders[1]
-    assert orders[0] != orders[1]
-
-
-def test_no_set_is_read_ahead() -> None:
-    read: list[int] = []
-
-    class Noted(Unsized):
-        def __iter__(self) -> Iterator[int]:
-            for batch in super().__iter__():
-                read.append(batch)
-                yield batch
-
-    for count, _ in enumerate(Together({"a": Noted(3), "b": Noted(2)}), start=1):
-        assert len(read) == 2 * count
-
-
 def test_a_set_in_turns_gives_its_batches_without_their_sources() -> None:
     data = Together({"a": [1, 2], "b": Interleaved({"x": ["x1"], "y": ["y1"]})})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, AdamW, Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
+from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.support.training import At
+from tests.support.training import At, refusal
 from train_manager import Endless, InMemory, InputError, TrainManager
 from train_manager.errors import HookError
 from train_manager.loop.arguments import (
@@ -27,7 +26,6 @@ from train_manager.loop.arguments import (
     require_finite_epochs,
     require_loss,
     require_model,
-    require_ready_to_train,
     require_train_data,
 )
 from train_manager.loop.optimizers import require_optimizer
@@ -36,24 +34,11 @@ from train_manager.model.optimizers import fused_argument
 from train_manager.testing import tiny_manager
 
 
-def refusal(call: Callable[[], object]) -> str:
-    """Return the text of the InputError that the call raises."""
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
-
-
 def sgd() -> Optimizer:
     return SGD(nn.Linear(1, 1).parameters(), lr=0.1)
 
 
 # ---- the model -----------------------------------------------------------------------------------------------------
-
-
-def test_a_model_class_is_refused() -> None:
-    text = refusal(lambda: require_model(nn.Linear, None))  # type: ignore[arg-type]
-
-    assert text == "the model must be a torch.nn.Module, but is the class Linear\n  give an instance: model=Linear()"
 
 
 def test_a_function_as_model_is_refused() -> None:
@@ -69,15 +54,6 @@ def test_a_model_goes_to_its_device() -> None:
 
 
 # ---- the loss ------------------------------------------------------------------------------------------------------
-
-
-def test_a_loss_class_is_refused() -> None:
-    text = refusal(lambda: require_loss(nn.CrossEntropyLoss, None))  # type: ignore[arg-type]
-
-    assert text == (
-        "the loss must be a function or a module, but is the class CrossEntropyLoss\n"
-        "  give a function or an instance: loss=nn.CrossEntropyLoss()"
-    )
 
 
 def test_a_word_as_loss_is_refused() -> None:
@@ -97,39 +73,11 @@ def test_a_loss_with_weights_of_its_own_goes_to_the_device() -> None:
     assert loss.weight.device.type == "meta"
 
 
-@pytest.mark.parametrize(
-    "loss", [F.cross_entropy, nn.MSELoss(), torch.dot, functools.partial(F.mse_loss, reduction="sum")]
-)
-def test_a_loss_without_a_prediction_parameter_takes_prediction_and_targets(loss: Callable[..., Tensor]) -> None:
-    assert bind_loss(loss) is None
-
-
-def test_a_loss_with_a_required_prediction_is_called_by_name() -> None:
-    def loss(targets: Tensor, prediction: Tensor, weight: float = 1.0) -> Tensor:
-        return prediction
-
-    call = bind_loss(loss)
-    assert call is not None
-
-    assert (call.required, call.optional) == (("targets", "prediction"), ("weight",))
-
-
 def test_a_loss_whose_prediction_has_a_default_takes_prediction_and_targets() -> None:
     def loss(a: Tensor, b: Tensor, prediction: None = None) -> Tensor:
         return a
 
     assert bind_loss(loss) is None
-
-
-def test_the_parameters_of_a_loss_module_are_those_of_its_forward() -> None:
-    class Loss(nn.Module):
-        def forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
-            return prediction
-
-    call = bind_loss(Loss())
-    assert call is not None
-
-    assert (call.required, call.label) == (("prediction", "targets"), "loss Loss")
 
 
 def test_a_loss_by_names_with_a_nameless_parameter_is_refused() -> None:
@@ -206,17 +154,6 @@ def test_all_fixtures_that_are_alive_in_the_loss_stage_are_known_when_the_loss_i
 # ---- the optimizer -------------------------------------------------------------------------------------------------
 
 
-def test_an_optimizer_is_taken_as_it_is() -> None:
-    model = nn.Linear(1, 1)
-    optimizer = SGD(model.parameters(), lr=0.1)
-
-    assert require_optimizer(optimizer, model, None) is optimizer
-
-
-def test_a_callable_makes_the_optimizer() -> None:
-    assert isinstance(require_optimizer(AdamW, nn.Linear(1, 1), None), AdamW)
-
-
 def test_a_callable_can_walk_the_parameters_twice() -> None:
     """An optimizer that decays matrices but not biases needs two passes."""
 
@@ -228,15 +165,6 @@ def test_a_callable_can_walk_the_parameters_twice() -> None:
     assert isinstance(optimizer, Optimizer)
 
     assert [len(group["params"]) for group in optimizer.param_groups] == [1, 1]
-
-
-def test_an_optimizer_of_another_models_parameters_is_refused() -> None:
-    text = refusal(lambda: require_optimizer(sgd(), nn.Linear(1, 1), None))
-
-    assert text == (
-        "the optimizer (SGD) has no parameter of the model, so nothing would be trained\n"
-        "  make it with the parameters of this model, or give the class: optimizer=torch.optim.AdamW"
-    )
 
 
 def test_an_optimizer_of_the_losss_parameters_passes() -> None:
@@ -326,16 +254,6 @@ def test_an_optimizer_on_the_cpu_is_not_fused() -> None:
 # ---- the lr_schedule -----------------------------------------------------------------------------------------------
 
 
-def test_a_scheduler_is_made_of_the_optimizer() -> None:
-    assert isinstance(require_lr_schedule(lambda optimizer: StepLR(optimizer, 1), sgd()), StepLR)
-
-
-def test_an_lr_schedule_without_an_optimizer_is_refused() -> None:
-    text = refusal(lambda: require_lr_schedule(lambda optimizer: StepLR(optimizer, 1), None))
-
-    assert text == "lr_schedule needs an optimizer, but there is none"
-
-
 def test_a_scheduler_that_was_made_already_is_refused() -> None:
     optimizer = sgd()
     text = refusal(lambda: require_lr_schedule(StepLR(optimizer, 1), optimizer))
@@ -343,16 +261,6 @@ def test_a_scheduler_that_was_made_already_is_refused() -> None:
     assert text == (
         "lr_schedule needs a function of the optimizer, but was given a StepLR\n"
         "  lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, ...)"
-    )
-
-
-def test_a_scheduler_that_needs_a_metric_is_refused() -> None:
-    text = refusal(lambda: require_lr_schedule(ReduceLROnPlateau, sgd()))
-
-    assert text == (
-        "lr_schedule steps without a metric, but ReduceLROnPlateau needs one\n"
-        "  step it with a metric: "
-        'extensions=[LRSchedule(torch.optim.lr_scheduler.ReduceLROnPlateau, monitor="valid/loss")]'
     )
 
 
@@ -368,44 +276,10 @@ def test_a_callable_that_makes_no_scheduler_is_refused() -> None:
 # ---- data and the folder -------------------------------------------------------------------------------------------
 
 
-def test_evaluation_data_without_a_name_is_called_eval() -> None:
-    assert require_eval_data([1]) == {"eval": [1]}
-
-
-def test_without_evaluation_data_there_is_no_set() -> None:
-    assert require_eval_data(None) == {}
-
-
 def test_an_invalid_evaluation_set_is_named() -> None:
     text = refusal(lambda: require_eval_data({"valid": [1], "test": torch.zeros(1)}))
 
     assert text.startswith("eval_data['test'] must be an iterable of batches, but is a tensor\n")
-
-
-def ready(train_data: Any = (), train_passes: int = 1, eval_data: Any = None, eval_passes: int = 2) -> None:
-    require_ready_to_train(nn.Linear(1, 1), True, train_data, train_passes, eval_data or {}, eval_passes)
-
-
-def test_training_data_that_is_read_once_is_refused_for_several_passes() -> None:
-    text = refusal(lambda: ready(iter([1]), train_passes=3))
-
-    assert text == (
-        "train_data is a list_iterator, which can be read once, but 3 passes are needed\n"
-        "  give a list, a DataLoader, or an object with __iter__"
-    )
-
-
-def test_evaluation_data_that_is_read_once_is_refused_for_several_passes() -> None:
-    text = refusal(lambda: ready(eval_data={"valid": (n for n in range(1))}))
-
-    assert text == (
-        "eval_data['valid'] is a generator, which can be read once, but 2 passes are needed\n"
-        "  give a list, a DataLoader, or an object with __iter__"
-    )
-
-
-def test_training_data_that_is_read_once_passes_for_one_pass() -> None:
-    ready(iter([1]))
 
 
 def test_epochs_of_data_without_an_end_are_refused() -> None:
@@ -415,14 +289,6 @@ def test_epochs_of_data_without_an_end_are_refused() -> None:
         "train_data (Endless) has no end, so no epoch of it would end either\n"
         "  pass steps_per_epoch=1000, or train by steps: tm.train_steps(1000)"
     )
-
-
-def test_epochs_with_a_number_of_steps_end() -> None:
-    require_finite_epochs(Endless([1]), 3)
-
-
-def test_epochs_of_data_that_ends_end() -> None:
-    require_finite_epochs([1], None)
 
 
 def test_a_device_of_another_name_is_refused() -> None:

@@ -38,32 +38,6 @@ class Reads(Extension):
 # ---- readers ---------------------------------------------------------------------------------------------------------
 
 
-def test_each_reader_gets_every_row() -> None:
-    losses, first, second = BatchLosses(), list[BatchRow](), list[BatchRow]()
-    losses.read("first", first)
-    losses.read("second", second)
-    rows_of(losses, 1, 2)
-
-    assert steps_of(first) == steps_of(second) == [1, 2]
-
-
-def test_a_reader_that_has_ended_gets_no_more() -> None:
-    losses, rows = BatchLosses(), list[BatchRow]()
-    losses.read("one", rows)
-    rows_of(losses, 1)
-    losses.end("one")
-    rows_of(losses, 2)
-
-    assert steps_of(rows) == [1]
-
-
-def test_what_does_not_read_can_end() -> None:
-    losses = BatchLosses()
-    losses.end("nobody")
-
-    assert losses.appends == ()
-
-
 def test_a_reader_that_reads_again_gets_its_rows_in_the_other_place_alone() -> None:
     losses, before, now = BatchLosses(), list[BatchRow](), list[BatchRow]()
     losses.read("one", before)

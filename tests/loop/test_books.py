@@ -82,12 +82,6 @@ def number(prediction: Tensor, targets: Tensor) -> Tensor:
     return prediction.mean()
 
 
-def test_each_epoch_has_a_value_of_its_own() -> None:
-    measure = Measure()
-    manager(measure, epochs=2).train()
-    assert measure.epochs == [[1, 2, 3, 4], [1, 2, 3, 4]]
-
-
 def test_an_epoch_that_steps_leave_open_continues_with_its_value() -> None:
     measure = Measure()
     tm = manager(measure, epochs=2)
@@ -228,16 +222,6 @@ def test_hooks_called_by_hand_have_one_value() -> None:
     assert measure.epochs == [[1, 0]]
 
 
-def test_an_open_epoch_resumes_from_a_checkpoint() -> None:
-    tm = manager(Measure())
-    tm.train_steps(3)
-    measure = Measure()
-    other = manager(measure)
-    other.load_state_dict(tm.state_dict())
-    other.train()
-    assert measure.epochs == [[1, 2, 3, 4]]
-
-
 def test_a_value_that_is_not_saved_begins_anew_after_a_resume() -> None:
     first, second = Measure(), Measure()
     first.book, second.book = (Book(list, saved=False) for _ in range(2))  # type: ignore[assignment]  # no state_dict
@@ -340,36 +324,6 @@ def test_metrics_of_an_open_epoch_leave_out_those_of_a_phase() -> None:
         tm.train_steps(2)
         tm.train_epochs(1)
     assert [row["mean_of_inputs"] for row in tm.history.epochs] == [150, 1, 1]
-
-
-def test_metrics_of_an_epoch_whose_first_batch_is_skipped_leave_out_the_epoch_before() -> None:
-    class SkipFirst(Extension):
-        def pre_train_step_batch(self, epoch_num: int, batch_num: int) -> None:
-            if epoch_num == 1 and batch_num == 1:
-                raise SkipBatch
-
-    tm = manager(Metrics(mean_of_inputs), SkipFirst(), data=batches(1, 3), epochs=2)
-    tm.train()
-    assert [row["mean_of_inputs"] for row in tm.history.epochs] == [2, 3]
-
-
-def test_metrics_of_an_open_epoch_leave_out_batches_of_a_loop_of_ones_own() -> None:
-    tm = manager(Metrics(mean_of_inputs), data=batches(1, 3))
-    with tm.run():
-        tm.train_steps(1)
-        tm.train_on_batch(batches(100)[0])
-        tm.train_steps(1)
-        tm.train_epochs(1)
-    assert [row["mean_of_inputs"] for row in tm.history.epochs] == [2, 2]
-
-
-def test_metrics_measure_an_own_epoch() -> None:
-    tm = manager(Metrics(mean_of_inputs))
-    with tm.run():
-        for batch in batches(4, 8):
-            tm.train_on_batch(batch)
-        tm.end_epoch()
-    assert tm.history.epochs[0]["mean_of_inputs"] == 6
 
 
 def test_the_mean_over_an_open_epoch_leaves_out_a_phase() -> None:

@@ -20,15 +20,6 @@ def fail() -> None:
     raise ValueError("in a hook")
 
 
-def test_a_call_knows_its_end_before_its_first_batch() -> None:
-    ends = Values("pre_train_step_batch", "start_step", "end_step")
-    tm = tiny_manager(ends)
-    tm.train_steps(1)
-    tm.train_epochs(2)
-
-    assert ends.seen == [(0, 1)] + [(1, 6)] * 5
-
-
 def test_a_call_knows_its_end_before_its_first_hook() -> None:
     ends = Values("pre_train", "start_step", "end_step")
     tm = tiny_manager(ends)
@@ -45,14 +36,6 @@ def test_an_epoch_that_is_ended_brings_the_end_nearer() -> None:
     tiny_manager(ends, stop, epochs=2).train()
 
     assert ends.seen == [6, 4, 4, 4]
-
-
-def test_the_end_of_data_of_unknown_length_is_unknown() -> None:
-    ends = Values("pre_train_step_batch", "end_step")
-    tm = tiny_manager(ends, train_data=iter(make_batches(2)))
-    tm.train()
-
-    assert ends.seen == [None, None]
 
 
 def test_the_end_of_a_call_that_has_failed_is_where_it_failed() -> None:
@@ -78,19 +61,6 @@ def test_a_window_is_not_ended_by_the_end_of_a_call_that_has_failed() -> None:
             tm.train_on_batch(batch)
 
     assert ends.seen == [False, True]
-
-
-def test_a_stop_without_a_run_is_refused() -> None:
-    with pytest.raises(StageError) as caught:
-        tiny_manager().stop("enough")
-
-    assert str(caught.value).splitlines()[0] == "stop() was called, but no run is open"
-
-
-def test_a_stop_at_another_point_is_refused() -> None:
-    tm = tiny_manager()
-    with tm.run(), pytest.raises(InputError, match="at must be"):
-        tm.stop("enough", at="batch")
 
 
 def test_a_sole_optimizer_is_called_optimizer() -> None:

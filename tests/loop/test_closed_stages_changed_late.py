@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from tests.loop.closed_stages import (
     same_in_stages,
 )
 from tests.support.training import At, Values, make_batches, weights
-from train_manager import Extension, Objective, TrainManager, fixture
+from train_manager import Extension, TrainManager, fixture
 from train_manager.errors import StageError
 from train_manager.extensions import (
     ClipGradients,
@@ -37,18 +36,6 @@ def test_a_loss_that_reads_the_stage_finds_its_own() -> None:
 
     names: list[str] = []
     manager(TrainManager, loss=loss).train()
-
-    assert names == ["train_loss_forward"] * 8
-
-
-def test_an_objective_that_reads_the_stage_finds_its_own() -> None:
-    class Reads(Objective):
-        def loss(self, prediction: Tensor, targets: Tensor, stage: Any) -> Tensor:
-            names.append(stage.name)
-            return F.cross_entropy(prediction, targets)
-
-    names: list[str] = []
-    manager(TrainManager, loss=Reads()).train()
 
     assert names == ["train_loss_forward"] * 8
 
@@ -175,25 +162,6 @@ def test_the_stages_close_again_after_a_part_was_replaced() -> None:
     assert runs(tm)
 
 
-def test_two_optimizers_may_take_the_place_of_one() -> None:
-    class Either(TrainManager):
-        def train_batch(self) -> None:
-            loss = self.forward()
-            for name in self.optimizers:
-                self.backward(loss, name, retain_graph=True)
-                self.step(name)
-
-    tm = manager(Either)
-    tm.train_steps(3)
-    tm.optimizer = {
-        "front": SGD(tm.model[0].parameters(), lr=0.1),
-        "back": SGD(tm.model[2].parameters(), lr=0.0),
-    }
-    tm.train_steps(3)
-
-    assert tm.optimizer_updates == {"optimizer": 3, "front": 3, "back": 3}
-
-
 # ---- extensions that come and go -------------------------------------------------------------------------------------
 
 
@@ -269,13 +237,3 @@ def test_an_extension_that_a_phase_adds_opens_the_stages_in_the_phase_only() -> 
 
     assert stepped.seen == [3, 4]
     assert runs(tm)
-
-
-def test_a_copy_of_the_manager_trains_its_own_model() -> None:
-    tm = manager(TrainManager)
-    tm.train_steps(4)
-    copied = copy.deepcopy(tm)
-    copied.train_steps(4)
-
-    assert torch.equal(weights(tm.model), by_hand(net(), make_batches(4)))
-    assert torch.equal(weights(copied.model), by_hand(net(), make_batches(4) * 2))

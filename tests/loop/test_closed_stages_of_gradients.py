@@ -21,7 +21,7 @@ from tests.loop.closed_stages import (
     slow,
 )
 from tests.support.training import At, Batch, Values, make_batches, skip_batch, weights
-from train_manager import Extension, NonFiniteLoss, Objective, TrainManager, add_loss, modifies
+from train_manager import Extension, TrainManager, add_loss, modifies
 from train_manager.extensions import (
     SAM,
 )
@@ -46,17 +46,6 @@ def test_gradients_that_the_datas_iterator_leaves_are_not_learnt_from() -> None:
 
     assert runs(tm)
     assert torch.equal(weights(model), by_hand(net(), make_batches(4) * 2))
-
-
-def test_gradients_that_a_loop_around_train_on_batch_leaves_are_not_learnt_from() -> None:
-    tm = manager(TrainManager)
-    with tm.run():
-        for inputs, targets in make_batches(4):
-            tm.model(inputs).sum().backward()
-            tm.train_on_batch((inputs, targets))
-
-    assert runs(tm)
-    assert torch.equal(weights(tm.model), by_hand(net(), make_batches(4)))
 
 
 def test_gradients_that_a_hook_of_a_module_leaves_are_not_learnt_from() -> None:
@@ -246,36 +235,6 @@ class Sparse(nn.Module):
         return outputs
 
 
-def with_size(prediction: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(prediction, targets) + prediction.square().mean()
-
-
-def test_a_loss_that_the_model_adds_is_trained_on() -> None:
-    tm = manager(TrainManager, model=Sparse())
-    tm.train()
-
-    assert runs(tm)
-    assert torch.equal(weights(tm.model), by_hand(net(), make_batches(4) * 2, with_size))
-
-
-def test_the_loss_of_the_epoch_has_what_the_model_adds() -> None:
-    by_model, by_loss = manager(TrainManager, model=Sparse()), manager(TrainManager, loss=with_size)
-    by_model.train()
-    by_loss.train()
-
-    assert [row["loss"] for row in by_model.history.epochs] == [row["loss"] for row in by_loss.history.epochs]
-
-
-def test_the_epochs_row_has_what_the_model_adds_by_name() -> None:
-    tm = manager(TrainManager, model=Sparse())
-    tm.train()
-    in_stages = manager(TrainManager, Looker(), model=Sparse())
-    in_stages.train()
-    rows, others = ([{**row, "seconds": 0} for row in one.history.epochs] for one in (tm, in_stages))
-
-    assert rows == others
-
-
 def test_a_post_hook_of_the_batch_finds_prediction_and_loss() -> None:
     names = ("prediction", "loss", "losses", "inputs", "targets")
     seen, in_stages = Values("post_train_step_batch", *names), Values("post_train_step_batch", *names)
@@ -283,13 +242,6 @@ def test_a_post_hook_of_the_batch_finds_prediction_and_loss() -> None:
     manager(TrainManager, in_stages, Looker(), model=Sparse()).train()
 
     assert repr(seen.seen) == repr(in_stages.seen)
-
-
-def test_counters_move_before_the_post_hooks_of_the_batch() -> None:
-    counts = Values("post_train_step_batch", "step_num", "update_num", "samples_seen")
-    manager(TrainManager, counts, epochs=1).train()
-
-    assert counts.seen == [(1, 1, 4), (2, 2, 8), (3, 3, 12), (4, 4, 16)]
 
 
 def test_a_loss_reads_the_counters_as_they_were_before_the_step() -> None:
@@ -303,29 +255,6 @@ def test_a_loss_reads_the_counters_as_they_were_before_the_step() -> None:
 
     assert runs(tm)
     assert counts == [(0, 0), (1, 1), (2, 2), (3, 3)]
-
-
-def test_the_point_of_decision_is_asked_twice_for_each_batch() -> None:
-    def decide(requests: Any) -> Any:
-        asked.append(tm.fixtures.path[-1])
-        return requests
-
-    asked: list[str] = []
-    tm = manager(TrainManager, epochs=1)
-    tm.decide = decide  # type: ignore[method-assign]
-    tm.train()
-
-    assert runs(tm)
-    assert asked.count("train_step_batch") == 4
-
-
-def test_a_batch_that_the_point_of_decision_leaves_out_is_not_trained_on() -> None:
-    tm = manager(TrainManager, epochs=1)
-    tm.decide = lambda requests: requests._replace(skip_batch=tm._progress.feed.batch_num == 3)  # type: ignore[method-assign]
-    tm.train()
-    batches = make_batches(4)
-
-    assert torch.equal(weights(tm.model), by_hand(net(), [batches[0], batches[1], batches[3]]))
 
 
 @pytest.mark.parametrize("where", ["model", "loss", "hook", "backward", "step"])
@@ -349,17 +278,6 @@ def test_a_batch_that_is_skipped_is_not_trained_on(where: str) -> None:
     assert runs(tm)
     assert (tm.step_num, tm.update_num) == (3, 3)
     assert torch.equal(weights(model), by_hand(net(), [batches[0], batches[1], batches[3]]))
-
-
-def test_a_loss_that_is_not_finite_is_an_error_that_names_its_step() -> None:
-    def loss(prediction: Tensor, targets: Tensor, step_num: int) -> Tensor:
-        return F.cross_entropy(prediction, targets) * (float("nan") if step_num == 2 else 1.0)
-
-    tm = manager(TrainManager, loss=loss)
-    with pytest.raises(NonFiniteLoss, match="the loss was nan in step 3"):
-        tm.train()
-
-    assert runs(tm)
 
 
 @pytest.mark.parametrize("part", range(4), ids=INNER)
@@ -398,61 +316,6 @@ def test_an_error_within_the_backward_pass_leaves_no_gradients(error: type[BaseE
 
     assert runs(tm)
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_a_training_continues_after_an_error() -> None:
-    def fail(*call: Any) -> None:
-        if tm.step_num == 2 and not failed:
-            failed.append(1)
-            raise ValueError("torn")
-
-    failed: list[int] = []
-    model = net()
-    model.register_forward_hook(fail)
-    tm = manager(TrainManager, model=model)
-    with pytest.raises(ValueError, match="torn"):
-        tm.train()
-    tm.train_on_batch(make_batches(4)[2])
-    batches = make_batches(4)
-
-    assert torch.equal(weights(model), by_hand(net(), batches[:3]))
-
-
-def test_a_loss_with_parameters_is_trained() -> None:
-    class Scaled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = nn.Parameter(torch.tensor(1.5))
-
-        def forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
-            return F.cross_entropy(prediction * self.scale, targets)
-
-    with pytest.warns(UserWarning, match="which are trained too"):
-        tm = manager(TrainManager, loss=Scaled())
-    tm.train()
-    model, loss = net(), Scaled()
-    by_hand(model, make_batches(4) * 2, loss, slow([*model.parameters(), *loss.parameters()]))
-
-    assert runs(tm)
-    assert torch.equal(weights(tm.model), weights(model))
-    assert torch.equal(weights(tm.loss), weights(loss))
-
-
-def test_an_objective_trains_in_closed_stages() -> None:
-    class Squared(Objective):
-        def predict(self, model: nn.Module, inputs: Any) -> Any:
-            return model(inputs * 2)
-
-        def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
-            return with_size(prediction, targets)
-
-    tm = manager(TrainManager, loss=Squared())
-    tm.train()
-
-    assert runs(tm)
-    assert torch.equal(
-        weights(tm.model), by_hand(net(), [(inputs * 2, targets) for inputs, targets in make_batches(4) * 2], with_size)
-    )
 
 
 def test_a_stage_that_has_opened_late_is_explained_as_open_until_it_ends() -> None:

@@ -37,26 +37,6 @@ def test_totals_of_two_halves_of_an_epoch_give_the_loss_of_the_whole() -> None:
     assert whole.metrics() == {"loss": mean_of_parts(first.totals(), second.totals())} == {"loss": 2.5}
 
 
-def test_the_losses_of_several_optimizers_have_means_of_their_own() -> None:
-    epoch = Epoch(1)
-    train_a_part(epoch, 1, ("critic", 1.0), ("generator", 5.0), ("critic", 3.0), weight=4)
-
-    assert epoch.metrics() == {"losses/critic": 2.0, "losses/generator": 5.0}
-
-
-def test_a_part_that_a_checkpoint_was_written_in_continues_with_the_losses_of_several_optimizers() -> None:
-    epoch, resumed = Epoch(1), Epoch(1)
-    train_a_part(epoch, 1, ("critic", 1.0), weight=1)
-    epoch.begin_part(number=1)
-    keep(epoch, 2, ("critic", 3.0), weight=1)
-    state = epoch.state_dict()
-    resumed.load_state_dict(state)
-    train_a_part(resumed, 3, ("critic", 5.0), weight=1)
-
-    assert state["by_optimizer"] == [{"critic": [1.0, 1.0]}, {"critic": [3.0, 1.0]}]
-    assert resumed.metrics() == {"losses/critic": 3.0}
-
-
 def test_the_sum_of_the_states_of_several_ranks_has_the_losses_of_all() -> None:
     ended = {"critic": [1.0, 1.0]}
     first = {"total": 1.0, "examples": 2.0, "seconds": 3.0, "part": [2.0, 3.0], "by_optimizer": [ended, {}]}
@@ -87,20 +67,6 @@ def test_a_further_rank_begins_with_no_losses_in_the_batches_of_an_own_epoch() -
     resumed.load_state_dict(own.state_dict(), Joined(Place(1, 2), timeout=1))
 
     assert (resumed.batches, resumed.losses.totals(), resumed.is_left) == (3, (0.0, 0.0), True)
-
-
-def test_an_epoch_without_examples_has_no_metrics() -> None:
-    assert Epoch(1).metrics() == {}
-
-
-def test_a_part_continues_with_the_totals_that_a_checkpoint_has_of_it() -> None:
-    epoch = Epoch(1)
-    keep(epoch, 1, (None, 0.5), weight=8)
-    resumed = Epoch(1)
-    resumed.load_state_dict(epoch.state_dict())
-    resumed.begin_part(number=1)
-
-    assert resumed.losses.totals() == (4.0, 8.0)
 
 
 def test_a_checkpoint_has_the_part_apart_from_the_parts_that_have_ended() -> None:

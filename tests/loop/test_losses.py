@@ -11,70 +11,11 @@ from torch.nn import functional as F
 from tests.support.training import make_batches
 from train_manager import InputError, TrainManager
 from train_manager.loop.losses import Collector, Losses, WeightedLosses, add_loss, report_loss
-from train_manager.testing import tiny_manager
-
-
-def test_what_is_added_is_summed_and_kept_by_name() -> None:
-    with Losses() as losses:
-        add_loss(torch.tensor(1.0), "balance")
-        add_loss(torch.tensor(2.0), "balance")
-        add_loss(torch.tensor(4.0))
-        add_loss(torch.tensor(8.0))
-    assert {name: value.item() for name, value in losses.items()} == {"balance": 3.0, "added": 12.0}
-    assert losses.added is not None
-    assert losses.added.item() == 15.0
-
-
-def test_a_value_that_is_not_a_scalar_is_reduced_to_its_mean() -> None:
-    with Losses() as losses:
-        add_loss(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
-    assert losses.total(None).item() == 3.0
-
-
-def test_nothing_added_is_none() -> None:
-    with Losses() as losses:
-        pass
-    assert losses.added is None
-    assert losses == {}
 
 
 def test_without_additions_the_loss_is_the_very_same_tensor() -> None:
     loss = torch.tensor(1.0)
     assert Losses().total(loss) is loss
-
-
-def test_the_total_is_the_loss_and_all_that_was_added() -> None:
-    with Losses() as losses:
-        add_loss(torch.tensor(2.0))
-    assert losses.total(torch.tensor(1.0)).item() == 3.0
-
-
-def test_neither_a_loss_nor_an_addition_is_an_error() -> None:
-    with pytest.raises(InputError) as caught:
-        Losses().total(None)
-    assert str(caught.value) == (
-        "there is no loss: none was returned, and the model has added none\n"
-        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), return a dict of scalar "
-        "losses from the model, or call add_loss(value) in its forward; beside an own train_batch, override "
-        "eval_batch too, or give eval_data=None; an evaluation with Metrics needs no loss"
-    )
-
-
-def test_the_gradient_flows_through_what_was_added_alone() -> None:
-    weight = nn.Parameter(torch.tensor([1.0, 3.0]))
-    with Losses() as losses:
-        add_loss(weight * 2)
-        report_loss(weight.sum(), "part")
-    losses.total(None).backward()
-    assert weight.grad is not None
-    assert weight.grad.tolist() == [1.0, 1.0]
-
-
-def test_a_reported_loss_is_in_no_sum() -> None:
-    with Losses() as losses:
-        report_loss(torch.tensor(2.0), "part")
-    assert losses.added is None
-    assert losses["part"].item() == 2.0
 
 
 def test_outside_of_a_block_nothing_happens() -> None:
@@ -87,14 +28,6 @@ def test_outside_of_a_block_nothing_happens() -> None:
     assert losses == {}
 
 
-def test_one_object_collects_in_several_blocks() -> None:
-    losses = Losses()
-    for _ in range(2):
-        with losses:
-            add_loss(torch.tensor(1.0))
-    assert losses.total(None).item() == 2.0
-
-
 def test_an_inner_block_collects_for_itself() -> None:
     with Losses() as outer:
         add_loss(torch.tensor(1.0))
@@ -104,17 +37,6 @@ def test_an_inner_block_collects_for_itself() -> None:
     assert (outer.total(None).item(), inner.total(None).item()) == (5.0, 2.0)
 
 
-def test_a_collector_fills_the_losses_that_are_assigned_to_it() -> None:
-    first, second = Losses(), Losses()
-    with Collector() as collector:
-        add_loss(torch.tensor(1.0))
-        for collector.losses in (first, second):
-            add_loss(torch.tensor(2.0))
-        collector.losses = None
-        add_loss(torch.tensor(4.0))
-    assert (first.total(None).item(), second.total(None).item()) == (2.0, 2.0)
-
-
 def test_a_collector_that_was_left_fills_nothing_when_it_is_entered_again() -> None:
     collector = Collector(losses := Losses())
     with collector:
@@ -122,15 +44,6 @@ def test_a_collector_that_was_left_fills_nothing_when_it_is_entered_again() -> N
     with collector:
         add_loss(torch.tensor(1.0))
     assert losses == {}
-
-
-def test_a_collector_that_is_entered_inside_itself_continues_afterwards() -> None:
-    with Collector() as collector:
-        with collector:
-            pass
-        collector.losses = losses = Losses()
-        add_loss(torch.tensor(1.0))
-    assert losses.total(None).item() == 1.0
 
 
 def test_an_error_ends_the_collecting() -> None:
@@ -191,15 +104,6 @@ def test_targets_that_are_not_a_dict_are_those_of_every_head() -> None:
     assert loss({"slant": values, "again": values}, torch.zeros(2)).item() == 15.0
 
 
-def test_each_head_is_reported_without_its_weight() -> None:
-    loss = WeightedLosses({"digit": F.cross_entropy, "slant": (F.mse_loss, 0.5)})
-    with Losses() as losses:
-        total = losses.total(loss(PREDICTION, TARGETS))
-    assert losses["slant"].item() == 5.0
-    assert list(losses) == ["digit", "slant"]
-    assert total.equal(loss(PREDICTION, TARGETS))
-
-
 def test_losses_that_are_modules_are_registered() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:
@@ -233,29 +137,6 @@ def test_a_prediction_that_lacks_a_head_is_an_error() -> None:
         "the prediction must have the head 'size', but has 'digit', 'slant'\n"
         "  return a dict from the model's forward, with the names of the losses"
     )
-
-
-def test_a_model_with_several_heads_is_trained() -> None:
-    class Heads(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.digit, self.slant = nn.Linear(2, 2), nn.Linear(2, 1)
-
-        def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-            return {"digit": self.digit(inputs), "slant": self.slant(inputs).squeeze(1)}
-
-    inputs = torch.rand(8, 2, generator=torch.Generator().manual_seed(0))
-    targets = {"digit": (inputs[:, 0] > 0.5).long(), "slant": inputs[:, 1]}
-    tm = tiny_manager(
-        model=Heads(),
-        loss=WeightedLosses({"digit": F.cross_entropy, "slant": (F.mse_loss, 0.3)}),
-        train_data=[(inputs, targets)] * 20,
-        eval_data=[(inputs, targets)],
-        epochs=5,
-    )
-    before = tm.eval()["eval"]["loss"]
-    tm.train()
-    assert tm.eval()["eval"]["loss"] < before / 2
 
 
 @pytest.mark.parametrize(("prediction", "found"), [(torch.zeros(2, 3), "Tensor"), ((torch.zeros(2),) * 2, "tuple")])

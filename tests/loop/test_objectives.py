@@ -30,18 +30,6 @@ def uneven_batches() -> list[Any]:
     return list(batches)  # of 16, 16 and 8 examples
 
 
-def test_the_prediction_is_the_models_of_the_inputs() -> None:
-    model = tiny_manager().model
-    inputs = torch.rand(3, 2)
-    assert Classify().predict(model, inputs).equal(model(inputs))
-
-
-def test_its_loss_and_its_metrics_are_plain_methods() -> None:
-    prediction, targets = torch.tensor([[2.0, 1.0], [2.0, 1.0]]), torch.tensor([0, 1])
-    assert Classify().loss(prediction, targets).equal(F.cross_entropy(prediction, targets))
-    assert Classify().metrics(prediction, targets)["accuracy"] == 0.5
-
-
 def test_its_metrics_are_means_over_the_examples_in_the_results_of_an_evaluation() -> None:
     objective = Classify()
     tm = tiny_manager(objective, loss=objective.loss, eval_data={"all": uneven_batches()})

@@ -13,22 +13,15 @@ from torch.nn import functional as F
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, StepLR
 
-from tests.support.training import At, make_batches
-from train_manager import InputError, Objective, TrainManager, WeightedLosses
+from tests.support.training import At, make_batches, refusal
+from train_manager import Objective, TrainManager, WeightedLosses
 from train_manager.errors import StageError
 from train_manager.extensions import LRSchedule
-from train_manager.loop.arguments import modules_of_loss, require_loss
+from train_manager.loop.arguments import require_loss
 from train_manager.loop.optimizers import find_rates_below_zero, require_optimizer
 from train_manager.loop.schedulers import require_lr_schedule
 from train_manager.model.optimizers import parameters_in
 from train_manager.testing import tiny_manager
-
-
-def refusal(call: Callable[[], object]) -> str:
-    """Return the text of the InputError that the call raises."""
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 def sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
@@ -147,10 +140,6 @@ def test_the_modules_of_an_objective_go_to_the_device() -> None:
     assert objective.criterion.scale.device.type == "meta"
 
 
-def test_a_function_has_no_modules() -> None:
-    assert modules_of_loss(F.cross_entropy) == modules_of_loss(torch.dot) == modules_of_loss(None) == []
-
-
 def test_a_ready_optimizer_that_lacks_parameters_of_the_loss_is_said() -> None:
     model = nn.Linear(2, 2)
     with pytest.warns(UserWarning, match="parameters") as said:
@@ -260,38 +249,12 @@ def test_a_callable_of_the_model_trains_as_the_ready_optimizer_of_a_loop_by_hand
     assert all(one.equal(two) for one, two in zip(tm.model.parameters(), other.model.parameters(), strict=True))
 
 
-def test_a_callable_of_the_model_in_a_dict_gets_the_part_with_its_name() -> None:
-    tm = both(optimizer={"generator": two_groups, "critic": lambda model: AdamW(model.parameters())})
-
-    assert {name: numbers_in(optimizer) for name, optimizer in tm.optimizers.items()} == {"generator": 9, "critic": 8}
-    assert len(tm.optimizers["generator"].param_groups) == 2
-
-
-def test_parameters_of_the_loss_that_a_callable_of_the_model_leaves_out_are_said() -> None:
-    with pytest.warns(UserWarning, match="parameters") as said:
-        TrainManager(model=nn.Linear(2, 2), loss=Temperature(), optimizer=two_groups)
-
-    assert [str(one.message) for one in said] == [
-        "the optimizer lacks 3 parameters of the loss (Temperature), so they are not trained "
-        "(give them to it, or set requires_grad=False)"
-    ]
-
-
 def test_a_phase_with_a_model_of_its_own_gets_the_optimizer_of_that_model() -> None:
     tm, other = tiny_manager(optimizer=two_groups, eval_data=None), nn.Linear(2, 2)
     with tm.run(), tm.phase("other", model=other):
         groups = tm.optimizers["optimizer"].param_groups
 
     assert [group["params"] for group in groups] == [[other.weight], [other.bias]]
-
-
-def test_a_model_without_parameters_has_none_for_a_callable_of_the_model() -> None:
-    text = refusal(lambda: require_optimizer(lambda model: SGD(model.parameters()), nn.ReLU(), None))
-
-    assert text == (
-        "ReLU has no parameters for an optimizer\n"
-        "  leave the optimizer out, or give one that has the parameters to train"
-    )
 
 
 def test_a_ready_optimizer_in_a_dict_may_have_any_name() -> None:
@@ -528,13 +491,6 @@ def test_a_schedule_made_for_batches_is_told_that_it_steps_per_epoch() -> None:
         tiny_manager(lr_schedule=one_cycle, epochs=3).train()
 
     assert told[0].filename == __file__
-
-
-def test_a_schedule_made_for_epochs_is_told_nothing() -> None:
-    def one_cycle(optimizer: torch.optim.Optimizer) -> Any:
-        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=3)
-
-    tiny_manager(lr_schedule=one_cycle, epochs=3).train()
 
 
 BELOW = "a learning rate is below 0, so steps make the loss larger (end the schedule at 0: max(0.0, rate))"

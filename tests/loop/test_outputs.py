@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.support.training import weights
+from tests.support.training import refusal, weights
 from train_manager import InputError, TrainManager
 from train_manager.data.batch import unpack
 from train_manager.extensions import Accumulate
@@ -19,29 +18,13 @@ from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.outputs import (
     count_rows,
     loss_in,
-    no_targets,
     require_batch_size,
-    require_modified_loss,
     require_prediction,
-    require_scalar_loss,
-    require_training_loss,
     require_unpacked,
 )
 from train_manager.testing import tiny_manager
 
-
-def refusal(call: Callable[[], object]) -> str:
-    """Return the text of the InputError that the call raises."""
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
-
-
 # ---- the parts of a batch ------------------------------------------------------------------------------------------
-
-
-def test_a_pair_is_inputs_and_targets() -> None:
-    assert require_unpacked((1, 2)) == {"inputs": 1, "targets": 2}
 
 
 @pytest.mark.parametrize("parts", [{}, {"inputs": 1}, {"targets": 2}, {"inputs": 1, "targets": 2}])
@@ -58,23 +41,6 @@ def test_batch_parts_that_are_neither_a_pair_nor_a_dict_are_refused(value: Any, 
     assert text == (
         f"unpack_batch must return a pair or a dict, but returned {shown}\n"
         '  return (inputs, targets), or a dict: {"inputs": ...}'
-    )
-
-
-def test_a_part_with_another_name_is_refused() -> None:
-    text = refusal(lambda: require_unpacked({"inputs": 1, "mask": 2}))
-
-    assert text == (
-        "unpack_batch must return inputs and targets only, but returned 'mask' too\n"
-        '  write a fixture of its own: @fixture("train_step_batch") def mask(self, batch): ...'
-    )
-
-
-def test_a_batch_without_targets_is_named_by_its_type() -> None:
-    assert str(no_targets({"x": 1})) == (
-        "the loss needs targets, but a batch (dict) has none: it is not a pair\n"
-        "  give batches as (inputs, targets), or override unpack_batch(self, batch); "
-        "or name fixtures in the loss: loss(prediction, inputs)"
     )
 
 
@@ -264,37 +230,6 @@ def test_a_prediction_with_a_tensor_somewhere_passes(value: object) -> None:
 
 
 # ---- the loss ------------------------------------------------------------------------------------------------------
-
-
-def test_a_number_as_loss_is_refused() -> None:
-    text = refusal(lambda: require_scalar_loss(0.5))  # type: ignore[arg-type]
-
-    assert text == "the loss must be a tensor, but is a float\n  leave out .item(): return the tensor itself"
-
-
-def test_a_loss_per_example_is_refused() -> None:
-    text = refusal(lambda: require_scalar_loss(torch.zeros(4)))
-
-    assert text == "the loss must be a scalar, but has shape (4,)\n  reduce it: loss.mean()"
-
-
-def test_a_loss_that_needs_no_gradient_is_refused_in_training_only() -> None:
-    loss = torch.zeros(())
-    text = refusal(lambda: require_training_loss(loss))
-
-    assert require_scalar_loss(loss) is loss
-    assert text == (
-        "the loss does not require grad, so nothing would be trained\n"
-        "  is it computed under no_grad, from detached tensors or from an argmax, or are all parameters frozen?"
-    )
-
-
-def test_a_loss_that_a_hook_modified_into_a_number_is_refused() -> None:
-    asked = {"name": "backward_loss", "asked_by": "Half.pre_train_backward"}
-    assert refusal(lambda: require_modified_loss(0.5, asked)) == (
-        "Half.pre_train_backward made backward_loss a float, but it must be a scalar\n"
-        "  give a tensor, such as loss / 2, without .item() or float(...)"
-    )
 
 
 @pytest.mark.parametrize("method", ["train_model_forward", "model_forward"])

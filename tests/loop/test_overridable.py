@@ -9,17 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import SGD, AdamW
+from torch.optim import SGD
 
-from tests.support.training import At, Batch, make_batches, skip_stage
+from tests.support.training import At, Batch, at_rate, make_batches, skip_stage
 from train_manager import Extension, InputError, Objective, TrainManager, add_loss, fixture
 from train_manager.errors import FixtureNotFound, StageError
 from train_manager.testing import tiny_manager
-
-
-def at_rate(rate: float) -> Any:
-    return lambda parameters: SGD(parameters, lr=rate)
-
 
 # ---- the loss ---------------------------------------------------------------------------------------------------
 
@@ -282,39 +277,6 @@ def test_forward_methods_can_be_called_again_by_a_hook() -> None:
     assert all(first == second for first, second in losses)
 
 
-# ---- bad input --------------------------------------------------------------------------------------------------
-
-
-def test_a_batch_that_is_unpacked_into_one_tensor_is_refused() -> None:
-    class OnlyInputs(Own):
-        def unpack_batch(self, batch: Batch) -> Any:
-            return batch[0]
-
-    tm = OnlyInputs()
-    with pytest.raises(InputError) as caught:
-        tm.train()
-
-    assert tm.fixtures.path == ()
-    assert str(caught.value) == (
-        "unpack_batch must return a pair or a dict, but returned a Tensor\n"
-        '  return (inputs, targets), or a dict: {"inputs": ...}'
-    )
-
-
-# ---- the rest ---------------------------------------------------------------------------------------------------
-
-
-def test_a_batch_size_of_zero_is_refused_before_the_step() -> None:
-    class Sized(TrainManager):
-        def get_true_batch_size(self) -> int:
-            return 0
-
-    tm = Sized(model=nn.Linear(1, 1), loss=F.mse_loss, optimizer=AdamW, train_data=[(torch.ones(2, 1),) * 2])
-    with pytest.raises(InputError, match=r"get_true_batch_size must return .*, but returned 0"):
-        tm.train()
-    assert tm.step_num == 0
-
-
 # ---- losses that a model adds ------------------------------------------------------------------------------------
 
 
@@ -328,38 +290,6 @@ class Sparse(nn.Linear):
 
 def zero_loss(prediction: Tensor) -> Tensor:
     return 0 * prediction.sum()
-
-
-def test_what_a_model_adds_is_in_the_loss_of_training_and_evaluation() -> None:
-    losses: list[float] = []
-    model = Sparse(2, 2)
-    penalty = model.weight.square().sum().item()
-    tm = tiny_manager(
-        At("post_train_loss_forward", lambda loss: losses.append(loss.item())),
-        model=model,
-        loss=zero_loss,
-    )
-
-    assert tm.eval()["valid"]["loss"] == pytest.approx(penalty)
-    tm.train_steps(1)
-    assert losses == [pytest.approx(penalty)]
-
-
-@pytest.mark.filterwarnings("ignore:1 parameter of the optimizer has no gradient")  # its loss is of the weight alone
-def test_a_model_that_adds_its_loss_needs_no_other() -> None:
-    tm = tiny_manager(model=Sparse(2, 2), loss=None, epochs=20)
-    before = tm.model.weight.detach().norm()
-    tm.train()
-
-    assert tm.model.weight.detach().norm() < 0.1 * before
-
-
-def test_its_parts_are_in_the_fixture_losses_by_name() -> None:
-    names: list[list[str]] = []
-    note = {f"post_{stage}_step_batch": lambda losses: names.append(list(losses)) for stage in ("train", "eval")}
-    tiny_manager(Extension.of(**note), model=Sparse(2, 2)).train_epochs(1)
-
-    assert names == [["penalty"]] * 7
 
 
 def test_what_a_batch_has_added_is_not_in_the_next() -> None:
@@ -397,22 +327,6 @@ class Autoencode(Objective):
 
     def metrics(self, prediction: Tensor) -> dict[str, Tensor | float]:
         return {"largest": prediction.max()}
-
-
-def test_an_objective_says_what_is_predicted_and_what_is_minimised_and_measured() -> None:
-    inputs = torch.rand(4, 2, generator=torch.Generator().manual_seed(1))
-    model = nn.Linear(2, 2)
-    tm = TrainManager(model=model, loss=Autoencode(), optimizer=at_rate(0.3), train_data=[inputs], eval_data=[inputs])
-    prediction = 2 * model(inputs)
-
-    assert tm.eval() == {
-        "eval": {
-            "loss": pytest.approx(F.mse_loss(prediction, inputs).item()),
-            "largest": pytest.approx(prediction.max().item()),
-        }
-    }
-    tm.train_epochs(400)
-    assert tm.eval()["eval"]["loss"] < 1e-3
 
 
 def test_an_objective_is_an_extension_of_this_name() -> None:

@@ -18,7 +18,6 @@ from train_manager import TrainManager
 from train_manager.core.outcome import SkipStage
 from train_manager.extensions import Accumulate, FreezeModules, MixedPrecision
 from train_manager.model.parameters import places
-from train_manager.telling.findings import Finding
 from train_manager.testing import Recorder, tiny_manager
 
 GIVE = "give them to one, or freeze them: requires_grad_(False)"
@@ -313,10 +312,6 @@ def test_a_frozen_teacher_in_no_optimizer_is_no_finding() -> None:
     assert list_warnings(manager(model, of("trunk", "head"))) == []
 
 
-def test_a_target_network_without_gradients_in_no_optimizer_is_no_finding() -> None:
-    assert list_warnings(manager(Net(), of("trunk", "head"))) == []
-
-
 def test_frozen_parameters_among_others_in_a_group_are_no_finding() -> None:
     model = without_unused()
     model.trunk.requires_grad_(False)
@@ -424,15 +419,6 @@ def test_a_parameter_that_is_not_of_the_model_is_told_by_its_shape() -> None:
     extra = nn.Parameter(torch.zeros(3))
 
     assert places({id(extra): extra}, {}) == ["a tensor of shape (3,)"]
-
-
-def test_a_finding_that_is_known_is_not_in_the_warning() -> None:
-    one, other = (Finding("parameters", "warning", f"{name} is idle") for name in ("a", "b"))
-    tm = tiny_manager()
-    with pytest.warns(UserWarning, match=r"^a is idle$"):
-        tm.add_finding(one)
-    with pytest.warns(UserWarning, match=r"^b is idle$"):
-        tm.add_finding(one, other)
 
 
 # ---- modules that train mode wakes -----------------------------------------------------------------------------------

@@ -102,6 +102,24 @@ def test_a_lazy_fixture_that_cleans_up_does_so_after_each_computation() -> None:
     assert log == ["take 4", "take 2", "leave 2", "probed", "leave 4"]
 
 
+def test_a_lazy_fixture_that_was_modified_keeps_its_value() -> None:
+    class Sized(TrainManager):
+        @fixture("train_step_batch")
+        def size(self, inputs: Tensor) -> int:
+            return len(inputs)
+
+        def model_forward(self, model: nn.Module, inputs: Tensor, size: int = 0) -> Tensor:
+            sizes.append(size)
+            prediction: Tensor = model(inputs)
+            return prediction
+
+    sizes: list[int] = []
+    sets = At("pre_train_step_batch", lambda fixtures: fixtures.modify("size", 7))
+    manager(Sized, sets, Probe("post_train_step_batch")).train_steps(1)
+
+    assert [size for size in sizes if size] == [7, 7]
+
+
 def test_what_a_hook_has_defined_for_the_batch_stays() -> None:
     class Scaled(TrainManager):
         def model_forward(self, inputs: Tensor, scale: float = 1.0) -> Tensor:

@@ -31,27 +31,6 @@ def resumed() -> Program:
     return Program().resumed_from(saved(), are_made_again=True)
 
 
-def test_calls_and_phases_are_one_list_in_the_order_of_the_program() -> None:
-    assert [(event["kind"], event["of"]) for event in saved()["program"]] == [
-        ("train_steps", 3),
-        ("phase", ["head"]),
-        ("train_epochs", 2),
-        ("train_steps", 4),
-    ]
-
-
-def test_the_program_has_come_to_the_place_of_a_state_with_its_last_call() -> None:
-    program = resumed()
-    ends = [program.begin_call("train_steps", 3, 0)]
-    program.enter("head", level())
-    ends.append(program.begin_call("train_epochs", 2, 0))
-    program.leave(0, failed=False)
-    state = program.take_state()
-
-    assert (ends, state is not None, program.state) == ([3, 2], True, None)
-    assert (program.begin_call("train_steps", 4, 9), program.has_calls_left) == (13, False)
-
-
 def test_a_program_with_other_calls_trains_what_they_say() -> None:
     program = resumed()
     program.enter("head", level())

@@ -76,13 +76,6 @@ def test_the_next_batch_is_made_after_the_evaluation_that_was_requested() -> Non
     assert seen == [(1, 1), (2, 2), (3, 3)]
 
 
-def test_the_end_of_the_data_goes_before_a_stop() -> None:
-    tm = tiny_manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 3), epochs=2)
-    result = tm.train()
-
-    assert (result.steps, result.epochs) == (3, 1)
-
-
 def test_a_stop_goes_before_the_end_of_data_of_unknown_length() -> None:
     tm = tiny_manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 3), train_data=Stream(3))
     result = tm.train()
@@ -102,13 +95,6 @@ def test_the_end_of_an_epoch_goes_before_a_stop() -> None:
     result = tiny_manager(ends, stop_at("post_train_step_batch"), epochs=2).train()
 
     assert (result.steps, result.epochs) == (1, 1)
-
-
-def test_an_epoch_that_a_hook_ends_is_complete() -> None:
-    tm = tiny_manager(At("post_train_step_batch", nothing_but("end_epoch")), epochs=3)
-    result = tm.train()
-
-    assert (result.steps, result.epochs, result.evaluated_at) == (3, 3, 3)
 
 
 def test_an_epoch_that_a_hook_ends_resets_its_data() -> None:
@@ -148,32 +134,6 @@ def test_an_epoch_ended_by_the_hook_before_its_first_batch_has_no_batch() -> Non
     assert (result.steps, result.epochs) == (3, 2)
 
 
-def test_a_stop_drops_the_rest_of_the_epoch() -> None:
-    numbers = Values("post_train_step_batch", "batch_num")
-    tm = tiny_manager(numbers, stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 2))
-    tm.train()
-    tm.train_steps(1)
-
-    assert numbers.seen == [1, 2, 1]
-
-
-def test_a_limit_of_steps_keeps_the_place_in_the_epoch() -> None:
-    numbers = Values("post_train_step_batch", "batch_num")
-    tm = tiny_manager(numbers)
-    tm.train_steps(2)
-    tm.train_steps(2)
-
-    assert numbers.seen == [1, 2, 3, 1]
-
-
-def test_an_epoch_that_was_left_is_the_first_of_those_that_follow() -> None:
-    tm = tiny_manager()
-    tm.train_steps(2)
-    result = tm.train_epochs(2)
-
-    assert (result.steps, result.epochs) == (4, 2)
-
-
 def test_epochs_without_a_step_are_an_error_also_if_one_was_left_half_way() -> None:
     tm = tiny_manager()
     tm.train_steps(2)
@@ -186,17 +146,6 @@ def test_a_stop_says_who_called_it_and_where() -> None:
     result = tiny_manager(stop_at("post_eval")).train()
 
     assert (result.stopped, result.stopped_by) == ("enough", "At.post_eval at run > train > eval")
-
-
-def test_a_run_that_was_stopped_says_that_it_trains_nothing_more() -> None:
-    tm = tiny_manager(stop_at("post_train_step_batch"))
-    with tm.run():
-        tm.train_epochs(1)
-        with pytest.warns(UserWarning, match="this run was stopped") as warned:
-            result = tm.train_epochs(1)
-
-    assert [str(one.message) for one in warned] == ["this run was stopped (enough), so nothing more is trained in it"]
-    assert (result.steps, result.stopped) == (0, "enough")
 
 
 # ---- the point of decision -------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD
 
-import train_manager.core.dispatch
-import train_manager.loop.step
 from tests.support.host_reads import HostReads
 from tests.support.training import At, Batch, Values, make_batches, shuffled, skip_batch, skip_stage, stop_at, weights
 from train_manager import Extension, InputError, TrainManager, provides
@@ -42,22 +39,6 @@ def test_counters_say_what_is_completed_before_that() -> None:
     tiny_manager(steps, updates, epochs, epochs=2).train()
 
     assert (steps.seen, updates.seen, epochs.seen) == ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [0, 1])
-
-
-def test_the_attributes_are_the_fixtures() -> None:
-    counters = Values("post_train_step_batch", "epoch_num", "step_num", "update_num")
-    tm = tiny_manager(counters, epochs=2)
-    tm.train()
-
-    assert (tm.epoch_num, tm.step_num, tm.update_num) == (2, 6, 6)
-    assert counters.seen[-1] == (1, 6, 6)
-
-
-def test_evaluations_know_how_many_epochs_are_done() -> None:
-    evals = Values("pre_eval", "epoch_num")
-    tiny_manager(evals, epochs=2).train()
-
-    assert evals.seen == [0, 1, 2]
 
 
 def test_a_skipped_batch_is_not_counted() -> None:
@@ -93,24 +74,6 @@ def test_train_continues_to_epochs_once_they_are_raised() -> None:
     tm.train()
 
     assert (tm.epoch_num, tm.step_num) == (3, 9)
-
-
-def test_train_epochs_adds() -> None:
-    tm = tiny_manager(epochs=1)
-    tm.train_epochs(2)
-    tm.train_epochs(1)
-
-    assert tm.epoch_num == 3
-
-
-def test_train_epochs_adds_to_what_a_checkpoint_has_brought() -> None:
-    def load(train_manager: TrainManager) -> None:
-        train_manager.epoch_num = 5
-
-    tm = tiny_manager(At("pre_load_checkpoint", load))
-    tm.train_epochs(2)
-
-    assert tm.epoch_num == 7
 
 
 def test_the_counters_of_a_checkpoint_are_the_fixtures_after_it() -> None:
@@ -268,16 +231,6 @@ def test_an_extension_that_can_do_without_a_folder_is_not_refused() -> None:
 # ---- the rest ---------------------------------------------------------------------------------------------------
 
 
-def test_an_extension_can_be_added_between_two_epochs() -> None:
-    recorder = Recorder()
-    tm = tiny_manager(epochs=2)
-    tm.train_epochs(1)
-    tm.add_extension(recorder)
-    tm.train_epochs(1)
-
-    assert recorder.stages.count("train_step_epoch") == 1
-
-
 def test_a_checkpoint_is_not_loaded_until_a_hook_says_so() -> None:
     loaded = Values("post_run", "epoch_num")
     states: list[Any] = []
@@ -406,16 +359,6 @@ def test_skipped_batches_make_the_end_come_sooner() -> None:
     assert (tm.step_num, tm.end_step) == (2, 2)
 
 
-def test_the_next_call_begins_where_the_last_one_ended() -> None:
-    limits = Values("pre_train_step_epoch", "start_step", "end_step")
-    tm = tiny_manager(limits)
-    with tm.run():
-        tm.train_epochs(1)
-        tm.train_steps(3)
-
-    assert limits.seen == [(0, 3), (3, 6)]
-
-
 def test_an_epoch_that_continues_counts_with_what_is_left_of_it() -> None:
     tm = tiny_manager()
     tm.train_steps(2)
@@ -498,21 +441,7 @@ def test_a_batch_size_in_a_tensor_is_counted_in_a_tensor_that_is_converted_where
     assert before == 0
 
 
-def test_the_examples_of_a_checkpoint_are_counted_on() -> None:
-    def load(train_manager: TrainManager) -> None:
-        train_manager.samples_seen = 100
-
-    seen = Values("post_train_step_batch", "samples_seen")
-    tiny_manager(At("pre_load_checkpoint", load), seen).train()
-
-    assert seen.seen == [116, 132, 140]
-
-
 # ---- how long a step takes ---------------------------------------------------------------------------------------
-
-
-def test_the_median_step_time_is_nan_before_the_first_step() -> None:
-    assert math.isnan(tiny_manager().median_step_seconds)
 
 
 def test_the_median_step_time_is_known_after_one_step() -> None:
@@ -520,24 +449,3 @@ def test_the_median_step_time_is_known_after_one_step() -> None:
     tm.train_steps(1)
 
     assert tm.median_step_seconds > 0
-
-
-@pytest.mark.parametrize("hook", ["pre_train_backward", "around_train_model_forward"])
-def test_the_time_of_hooks_is_not_in_the_step_time(hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0  # of a clock that continues in hooks alone
-    for module in (train_manager.loop.step, train_manager.core.dispatch):
-        monkeypatch.setattr(module, "perf_counter", lambda: now)
-
-    def wait() -> None:
-        nonlocal now
-        now += 1000
-
-    def wait_around() -> Iterator[None]:
-        wait()
-        yield
-
-    tm = tiny_manager(At(hook, wait_around if hook.startswith("around") else wait))
-    tm.train_steps(1)
-
-    assert now == 1000
-    assert tm.median_step_seconds == 0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from train_manager import Extensible, Extension, SkipBatch, SkipStage
-from train_manager.core.outcome import Skip
+from train_manager import Extensible, Extension, SkipStage
 from train_manager.loop.skip import skippable
 
 
@@ -35,31 +34,11 @@ def test_a_method_whose_stage_is_skipped_returns_none() -> None:
     assert Worker([SkipAt("pre_outer")]).work() is None
 
 
-def test_a_method_whose_stage_runs_returns_what_it_did() -> None:
-    assert Worker().work() == "done"
-
-
 def test_a_skip_of_an_inner_stage_is_raised_further() -> None:
     with pytest.raises(SkipStage) as caught:
         Worker([SkipAt("pre_inner")]).work()
 
     assert caught.value.path == ("outer", "inner")
-
-
-def test_a_skip_in_a_post_hook_is_raised_further() -> None:
-    with pytest.raises(SkipStage) as caught:
-        Worker([SkipAt("post_outer")]).work()
-
-    assert caught.value.path == ()
-
-
-def test_a_skip_in_the_body_is_raised_further() -> None:
-    class Tired(Worker):
-        def inner(self) -> None:
-            raise SkipStage
-
-    with pytest.raises(SkipStage):
-        Tired().work()
 
 
 def test_a_skip_of_a_stage_of_this_name_in_another_extensible_is_raised_further() -> None:
@@ -75,15 +54,6 @@ def test_a_skip_of_a_stage_of_this_name_in_another_extensible_is_raised_further(
     with pytest.raises(SkipStage) as caught:
         Outer().work()
     assert caught.value.path == ("run", "outer")
-
-
-def test_a_skip_of_the_batch_is_raised_further() -> None:
-    class Tired(Worker):
-        def inner(self) -> None:
-            raise SkipBatch
-
-    with pytest.raises(SkipBatch):
-        Tired().work()
 
 
 def test_an_inner_stage_of_the_same_name_is_skipped_alone() -> None:
@@ -111,8 +81,3 @@ def test_an_inner_stage_of_the_same_name_is_skipped_alone() -> None:
 
 def test_a_method_keeps_its_name() -> None:
     assert Worker.work.__name__ == "work"
-
-
-def test_skip_batch_and_skip_stage_are_skips() -> None:
-    assert issubclass(SkipBatch, Skip)
-    assert issubclass(SkipStage, Skip)

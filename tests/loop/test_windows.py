@@ -109,17 +109,6 @@ def test_gradients_that_are_gathered_for_one_are_set_aside_in_the_backward_of_an
     assert torch.allclose(weights(tm.model), weights(alone))
 
 
-def test_a_loss_without_a_forward_is_the_sum_of_its_updates_losses() -> None:
-    seen = Values("post_train_step_batch", "loss", "losses")
-    tm = Gan(seen)
-    tm.train()
-
-    first, second = seen.seen[:2]
-    assert list(first[1]) == ["critic"]
-    assert torch.equal(second[0], second[1]["critic"] + second[1]["generator"])
-    assert not second[0].requires_grad
-
-
 def test_a_backward_after_a_late_skip_begins_a_new_window() -> None:
     begins = Values("pre_train_step_batch", "batch_num", "update_begins")
     skips = At("post_train_backward", lambda batch_num: skip_batch() if batch_num == 1 else None)
@@ -263,16 +252,6 @@ def test_an_evaluation_leaves_gradients_as_it_found_them() -> None:
     assert not any(during)
 
 
-def test_gradients_of_the_user_do_not_enter_the_first_step() -> None:
-    one, other = tiny_manager(), tiny_manager()
-    for parameter in one.model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    one.train()
-    other.train()
-
-    assert torch.equal(weights(one.model), weights(other.model))
-
-
 def test_two_updates_of_an_optimizer_in_one_batch_are_two_steps() -> None:
     def twice(tm: Any, model: Any, inputs: Tensor, targets: Tensor) -> None:
         tm.update(F.cross_entropy(model(inputs), targets))
@@ -322,26 +301,6 @@ def test_several_backwards_and_one_step_are_one_update_of_their_sum() -> None:
 
     assert torch.equal(weights(tm.model), weights(by_hand.model))
     assert tm.update_num == 3
-
-
-def test_a_graph_that_is_retained_serves_two_optimizers() -> None:
-    def both(tm: Any, model: Any, inputs: Tensor, targets: Tensor) -> None:
-        loss = model(inputs).square().mean()
-        tm.backward(loss, "generator", retain_graph=True)
-        tm.backward(loss, "critic")
-        tm.step("generator")
-        tm.step("critic")
-
-    two = Of(both, model=Pair(), loss=None, optimizer={"generator": sgd, "critic": sgd})
-    model = Pair()
-    optimizer = sgd(model.parameters())
-    for inputs, _ in two.train_data or ():
-        optimizer.zero_grad()
-        model(inputs).square().mean().backward()
-        optimizer.step()
-    two.train()
-
-    assert torch.equal(weights(two.model), weights(model))
 
 
 def test_a_train_batch_that_returns_a_value_is_refused() -> None:

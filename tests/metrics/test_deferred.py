@@ -12,22 +12,6 @@ from train_manager.metrics.deferred import DeferredScalars, numbers
 from train_manager.telling.errors import InputError
 
 
-def test_values_come_oldest_first() -> None:
-    deferred = DeferredScalars()
-    for value in (3.0, 1.0, 2.0):
-        deferred.append(torch.tensor(value))
-
-    assert deferred.take() == [3.0, 1.0, 2.0]
-
-
-def test_nothing_is_left_after_they_are_taken() -> None:
-    deferred = DeferredScalars()
-    deferred.append(torch.tensor(1.0))
-    deferred.take()
-
-    assert (len(deferred), deferred.take()) == (0, [])
-
-
 def test_a_value_is_kept_without_its_graph() -> None:
     weight = torch.ones(1, requires_grad=True)
     hidden = weight * 2
@@ -89,13 +73,6 @@ def test_a_scalar_that_was_changed_in_place_since_is_an_error_and_no_wrong_numbe
         "a scalar whose reading was deferred, such as the loss of a step, was changed in place\n"
         "  make a new tensor instead: loss = loss * 2, not loss.mul_(2)"
     )
-
-
-def test_a_scalar_in_memory_that_is_written_again_and_again_is_copied() -> None:
-    losses, memory = DeferredScalars(), torch.zeros(())
-    for number in (1.0, 2.0, 3.0):
-        losses.append(memory.fill_(number))
-    assert losses.take() == [1.0, 2.0, 3.0]
 
 
 def test_a_scalar_that_was_made_in_place_is_kept_though_the_first_one_was_not() -> None:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from train_manager import InMemory, InputError, WeightedLosses, add_loss
-from train_manager.errors import CheckError
 from train_manager.extensions import Checkpoints, Log, Metrics, MetricStore, RunRecord
 from train_manager.testing import tiny_manager
 from train_manager.tools import read_run
@@ -68,12 +67,6 @@ def test_a_function_of_the_losses_alone_measures_the_same() -> None:
     assert tm.history.epochs[-1]["again"] == tm.history.epochs[-1]["size"] > 0
 
 
-def test_a_fixture_that_a_metric_misses_is_found_before_the_first_step() -> None:
-    tm = tiny_manager(Metrics(size=lambda loses: loses["size"]), loss=penalized)
-    with pytest.raises(CheckError, match=r"Metrics.post_train_step_batch wants 'loses', which is never alive"):
-        tm.train()
-
-
 def test_loss_terms_are_in_the_lines_and_in_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     extensions = [Metrics("losses"), Log(), MetricStore(), RunRecord()]
     tm = tiny_manager(extensions=extensions, loss=penalized, train_dir=tmp_path)
@@ -99,12 +92,6 @@ def test_a_loss_term_that_is_called_as_another_metric_is_refused() -> None:
         "a loss term and another metric are called 'accuracy'",
         "  give the loss term another name",
     ]
-
-
-@pytest.mark.parametrize("name", ["loss", "moving_loss"])
-def test_a_loss_term_that_is_called_as_the_loss_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f"a loss term and another metric are called '{name}'"):
-        tiny_manager(Metrics("losses"), loss=named(name)).train()
 
 
 def test_a_loss_term_that_is_called_as_a_place_is_refused() -> None:

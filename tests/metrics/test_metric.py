@@ -69,10 +69,6 @@ def test_a_function_returns_a_number_or_one_for_each_example(returned: Any) -> N
     assert (value.item(), value.shape) == (0.5, torch.Size([]))
 
 
-def test_a_function_is_called_with_prediction_and_targets() -> None:
-    assert one(lambda p, t: len(p) + len(t)) == 4
-
-
 def test_a_function_with_a_parameter_called_prediction_is_called_by_names_in_any_order() -> None:
     assert one(lambda loss, prediction: loss * len(prediction)) == 4
 

@@ -68,10 +68,6 @@ def test_the_last_word_of_a_name_tells_the_mode(metric: str, mode: str) -> None:
     assert mode_of(metric, None, "EarlyStopping") == mode
 
 
-def test_a_mode_that_is_given_counts_more_than_the_name() -> None:
-    assert mode_of("valid/loss", "max", "EarlyStopping") == "max"
-
-
 def test_a_mode_that_cannot_be_known_is_refused() -> None:
     with pytest.raises(InputError) as error:
         mode_of("valid/score", None, "EarlyStopping")

@@ -246,12 +246,6 @@ def test_several_labels_of_an_example_are_refused(extension: Any, asked_by: str)
     )
 
 
-def test_several_labels_are_refused_in_the_first_batch_of_a_training_without_evaluations() -> None:
-    kind = Kind(5, nn.Identity(), nn.BCEWithLogitsLoss(), labels, lambda p: p > 0)
-
-    assert refusal(kind, Metrics("accuracy"), eval_data=None).startswith("Metrics('accuracy') needs one class for each")
-
-
 def test_torchmetrics_measures_several_labels_as_the_refusal_says() -> None:
     torchmetrics = pytest.importorskip("torchmetrics")
     kind = Kind(5, nn.Identity(), nn.BCEWithLogitsLoss(), labels, lambda p: p > 0)

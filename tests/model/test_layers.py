@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.optim import SGD
 
+from tests.model.test_modules import Compiled
 from train_manager.model.layers import layers_of
 
 
@@ -82,12 +82,8 @@ def test_a_parametrized_weight_is_of_its_layer() -> None:
     ]
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # as it imports
 def test_a_compiled_model_has_the_names_of_the_model() -> None:
-    compiled = torch.compile(net())
-    assert isinstance(compiled, nn.Module)
-
-    assert labels(compiled) == labels(net())
+    assert labels(Compiled(net())) == labels(net())
 
 
 def test_the_parameters_are_all_there_once() -> None:

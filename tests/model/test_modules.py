@@ -107,11 +107,3 @@ def test_a_pattern_of_submodules_leaves_out_a_compiled_part_itself() -> None:
     model: Any = net()
     model.trunk = Compiled(model.trunk)
     assert list(choose_modules(model, ["trunk.*"], "Test")) == ["trunk.0", "trunk.1"]
-
-
-def test_a_misspelt_name_in_a_compiled_model_is_an_error_with_the_nearest_plain_name() -> None:
-    with pytest.raises(InputError) as error:
-        choose_modules(Compiled(net()), ["trunc"], "FreezeModules")
-    assert str(error.value) == (
-        "FreezeModules finds no module 'trunc' in the model (Sequential)\n  did you mean 'trunk'?"
-    )

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, Adafactor, Adagrad, AdamW, Optimizer, Rprop
 from torch.optim.lr_scheduler import StepLR
 
@@ -158,14 +157,6 @@ def test_a_new_parameter_that_an_optimizer_has_is_refused() -> None:
     )
 
 
-def test_one_new_parameter_for_two_old_ones_is_refused() -> None:
-    old, other, new = parameter(2), parameter(2), parameter(3)
-
-    assert refusal(SGD([old, other], lr=0.1), {old: new, other: new}).startswith(
-        "the new parameter of shape (3,) is in use already\n"
-    )
-
-
 def test_another_number_of_dimensions_is_refused() -> None:
     old = parameter(2)
 
@@ -285,21 +276,3 @@ def test_extensions_with_such_a_method_are_told() -> None:
     tm.replace_parameters({old: new})
 
     assert told == [{old: new}]
-
-
-def test_extensions_are_not_told_of_a_replacement_that_is_refused() -> None:
-    class Listens(Extension):
-        def replace_parameters(self, replaced: Any) -> None:
-            raise AssertionError("told")
-
-    with pytest.raises(InputError, match="no optimizer has the old parameter"):
-        tiny_manager(Listens()).replace_parameters({parameter(1): parameter(2)})
-
-
-def test_parameters_are_replaced_in_several_optimizers() -> None:
-    model: Any = nn.ModuleDict({"one": nn.Linear(2, 2), "two": nn.Linear(2, 2)})
-    tm = TrainManager(model=model, loss=F.cross_entropy, optimizer={"one": AdamW, "two": AdamW})
-    olds, news = [model.one.bias, model.two.bias], [parameter(2), parameter(2)]
-    tm.replace_parameters(dict(zip(olds, news, strict=True)))
-
-    assert [tm.optimizers[name].param_groups[0]["params"][1] for name in ("one", "two")] == news

@@ -21,16 +21,12 @@ from train_manager import (
     SeededDataLoader,
     Together,
 )
+from train_manager.extensions import Accumulate
 
 
 @training()
 def dropout_and_shuffled_in_memory() -> dict[str, Any]:
     return {}
-
-
-@training()
-def neither_dropout_nor_augmentation() -> dict[str, Any]:
-    return {"model": nn.Linear(4, 2)}
 
 
 @training()
@@ -79,11 +75,6 @@ def seeded_data_loader_with_augmentation() -> dict[str, Any]:
 
 
 @training()
-def unshuffled_data_loader() -> dict[str, Any]:
-    return {"train_data": DataLoader(TensorDataset(*examples()), batch_size=8)}
-
-
-@training()
 def epochs_cut_within_a_pass() -> dict[str, Any]:
     return {"steps_per_epoch": 3, "epochs": 3}
 
@@ -100,18 +91,8 @@ def epochs_cut_within_a_pass_over_a_seeded_data_loader() -> dict[str, Any]:
 
 
 @training()
-def epochs_cut_within_a_pass_over_a_list() -> dict[str, Any]:
-    return {"train_data": batches(), "steps_per_epoch": 3, "epochs": 3}
-
-
-@training()
 def endless_data() -> dict[str, Any]:
     return {"train_data": Endless(in_memory()), "steps_per_epoch": 3, "epochs": 3}
-
-
-@training()
-def endless_list() -> dict[str, Any]:
-    return {"train_data": Endless(batches()), "steps_per_epoch": 3, "epochs": 3}
 
 
 @training()
@@ -121,26 +102,24 @@ def interleaved_data() -> dict[str, Any]:
 
 
 @training()
-def interleaved_lists() -> dict[str, Any]:
-    return {"train_data": Interleaved({"web": batches(), "books": batches()[:3]}, ratios={"web": 2, "books": 1})}
-
-
-@training()
-def interleaved_data_loaders() -> dict[str, Any]:
-    loaders = {name: DataLoader(TensorDataset(*examples()), batch_size=8) for name in ("web", "books")}
-    return {"train_data": Interleaved(loaders)}
-
-
-@training()
-def endless_data_loader() -> dict[str, Any]:
-    loader = DataLoader(TensorDataset(*examples()), batch_size=8)
-    return {"train_data": Endless(loader), "steps_per_epoch": 3, "epochs": 3}
-
-
-@training()
 def interleaved_data_in_cut_epochs() -> dict[str, Any]:
     sets = {"web": in_memory(), "books": in_memory(seed=3, batch_size=5)}
     return {"train_data": Interleaved(sets, seed=1), "steps_per_epoch": 5}
+
+
+class Unsized:
+    """Batches whose number nobody knows."""
+
+    def set_epoch(self, epoch: int) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(batches())
+
+
+@training()
+def data_without_a_length() -> dict[str, Any]:
+    return {"train_data": Unsized(), "extensions": [Accumulate(2)]}
 
 
 class OfBoth(nn.Module):
@@ -236,11 +215,6 @@ def interleaved_shuffled_data_loaders() -> dict[str, Any]:
 @training()
 def endless_shuffled_data_loader() -> dict[str, Any]:
     return {"train_data": Endless(loader()), "steps_per_epoch": 3, "epochs": 3}
-
-
-@training()
-def endless_data_loader_with_a_generator() -> dict[str, Any]:
-    return {"train_data": Endless(loader(generator=seeded())), "steps_per_epoch": 3, "epochs": 3}
 
 
 class Stream(IterableDataset[Any]):

@@ -8,18 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import SGD
-from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, ReduceLROnPlateau
+from torch.optim import LBFGS, SGD
+from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, OneCycleLR, ReduceLROnPlateau
 
 from tests.extensions.optimization.gan import GanManager, gan_batches
 from tests.resume.trainings import adam, network, training
 from train_manager import (
     Extension,
+    Objective,
     TrainManager,
-    at_most,
     every,
     exponentially,
-    periodically,
 )
 from train_manager.extensions import (
     EMA,
@@ -58,7 +57,7 @@ def lr_schedule_per_epoch() -> dict[str, Any]:
 
 @training()
 def lr_schedule_per_step() -> dict[str, Any]:
-    schedule = LRSchedule(lambda optimizer: CosineAnnealingLR(optimizer, 8), per="step")
+    schedule = LRSchedule(lambda optimizer: OneCycleLR(optimizer, 0.5, total_steps=20), per="step")
     return {"extensions": [schedule, WarmUp(3)]}
 
 
@@ -71,13 +70,28 @@ def lr_schedule_by_a_metric() -> dict[str, Any]:
 
 
 @training()
+def lr_schedule_by_a_metric_beside_one_per_epoch() -> dict[str, Any]:
+    by_metric = LRSchedule(
+        lambda optimizer: ReduceLROnPlateau(optimizer, patience=0), monitor="valid/loss", count_start=True
+    )
+    per_epoch = lambda optimizer: ExponentialLR(optimizer, 0.9)  # noqa: E731
+    return {"extensions": [by_metric], "lr_schedule": per_epoch, "eval_at": "start", "epochs": 3}
+
+
+@training()
+def optimizer_that_calls_a_closure() -> dict[str, Any]:
+    return {"model": nn.Linear(4, 2), "optimizer": partial(LBFGS, lr=0.1, max_iter=3)}
+
+
+@training()
 def windows_over_the_ends_of_epochs() -> dict[str, Any]:
     return {"extensions": [Accumulate(3), ClipGradients(0.1)], "epochs": 3}
 
 
 @training()
 def all_recipes_at_once() -> dict[str, Any]:
-    recipes = [Accumulate(3), EMA(0.5), ClipGradients(0.1), FreezeModules("0", until=1), Mixup(0.5, num_classes=2)]
+    average = EMA(0.5, warm_up=True, use_buffers=True)
+    recipes = [Accumulate(3), average, ClipGradients(0.1), FreezeModules("0", until=1), Mixup(0.5, num_classes=2)]
     return {"extensions": recipes, "lr_schedule": lambda optimizer: ExponentialLR(optimizer, 0.5), "epochs": 3}
 
 
@@ -104,6 +118,19 @@ def loss_with_weights() -> dict[str, Any]:
     return {"loss": Weighted()}
 
 
+class Classify(Objective):
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(prediction, targets)
+
+    def metrics(self, prediction: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return {"accuracy": (prediction.argmax(dim=1) == targets).float().mean()}
+
+
+@training()
+def objective_with_a_metric() -> dict[str, Any]:
+    return {"loss": Classify()}
+
+
 class NoisyGan(nn.Module):
     """A generator with BatchNorm, and a critic with dropout."""
 
@@ -125,6 +152,12 @@ def two_optimizers() -> dict[str, Any]:
     schedules = {"critic": lambda optimizer: ExponentialLR(optimizer, 0.5)}
     given = {"model": NoisyGan(), "optimizer": optimizers, "lr_schedule": schedules, "loss": None}
     return {**given, "train_data": gan_batches(), "eval_data": None, "extensions": [Accumulate(2)]}
+
+
+@training(kind=GanManager)
+def two_optimizers_in_half_precision() -> dict[str, Any]:
+    given = {"model": NoisyGan(), "optimizer": {"critic": adam, "generator": adam}, "loss": None, "eval_data": None}
+    return {**given, "train_data": gan_batches(), "extensions": [MixedPrecision(torch.float16), Accumulate(2)]}
 
 
 class CriticTwice(TrainManager):
@@ -154,59 +187,6 @@ def evaluation_every_third_step() -> dict[str, Any]:
 @training()
 def evaluation_at_rarer_and_rarer_steps() -> dict[str, Any]:
     return {"eval_at": exponentially(1, 2), "epochs": 3}
-
-
-class Noise(Extension):
-    """Add random numbers to the weights, at few of the steps."""
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-
-    def _add(self, model: nn.Module, step_num: int) -> None:
-        self.steps.append(step_num)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter) * 0.01)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "steps": self.steps}
-
-    def load_state_dict(self, state: Any) -> None:
-        super().load_state_dict(state)
-        self.steps = state["steps"]
-
-
-class NoiseTwice(Noise):
-    @at_most(2)
-    def post_train_step_batch(self, model: nn.Module, step_num: int) -> None:
-        self._add(model, step_num)
-
-
-@training()
-def hook_that_runs_at_most_twice() -> dict[str, Any]:
-    return {"extensions": [NoiseTwice()]}
-
-
-class NoiseEveryThird(Noise):
-    @every(3)
-    def pre_train_step_batch(self, model: nn.Module, step_num: int) -> None:
-        self._add(model, step_num)
-
-
-@training()
-def hook_that_runs_every_third_step() -> dict[str, Any]:
-    return {"extensions": [NoiseEveryThird()]}
-
-
-class NoiseOnce(Noise):
-    @periodically(3600)
-    def post_train_step_batch(self, model: nn.Module, step_num: int) -> None:
-        self._add(model, step_num)
-
-
-@training()
-def hook_that_runs_once_an_hour() -> dict[str, Any]:
-    return {"extensions": [NoiseOnce()]}
 
 
 @training()

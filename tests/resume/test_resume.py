@@ -16,7 +16,7 @@ from tests.resume.of_data import Augmented
 from tests.resume.resuming import differences, end_of, saved_every_step, stopped_and_resumed, whole
 from tests.resume.trainings import TRAININGS, Training
 from tests.support.fork_server import ForkServer
-from tests.support.rotation import part_of, places_of
+from tests.support.rotation import in_turn, part_of, places_of
 from tests.support.training import At
 from train_manager import SeededDataLoader, TrainManager, every
 
@@ -53,11 +53,16 @@ def test_it_resumes_to_the_same_bits(number: int, name: str) -> None:
         assert differences(whole_of(name), resumed) == [], f"failed at {hook} {at}"
 
 
-@pytest.mark.parametrize("name", ["dropout_and_shuffled_in_memory", "windows_over_the_ends_of_epochs", "phases"])
+SAVES: list[dict[str, Any]] = [
+    {"save_at": ("epoch", "end", "best")},
+    {"in_background": True},
+    {"save_at": every(3), "keep": 1},
+]
+
+
 @pytest.mark.parametrize(
-    "options",
-    [{"save_at": ("epoch", "end", "best")}, {"in_background": True}, {"save_at": every(3), "keep": 1}],
-    ids=["each epoch", "in the background", "each third step"],
+    ("name", "options"),
+    in_turn(["dropout_and_shuffled_in_memory", "windows_over_the_ends_of_epochs", "phases"], SAVES),
 )
 def test_so_it_does_whenever_and_however_it_saves(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     resumed = stopped_and_resumed(TRAININGS[name], tmp_path, whole_of(name)["counts"]["step_num"] - 2, **options)

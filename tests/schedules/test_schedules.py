@@ -35,14 +35,6 @@ from train_manager.schedules.rules import CallProgress
 # ---- every ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_third_opening_is_3_6_9_and_not_the_last() -> None:
-    assert ran_in(10, every(3)) == [3, 6, 9]
-
-
-def test_every_1_is_each_opening() -> None:
-    assert ran_in(3, every(1)) == [1, 2, 3]
-
-
 def test_every_third_opening_and_the_first_is_1_3_6() -> None:
     assert ran_in(7, every(3, first=True)) == [1, 3, 6]
     assert ran_in(3, every(1, first=True)) == [1, 2, 3]
@@ -132,21 +124,7 @@ def test_an_extensibles_own_hook_may_have_a_schedule() -> None:
     assert own.ran == 2
 
 
-def test_a_function_of_extension_of_may_have_a_schedule() -> None:
-    ran: list[int] = []
-    Stepper([Extension.of(post_step=every(2)(lambda number: ran.append(number)))]).steps(1, 4)
-    assert ran == [2, 4]
-
-
 # ---- at_most -------------------------------------------------------------------------------------------------------
-
-
-def test_at_most_5_of_100_steps_is_each_20th_and_the_last() -> None:
-    assert ran_in_training(at_most(5), 100) == [20, 40, 60, 80, 100]
-
-
-def test_at_most_runs_at_each_step_if_there_are_fewer() -> None:
-    assert ran_in_training(at_most(5), 3) == [1, 2, 3]
 
 
 @given(n=st.integers(1, 60), steps=st.integers(1, 60))
@@ -169,10 +147,6 @@ def test_at_most_is_even_again_in_a_second_run(n: int, steps: list[int]) -> None
 def test_while_the_end_is_unknown_it_is_1_2_4_8_and_then_the_rest_is_spread_evenly() -> None:
     assert ran_in_training(at_most(6), 48, known_from=17) == [1, 2, 4, 8, 16, 48]
     assert ran_in_training(at_most(8), 46, known_from=17) == [1, 2, 4, 8, 16, 26, 36, 46]
-
-
-def test_with_an_unknown_end_the_last_step_may_be_one_more() -> None:
-    assert ran_in_training(at_most(3), 100, known_from=200) == [1, 2, 4, 100]
 
 
 @given(n=st.integers(1, 30), steps=st.integers(1, 60), known=st.integers(1, 61))
@@ -222,10 +196,6 @@ def test_at_most_without_a_train_manager_is_refused_when_its_stage_opens() -> No
 # ---- exponentially -------------------------------------------------------------------------------------------------
 
 
-def test_exponentially_from_100_by_a_fifth_is_100_220_364() -> None:
-    assert ran_in(600, exponentially(100, 1.2)) == [100, 220, 364, 537]
-
-
 def test_exponentially_by_one_is_every_start() -> None:
     assert ran_in(10, exponentially(3, 1)) == [3, 6, 9]
 
@@ -259,13 +229,6 @@ def test_at_end_without_a_train_manager_is_refused_when_its_stage_opens() -> Non
 
 
 # ---- periodically --------------------------------------------------------------------------------------------------
-
-
-def test_periodically_runs_when_the_time_has_passed_and_counts_anew() -> None:
-    clock = Clock()
-    watcher, stepper = watching(periodically(10, clock=clock))
-    ran_at(clock, stepper, [0, 5, 9, 12, 20, 22, 23, 31, 32])
-    assert watcher.ran == [12, 22, 32]
 
 
 def test_the_time_that_the_hook_takes_does_not_count() -> None:
@@ -312,24 +275,7 @@ def test_the_time_between_two_runs_does_not_count_also_if_another_schedule_refus
     assert watcher.ran == [1003]
 
 
-def test_periodically_needs_no_train_manager() -> None:
-    clock = Clock()
-    watcher, stepper = watching(periodically(10, clock=clock))
-    stepper.step(1)
-    clock.now = 10
-    stepper.step(2)
-    assert watcher.ran == [2]
-
-
-def test_at_the_end_it_runs_though_the_time_has_not_passed() -> None:
-    assert ran_in_training(periodically(10, at_end=True, clock=Clock()), 5) == [5]
-
-
 # ---- once and when -------------------------------------------------------------------------------------------------
-
-
-def test_once_is_the_first_opening() -> None:
-    assert ran_in(5, once) == [1]
 
 
 def test_once_with_another_schedule_is_the_first_opening_that_this_one_allows() -> None:
@@ -443,13 +389,6 @@ def test_a_schedule_of_one_object_leaves_its_class_alone() -> None:
     seldom, plain = scheduled(Watcher(), "post_step", every(2)), Watcher()
     Stepper([seldom, plain]).steps(1, 3)
     assert (seldom.ran, plain.ran) == ([2], [1, 2, 3])
-
-
-def test_one_schedule_may_be_given_to_several_objects() -> None:
-    third = every(3)
-    watchers = [scheduled(Watcher(), "post_step", third) for _ in range(2)]
-    Stepper(watchers).steps(1, 6)
-    assert [watcher.ran for watcher in watchers] == [[3, 6], [3, 6]]
 
 
 def test_each_object_of_one_schedule_has_its_own_count_and_end() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,7 +13,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader, TensorDataset
 
-from train_manager import Extension, SkipBatch, SkipStage, TrainManager
+from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager
 from train_manager.core.calls import with_parameters
 
 Batch = tuple[Tensor, Tensor]
@@ -46,6 +47,13 @@ def weights(model: nn.Module) -> Tensor:
 
 def modes(model: nn.Module) -> list[bool]:
     return [module.training for module in model.modules()]
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """Return the text of the InputError that a call raises."""
+    with pytest.raises(InputError) as caught:
+        call()
+    return str(caught.value)
 
 
 def skip_stage() -> None:

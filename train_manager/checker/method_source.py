@@ -18,12 +18,6 @@ ANYTHING = "*"
 """Stands among names for a name that is not written in the source: any name may be there."""
 
 
-def method(owner: type, name: str) -> FunctionType | None:
-    """Return the function behind a method, or the getter of a property, of a class; None for anything else."""
-    found = inspect.getattr_static(owner, name, None)  # runs no property or descriptor
-    return function_of(found)
-
-
 def function_of(found: object) -> FunctionType | None:
     """Return the function behind an attribute of a class: a method, or the getter of a property."""
     if isinstance(found, property | cached_property):
