@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.adding import mean_of_parts
 from train_manager import Extension
 from train_manager.extensions import EvalTotals
 from train_manager.testing import tiny_manager
@@ -32,3 +33,16 @@ def test_losses_in_16_bits_are_added_up_in_32(dtype: torch.dtype) -> None:
         found = totals.post_eval_step_batch(torch.tensor(1.5, dtype=dtype), true_batch_size=1)
 
     assert float(found[2]) == 4500
+
+
+def totals_of(*batches: tuple[float, int]) -> EvalTotals:
+    totals = EvalTotals()
+    for loss, size in batches:
+        totals.post_eval_step_batch(torch.tensor(loss), size)
+    return totals
+
+
+def test_totals_of_two_halves_of_a_set_give_the_mean_loss_of_the_whole() -> None:
+    first, second, whole = totals_of((1.0, 3), (2.5, 4)), totals_of((7.0, 1)), totals_of((1.0, 3), (2.5, 4), (7.0, 1))
+
+    assert mean_of_parts(first.totals(), second.totals()) == mean_of_parts(whole.totals()) == torch.tensor(2.5)

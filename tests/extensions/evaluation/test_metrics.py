@@ -9,6 +9,7 @@ import torch
 from sklearn.metrics import accuracy_score, f1_score
 from torch import Tensor, nn
 
+from tests.support.adding import mean_of_parts
 from tests.support.fork_server import ForkServer
 from tests.support.host_reads import HostReads
 from tests.support.programs import code
@@ -403,3 +404,16 @@ def test_a_function_of_a_whole_set_is_given_lists_as_one_list() -> None:
     assert boxes.compute() == 9
     with pytest.raises(InputError, match="cannot join the lists of several processes"):
         boxes.totals()
+
+
+def test_totals_of_two_halves_of_an_epoch_give_the_mean_of_the_whole() -> None:
+    inputs, targets = torch.rand(8, 2), torch.tensor([0, 1, 1, 1, 0, 1, 0, 0])
+    batches = list(zip(inputs.split([3, 4, 1]), targets.split([3, 4, 1]), strict=True))
+    found = []
+    for part in (batches[:2], batches[2:], batches):
+        metrics = silent(targets=lambda p, t: t.double())
+        tiny_manager(metrics, train_data=part).train()
+        found.append(metrics)
+
+    first, second, whole = found
+    assert whole.epoch["targets"] == mean_of_parts(first.totals()["targets"], second.totals()["targets"]) == 0.5

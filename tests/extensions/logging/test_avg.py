@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.adding import mean_of_parts
 from train_manager import Extensible, Extension, InputError, provides
 from train_manager.core.fixtures import Fixtures
 from train_manager.errors import CheckError
@@ -171,3 +172,17 @@ def test_a_fixture_that_is_not_one_value_is_refused_with_its_cure(name: str, kin
         tiny_manager(Avg(name)).train()
 
     assert str(error.value) == f"Avg takes the mean of numbers and tensors, but {name!r} is a {kind}\n  {cure}"
+
+
+def avg_of(*steps: tuple[float, int]) -> Avg:
+    avg = Avg("loss", weight="size")
+    for loss, size in steps:
+        avg._renew({"loss": torch.tensor(loss), "size": size})
+    return avg
+
+
+def test_totals_of_two_halves_give_the_mean_of_the_whole() -> None:
+    first, second, whole = avg_of((1.0, 3), (2.5, 4)), avg_of((7.0, 1)), avg_of((1.0, 3), (2.5, 4), (7.0, 1))
+
+    found = mean_of_parts(first.totals()["loss"], second.totals()["loss"])
+    assert found == whole._renew({}) == torch.tensor(2.5)

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from tests.extensions.optimization.ema_averages import Weights, averages, same, weights
+from tests.support.checkpointing import path_of
 from tests.support.ctrl_c import CtrlC
 from tests.support.rotation import stride
 from train_manager import Extension, InputError, SkipStage
+from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.extensions import EMA, Checkpoints, Constrain
 from train_manager.extensions.optimization.ema import decay_after
 from train_manager.model.constraints import non_negative
@@ -243,3 +245,20 @@ def test_ctrl_c_while_the_average_is_inside_brings_the_trained_weights_back() ->
         if not ctrl_c.has_come:
             break
     assert at_point > 6  # at least one for each of the loops
+
+
+def test_after_a_resume_the_average_of_a_model_that_is_gone_is_in_no_checkpoint(tmp_path: Path) -> None:
+    def program(ema: EMA, epochs: int, *, keeps: bool) -> None:
+        kept = []  # the model of the phase is alive as the first program saves its checkpoint, and not after that
+        tm = tiny_manager(ema, Checkpoints(save_at="epoch", resume=True), epochs=epochs, train_dir=tmp_path)
+        with tm.run():
+            with tm.phase("first", model=(model := nn.Linear(2, 2)), epochs=1):
+                tm.train()
+            kept += [model] if keeps else []
+            del model
+            tm.train()
+
+    program(EMA(0.9), 1, keeps=True)
+    assert [*read_checkpoint(path_of(tmp_path, 6))["extensions"]["ema"]["others"]] == ["phase 1"]
+    program(resumed := EMA(0.9), 2, keeps=False)
+    assert resumed.state_dict()["others"] == {}

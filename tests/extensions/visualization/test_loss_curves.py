@@ -467,3 +467,11 @@ def test_a_copy_that_is_made_within_a_run_draws_for_itself(tmp_path: Path) -> No
         tm.train_steps(1)
 
     assert (curves.training["batch"].x, again.training["batch"].x) == ([1, 2], [1])
+
+
+def test_at_most_a_thousand_losses_wait() -> None:
+    curves = LossCurves()
+    for step in range(1, 1001):
+        curves.post_train_step_batch({}, step, 1, torch.tensor(0.5))
+
+    assert len(curves.training["batch"].x) == 1000
