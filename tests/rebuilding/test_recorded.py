@@ -22,10 +22,12 @@ from torch.nn import functional as F
 import train_manager.extensions
 from tests.rebuilding.recorded_parts import (
     Base,
+    Colour,
     Derived,
     Head,
     Holder,
     Net,
+    Point,
     Unrecorded,
     scaled_loss,
 )
@@ -113,6 +115,11 @@ def test_a_copy_and_a_pickle_keep_the_record(again: Any) -> None:
     net = Net(8, head=Head(3))
 
     assert parameters_of(again(net)) == parameters_of(net)
+
+
+def test_a_named_tuple_and_an_enum_are_recorded_as_values() -> None:
+    assert written(Point(3)) == {"$object": f"{HERE}:Point", "arguments": {"x": 3, "y": 0}}
+    assert written(Colour.GREEN) == {"$enum": [f"{HERE}:Colour", "GREEN"]}
 
 
 def test_a_constructor_that_fails_raises_its_own_error() -> None:
