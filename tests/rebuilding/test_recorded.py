@@ -35,6 +35,7 @@ from tests.support.refusals import refusal
 from train_manager import Extension, every, recorded
 from train_manager.rebuilding.making import rebuild
 from train_manager.rebuilding.recorded import parameters_of
+from train_manager.rebuilding.recorded_rows import parameter_rows
 from train_manager.rebuilding.torch_names import torch_names
 
 HERE = "tests.rebuilding.recorded_parts"
@@ -106,8 +107,10 @@ def test_a_list_that_the_constructor_changes_is_recorded_as_it_was_given() -> No
 def test_the_object_that_stands_in_two_places_is_recorded_once() -> None:
     head = Head(3)
     inner = Holder(head=head)
+    holder = Holder(first=inner, second=head)
 
-    assert arguments_of(Holder(first=inner, second=head))["second"] == {"$same": ["first", "head"]}
+    assert arguments_of(holder)["second"] == {"$same": ["first", "head"]}
+    assert parameter_rows(parameters_of(holder))["second"] == "the same as first.head"
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
