@@ -61,6 +61,15 @@ def test_a_page_is_written(runs: list[str], tmp_path: Path, capsys: pytest.Captu
     assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
 
 
+def test_a_page_is_not_written_over_a_folder(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["compare", *runs, "--html", str(tmp_path)]) == 2
+
+    told = f"train-manager: {tmp_path} is a folder\n  name a file: --html {tmp_path}/runs.html\n"
+    assert capsys.readouterr().err == told
+
+
 def test_a_run_that_is_not_there_is_told(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compare", runs[0], "nowhere"]) == 2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import math
+import re
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +137,23 @@ def test_a_copy_of_the_model_has_no_learner() -> None:
 
 
 # ---- what it says of itself ----
+
+
+def test_explain_shows_the_four_stages_and_the_tree_of_the_run() -> None:
+    text = learner_of().explain()
+    own, _, of_run = text.partition("\n\nthe run, which is open in training and evaluation:\n")
+
+    assert [line for line in own.splitlines() if re.match(r"\w", line)] == [
+        "Learner",
+        "data",
+        "model",
+        "training",
+        "evaluation",
+    ]
+    found = [line for line in of_run.splitlines() if re.match(r"[│ ]*[├└]─ ", line)]
+    assert found[:4] == ["├─ load_checkpoint", "├─ train", "│  ├─ eval", "│  │  └─ eval_step_epoch"]
+    assert "└─ phase" in found
+    assert "Augment.pre_train_step_batch of extension 'augment'" in of_run
 
 
 def test_explain_of_an_extension_is_that_of_the_run() -> None:

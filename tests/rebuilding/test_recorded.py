@@ -22,10 +22,12 @@ from torch.nn import functional as F
 import train_manager.extensions
 from tests.rebuilding.recorded_parts import (
     Base,
+    Colour,
     Derived,
     Head,
     Holder,
     Net,
+    Point,
     Unrecorded,
     scaled_loss,
 )
@@ -33,6 +35,7 @@ from tests.support.refusals import refusal
 from train_manager import Extension, every, recorded
 from train_manager.rebuilding.making import rebuild
 from train_manager.rebuilding.recorded import parameters_of
+from train_manager.rebuilding.recorded_rows import parameter_rows
 from train_manager.rebuilding.torch_names import torch_names
 
 HERE = "tests.rebuilding.recorded_parts"
@@ -104,8 +107,10 @@ def test_a_list_that_the_constructor_changes_is_recorded_as_it_was_given() -> No
 def test_the_object_that_stands_in_two_places_is_recorded_once() -> None:
     head = Head(3)
     inner = Holder(head=head)
+    holder = Holder(first=inner, second=head)
 
-    assert arguments_of(Holder(first=inner, second=head))["second"] == {"$same": ["first", "head"]}
+    assert arguments_of(holder)["second"] == {"$same": ["first", "head"]}
+    assert parameter_rows(parameters_of(holder))["second"] == "the same as first.head"
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
@@ -113,6 +118,11 @@ def test_a_copy_and_a_pickle_keep_the_record(again: Any) -> None:
     net = Net(8, head=Head(3))
 
     assert parameters_of(again(net)) == parameters_of(net)
+
+
+def test_a_named_tuple_and_an_enum_are_recorded_as_values() -> None:
+    assert written(Point(3)) == {"$object": f"{HERE}:Point", "arguments": {"x": 3, "y": 0}}
+    assert written(Colour.GREEN) == {"$enum": [f"{HERE}:Colour", "GREEN"]}
 
 
 def test_a_constructor_that_fails_raises_its_own_error() -> None:

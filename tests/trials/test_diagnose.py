@@ -358,9 +358,10 @@ def test_a_model_that_train_batch_calls_in_another_way_could_not_be_asked() -> N
 
     tm = Own(model=nn.ModuleDict({"layer": Model()}), train_data=[(X, Y)], optimizer=lambda p: SGD(p, 0.1))
 
-    assert not_looked_at(diagnose(tm, ["batch leak"], quiet=True)) == [
+    assert not_looked_at(diagnose(tm, ["batch leak", "loss leak"], quiet=True)) == [
         "batch leak: model_forward failed with NotImplementedError: Module [ModuleDict] is missing the required "
-        '"forward" function, while train_batch calls the model in another way: override model_forward too'
+        '"forward" function, while train_batch calls the model in another way: override model_forward too',
+        "loss leak: train_batch makes no prediction by forward()",
     ]
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.runs.showing.stored import Writes, trained
+from train_manager import Extension
 from train_manager.extensions import Checkpoints
 from train_manager.runs.comparing.measured import Measured
 from train_manager.runs.record.run_file import read_runs
@@ -18,6 +19,7 @@ from train_manager.runs.showing.page import run_to_show
 from train_manager.runs.store.curves import SeriesRows, curve_of
 from train_manager.runs.store.reader import MetricReader
 from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, EVALUATIONS, Series
+from train_manager.runs.store.writer import MetricWriter
 
 SIZES = Series(BATCH_SIZE, BATCHES, "train")
 
@@ -99,6 +101,25 @@ def test_metrics_of_hooks_with_a_slash_share_a_plot(tmp_path: Path) -> None:
         ("time", ["step", "wait"]),
         ("norm", ["norm"]),
     ]
+
+
+class Spikes(Extension):
+    """Writes a metric that is high in one step."""
+
+    def post_train_step_batch(self, writer: MetricWriter, step_num: int) -> None:
+        if step_num == 1:
+            for step in range(1, 4001):
+                writer.scalar("norm", 1000.0 if step == 1234 else 1.0, step=step)
+
+
+def test_a_spike_of_one_step_is_in_the_band_of_a_long_curve(tmp_path: Path) -> None:
+    metrics = measured_in(trained(tmp_path / "run", Spikes(), epochs=1))
+
+    [curve] = next(plot for plot in shown_curves([metrics]) if plot.name == "norm").curves
+
+    assert len(curve.x) <= 1500
+    [at] = [x for x, high in zip(curve.x, curve.high, strict=True) if high == 1000.0]
+    assert abs(at - 1234) <= 3
 
 
 def test_other_axes_know_epochs_examples_and_seconds_without_the_pause_of_a_resume(tmp_path: Path) -> None:
