@@ -6,6 +6,15 @@
 
 The data are digits drawn as curves of 40 points, shifted, stretched and noisy; 4000 to train on and 1000 to test. The
 program makes them as the paper does: Greydanus 2020, "Scaling down deep learning", arXiv:2011.14439.
+
+Test accuracies in percent, with torch 2.13 on a CPU and mnist1d 0.0.2.post1; "best" was selected by the test set. The
+settings are from the authors' code, whose MLP stays below that of the paper too:
+
+                paper   authors' notebook   here, at the end   here, best
+    logistic       32                31.5               31.4         32.8
+    MLP            68                65.1               64.7         65.6
+    CNN            94                92.3               93.7         93.8
+    GRU            91                89.1               91.3         91.3
 """
 
 from __future__ import annotations
