@@ -45,7 +45,7 @@ Measured = Mapping[str, Mapping[str, Any]]
 
 
 def section(
-    rounds: int = 3, scale: float = 1.0, tools: Sequence[str] = tuple(TOOLS), names: Sequence[str] = PROBLEMS
+    rounds: int = 2, scale: float = 1.0, tools: Sequence[str] = tuple(TOOLS), names: Sequence[str] = PROBLEMS
 ) -> Section:
     """Measure.
 

@@ -28,7 +28,7 @@ from benchmarks.programs.problems import Problem, problems
 
 FIRST: Final = 4
 """The batches of the first training, whose end is "the first steps": what compiles does so within them."""
-EPOCHS: Final = 5
+EPOCHS: Final = 4
 COUNTED: Final = 2
 """The last epochs of a training are measured, from evaluation to evaluation: by then all graphs are made."""
 
