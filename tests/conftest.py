@@ -55,9 +55,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_unconfigure() -> None:
     """Tell nothing of trainings of the tests as the process ends: it would stand below the result."""
-    program = sys.modules.get("train_manager.loop.program")
-    if program is not None:
-        atexit.unregister(program._tell)
+    told = sys.modules.get("train_manager.loop.program")
+    if told is not None:
+        atexit.unregister(told._tell)
 
 
 def pytest_configure(config: pytest.Config) -> None:
