@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if config.getoption(ALL_PLACES):
         choose_all()
-    # 100 examples by default. On a loaded machine the drawing of a few inputs may take a second, which is no failure.
+    # 100 examples by default. To draw a few inputs may take a second on a loaded machine, which is not a failure.
     slow = [hypothesis.HealthCheck.too_slow]
     hypothesis.settings.register_profile("share", max_examples=share_of(share_of(100)), suppress_health_check=slow)
     hypothesis.settings.load_profile("share")
