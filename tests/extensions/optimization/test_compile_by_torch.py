@@ -108,14 +108,16 @@ def test_a_model_that_adds_a_loss_runs_eagerly(traced_only: None) -> None:
 
 def test_a_model_with_a_random_number_generator_of_python_runs_eagerly(traced_only: None) -> None:
     class Scaled(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(6, 2)
+            self.drawing = [random.Random(0)]
+
         def forward(self, inputs: Tensor) -> Tensor:
-            return super().forward(inputs) * self.random.uniform(0, 1)
+            return super().forward(inputs) * self.drawing[0].uniform(0, 1)
 
     def seeded() -> nn.Module:
         torch.manual_seed(0)
-        model = Scaled(6, 2)
-        model.random = random.Random(0)
-        return model
+        return Scaled()
 
     difference, tm = differences(list, model=seeded)
 
