@@ -55,7 +55,7 @@ def _settings() -> Iterator[None]:
     # Only while it traces: entered for each call, they would cost a tenth of a step.
     import torch._dynamo.config as of_tracing
     import torch._inductor.config as of_code
-    from torch._dynamo.variables import RandomVariable
+    from torch._dynamo.variables.misc import RandomVariable
 
     # torch keeps the state that a random.Random has now in the graph, which would draw the same number in each step.
     with (
