@@ -132,6 +132,12 @@ def test_a_transform_makes_each_batch() -> None:
     assert [batch["rows"] for batch in data] == [2, 2, 1]
 
 
+def test_a_transform_that_is_not_a_function_is_refused() -> None:
+    assert refusal(lambda: InMemory(torch.ones(2), batch_size=2, transform=0.5)) == (  # type: ignore[arg-type]
+        "the transform of InMemory must be a function of a batch, but is a float\n  transform=lambda batch: ..."
+    )
+
+
 def test_a_transform_that_returns_nothing_is_refused() -> None:
     def forgetful(batch: Tensor) -> None:
         batch.neg_()

@@ -56,8 +56,9 @@ class InMemory(RowBatches):
             the copy. Then nothing may change a batch in place: it would change the data.
 
     Raises:
-        InputError: the arrays differ in length, are not numeric, or make no batch; or, while reading, ``transform``
-            has returned None, or an operation of torch has changed a batch in place, with ``copy=False``.
+        InputError: the arrays differ in length, are not numeric, or make no batch; ``transform`` is not a function; or,
+            while reading, it has returned None, or an operation of torch has changed a batch in place, with
+            ``copy=False``.
     """
 
     def __init__(
@@ -71,6 +72,9 @@ class InMemory(RowBatches):
         transform: Callable[[Any], Any] | None = None,
         copy: bool = True,
     ) -> None:
+        if transform is not None and not callable(transform):
+            what = f"the transform of InMemory must be a function of a batch, but is a {type(transform).__name__}"
+            raise InputError(what, name="transform", cure="transform=lambda batch: ...")
         self._transform, self._copies = transform, copy
         named = arrays[0] if len(arrays) == 1 and isinstance(arrays[0], Mapping) else None
         self._names = None if named is None else tuple(named)  # None: batches are tensors or tuples, not dicts

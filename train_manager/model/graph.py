@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Any, final
+from typing import Any, Never, final
+from unittest.mock import patch
 
 import torch
 
@@ -54,12 +55,25 @@ def _settings() -> Iterator[None]:
     # Only while it traces: entered for each call, they would cost a tenth of a step.
     import torch._dynamo.config as of_tracing
     import torch._inductor.config as of_code
+    from torch._dynamo.variables.misc import RandomVariable
 
-    with of_tracing.patch(trace_autograd_ops=True), of_code.patch(fallback_random=True), warnings.catch_warnings():
+    # torch keeps the state that a random.Random has now in the graph, which would draw the same number in each step.
+    with (
+        patch.object(RandomVariable, "__init__", _refuse_random),
+        of_tracing.patch(trace_autograd_ops=True),
+        of_code.patch(fallback_random=True),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter(
             "ignore"
         )  # torch warns of its own parts; what the model warns of, eager batches have said
         yield
+
+
+def _refuse_random(*_arguments: Any, **_options: Any) -> Never:
+    from torch._dynamo.exc import Unsupported
+
+    raise Unsupported("it draws from a random.Random, which a graph would not move on", gb_type="random.Random")
 
 
 def _errors_of_tracing() -> tuple[type[Exception], ...]:

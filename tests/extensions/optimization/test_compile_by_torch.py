@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -102,6 +103,25 @@ def test_a_model_that_adds_a_loss_runs_eagerly(traced_only: None) -> None:
     difference, tm = differences(list, model=seeded)
 
     assert note(tm).startswith("runs eagerly: torch cannot make a graph of it (Unsupported: ")
+    assert difference == 0
+
+
+def test_a_model_with_a_random_number_generator_of_python_runs_eagerly(traced_only: None) -> None:
+    class Scaled(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(6, 2)
+            self.drawing = [random.Random(0)]
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return super().forward(inputs) * self.drawing[0].uniform(0, 1)
+
+    def seeded() -> nn.Module:
+        torch.manual_seed(0)
+        return Scaled()
+
+    difference, tm = differences(list, model=seeded)
+
+    assert "it draws from a random.Random" in note(tm)
     assert difference == 0
 
 
