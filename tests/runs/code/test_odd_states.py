@@ -81,10 +81,11 @@ def test_a_machine_without_git_has_a_reason_wherever_gitpython_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_imported: bool
 ) -> None:
     root = repository(tmp_path / "lab", FILES)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    git_module()
     for name in [name for name in sys.modules if name == "git" or name.startswith("git.")]:
         if not is_imported:
             monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setenv("PATH", str(tmp_path))
 
     record = take_code_record(root, tmp_path / "runs", RUN)
 
