@@ -345,3 +345,11 @@ def test_a_phase_cannot_open_inside_a_training() -> None:
         "  open stages  run > train > train_step_epoch",
         "  open it around the call: with tm.phase(...): tm.train()",
     ]
+
+
+def test_a_run_that_is_open_cannot_be_opened_again() -> None:
+    tm = tiny_manager()
+    tm.open()
+    with pytest.raises(StageError, match="it is open already"):
+        tm.open()
+    tm.close()

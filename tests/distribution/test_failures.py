@@ -13,9 +13,11 @@ from train_manager.distribution.environment import Environment
 from train_manager.distribution.failures import (
     Failure,
     FailureWatch,
+    ended_failure,
     failure_of,
     has_timed_out,
     is_of_communication,
+    late_failure,
 )
 from train_manager.errors import CheckError, RankError
 
@@ -156,6 +158,20 @@ def test_mistakes_of_one_process_are_mistakes_of_all() -> None:
 
     assert isinstance(error, CheckError)
     assert str(error).startswith("rank 0 has failed: CheckError: 1 mistake")
+
+
+def test_processes_that_never_came_are_late_without_a_place() -> None:
+    found = late_failure([0, 2], "the start of a run", "", 3.0)
+
+    assert found.text == "rank 0 and rank 2 did not come to the start of a run within 3 s"
+    assert found.cure == "a slow hook, or a save that takes longer? give Distributed(timeout=...) more seconds"
+
+
+def test_a_process_that_has_ended_says_what_may_have_killed_it() -> None:
+    found = ended_failure([1], "the end of a batch", "")
+
+    assert found.text == "rank 1 ended without an error, while others were at the end of a batch"
+    assert found.cure == "was the process killed? a job that takes more memory than it has is, by the system"
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,18 @@ def test_what_others_may_still_be_writing_stays_for_a_while(tmp_path: Path) -> N
     assert names(tmp_path) == ["pack-old", "tmp_pack_young"]
 
 
+def test_a_leftover_that_another_process_removes_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(folder: Path, names: str) -> list[Path]:
+        return [folder / "tmp_pack_gone"]
+
+    monkeypatch.setattr(Path, "glob", listed)
+    remove_leftovers(tmp_path, "tmp_*", after=A_DAY)
+
+    assert names(tmp_path) == []
+
+
 @pytest.mark.parametrize("name", ["digits", "two\nlines", "with-dashes-7", ".hidden"])
 def test_the_names_that_are_written_under_are_known_again(tmp_path: Path, name: str) -> None:
     temporary_beside(tmp_path / name).touch()

@@ -49,6 +49,12 @@ def test_a_word_without_quotes_counts_in_a_configuration_only() -> None:
     assert reason_to_leave_out("train.py", b"password = hunter2") is None
 
 
+def test_a_token_in_a_binary_file_is_found_without_a_line() -> None:
+    content = b"\0\1\2" + b"ghp_" + b"a1B2" * 9 + b"\0"
+
+    assert reason_to_leave_out("model.bin", content) == "it holds what looks like a token of GitHub"
+
+
 # ---- texts and command lines -----------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,11 @@ PLANTED = {
                    did you mean 'EMA'? known: ...
                    for one of your own, write @recorded above it and import its module first""",
     ),
+    "a seed of more than 63 bits": (
+        [("seed = 1", "seed = 9223372036854775808")],
+        """\
+  options.toml:1  seed must be a whole number from 0 on, but is the number 9223372036854775808""",
+    ),
     "an argument that an extension refuses": (
         [("decay = 0.9", "decay = 5.0")],
         """\

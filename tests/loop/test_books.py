@@ -419,3 +419,14 @@ def test_the_mean_of_an_epoch_that_a_checkpoint_leaves_nothing_of_is_there_too()
     assert program(Save()) == [1.5]
     load = Extension.of(pre_load_checkpoint=lambda train_manager: train_manager.load_state_dict(saved[0]))
     assert program(load) == [1.5]
+
+
+def test_a_value_that_is_begun_anew_within_an_epoch_has_the_batches_since() -> None:
+    class Anew(Measure):
+        def pre_train_step_batch(self, batch_num: int, train_manager: TrainManager) -> None:
+            if batch_num == 3:
+                self.book.begin(train_manager)
+
+    measure = Anew()
+    manager(measure).train()
+    assert measure.epochs == [[3, 4]]

@@ -153,6 +153,20 @@ def test_an_epoch_of_unknown_length_ends_at_once_if_a_hook_has_looked_ahead() ->
     assert tm.epoch_num == 1
 
 
+def test_an_evaluation_of_the_training_data_within_an_epoch_does_not_reset_them() -> None:
+    data = Sized(3)
+    tm = tiny_manager(train_data=data, eval_data={"train": data})
+    with tm.run():
+        tm.train_steps(1)
+        before = data.resets
+        tm.eval()
+        within = data.resets
+        result = tm.train_steps(2)
+
+    assert within == before
+    assert (result.steps, result.epochs) == (2, 1)
+
+
 def test_data_is_told_its_epoch_before_its_first_batch() -> None:
     data = Source(2)
     tiny_manager(train_data=data, epochs=3).train()
@@ -247,6 +261,17 @@ def test_a_stop_does_not_turn_back_data_that_is_cut_by_steps() -> None:
     tm.train_epochs(1)
 
     assert torch.equal(inputs.seen[1], data.batches[1][0])
+
+
+def test_a_pass_that_is_cut_by_steps_goes_on_after_a_signal() -> None:
+    data = Source(3)
+    feed = Feed()
+    feed.begin(data, 2, 0)
+    feed.pull()
+    feed.leave_until_exit()
+    feed.begin(data, 2, 1)
+
+    assert feed.pull() is data.batches[1]
 
 
 def test_a_pass_that_gives_nothing_more_ends_the_epoch_with_a_warning() -> None:

@@ -113,6 +113,12 @@ def test_the_object_that_stands_in_two_places_is_recorded_once() -> None:
     assert parameter_rows(parameters_of(holder))["second"] == "the same as first.head"
 
 
+def test_each_table_of_a_list_has_rows_of_its_own() -> None:
+    rows = parameter_rows(parameters_of(Holder(given=[{"a": 1}, {"a": 2}], sizes=[1, 2])))
+
+    assert rows == {"": "Holder", "given.0.a": "1", "given.1.a": "2", "sizes": "[1, 2]"}
+
+
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
 def test_a_copy_and_a_pickle_keep_the_record(again: Any) -> None:
     net = Net(8, head=Head(3))

@@ -52,6 +52,18 @@ def test_a_schedule_that_resumes_from_a_state_runs_as_if_nothing_had_happened(
     assert first.ran + second.ran == whole
 
 
+def test_a_stage_that_a_resumed_run_opens_again_is_counted_once() -> None:
+    first, before = watching(every(2))
+    before.step(1)
+    second, after = watching(every(2))
+    second.load_state_dict(first.state_dict())
+    progress = CallProgress(1, 1, None, ends=lambda: False)
+    after.step(1, train_manager=Training(progress, resumed_stages=frozenset({"step"})))
+    after.step(2)
+
+    assert second.ran == [2]
+
+
 def test_a_time_resumes_from_a_state_without_what_has_passed_between() -> None:
     clock, later = Clock(), Clock()
     first, before = watching(periodically(10, clock=clock))

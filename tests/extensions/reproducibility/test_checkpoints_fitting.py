@@ -69,6 +69,16 @@ def test_not_strict_loads_what_fits_and_says_what_does_not(tmp_path: Path) -> No
     assert weights(other[0]).equal(weights(first.model[0]))
 
 
+def test_not_strict_says_what_the_model_lacks(tmp_path: Path) -> None:
+    tiny_manager(Checkpoints(), model=nn.Linear(2, 2), train_dir=tmp_path).train()
+    tm = tiny_manager(
+        Checkpoints(resume=True, strict=False), model=nn.Linear(2, 2, bias=False), epochs=1, train_dir=tmp_path
+    )
+
+    with pytest.warns(RuntimeWarning, match="model: the checkpoint has bias, which the model lacks"):
+        tm.eval()
+
+
 @pytest.mark.parametrize(
     ("which", "told"),
     [
@@ -244,6 +254,13 @@ def opened(data: Any, train_dir: Path, **options: Any) -> list[str]:
         tm.open()
         tm.close()
     return [str(one.message) for one in told]
+
+
+def test_of_a_stream_in_a_loader_with_workers_the_loader_must_tell_its_position(tmp_path: Path) -> None:
+    (told,) = opened(loader(Numbers(), num_workers=1), tmp_path)
+
+    assert told.startswith("train_data (DataLoader) does not tell its position: from a checkpoint within an epoch")
+    assert told.endswith("; give the loader, since workers read its dataset, state_dict() and load_state_dict()")
 
 
 def test_a_loader_that_keeps_its_workers_is_told_of_as_the_run_opens(tmp_path: Path) -> None:

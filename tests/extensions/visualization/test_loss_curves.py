@@ -13,6 +13,7 @@ from tests.support.fork_server import ForkServer
 from tests.support.host_reads import HostReads
 from tests.support.programs import code
 from train_manager import (
+    Extensible,
     Extension,
     InputError,
     NonFiniteLoss,
@@ -405,6 +406,33 @@ def test_each_loss_that_a_model_adds_has_a_curve_of_its_own(tmp_path: Path) -> N
 
 
 # ---- where the losses come from --------------------------------------------------------------------------------------
+
+
+class OwnLoop(Extensible):
+    """A loop without the fixtures `batch_losses` and `train_manager`."""
+
+    def train(self, folder: Path) -> None:
+        with self.staged("run", {"train_dir": folder, "step_num": 0, "epoch_num": 0}):
+            with self.staged("train_step_epoch", {"batches_done": 0, "train_result": {}}):
+                for step in (1, 2):
+                    self.fixtures.modify("step_num", step)
+                    batch = {"loss": torch.tensor(float(step)), "losses": {}, "true_batch_size": 4}
+                    with self.staged("train_step_batch", batch):
+                        pass
+            with self.staged("eval", {"eval_results": {}, "standalone_eval": False}), self.staged("train"):
+                pass
+
+
+@pytest.mark.parametrize("most", [1, 100])
+def test_a_loop_of_ones_own_gives_the_losses_to_the_hook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("train_manager.extensions.visualization.loss_curves.MOST", most)
+    curves = LossCurves()
+    OwnLoop([curves]).train(tmp_path)
+    curves.state_dict()
+
+    assert (curves.training["batch"].x, curves.training["batch"].y) == ([1, 2], [1.0, 2.0])
 
 
 def test_a_hook_with_a_schedule_draws_the_batches_that_it_picks(tmp_path: Path) -> None:

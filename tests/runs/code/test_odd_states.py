@@ -76,13 +76,16 @@ def test_a_file_that_ran_is_kept_although_git_ignores_it(tmp_path: Path) -> None
     assert [(path, how) for path, (how, _) in kept_in(entry).items()] == [("local.py", "stored")]
 
 
-def test_a_machine_without_git_has_a_reason_if_gitpython_is_imported_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_imported", [True, False], ids=["before", "there"])
+def test_a_machine_without_git_has_a_reason_wherever_gitpython_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_imported: bool
 ) -> None:
     root = repository(tmp_path / "lab", FILES)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    git_module()
     for name in [name for name in sys.modules if name == "git" or name.startswith("git.")]:
-        monkeypatch.delitem(sys.modules, name)
+        if not is_imported:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setenv("PATH", str(tmp_path))
 
     record = take_code_record(root, tmp_path / "runs", RUN)
 

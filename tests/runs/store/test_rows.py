@@ -30,6 +30,7 @@ def test_a_row_of_the_history_comes_back_to_the_bit(row: dict[str, Any]) -> None
         (torch.tensor([1.0, 2.0]), [1.0, 2.0]),
         (np.float32(0.5), 0.5),
         ([torch.tensor(math.inf)], [math.inf]),
+        ({"head": [-math.inf]}, {"head": [-math.inf]}),
         ({(1, 2): 3}, "{(1, 2): 3}"),
         (1j, "1j"),
     ],

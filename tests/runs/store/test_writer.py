@@ -92,7 +92,11 @@ def error_lines(error: pytest.ExceptionInfo[InputError]) -> list[str]:
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (torch.zeros(2, 3), "'norm' must be one number, but is a tensor of shape (2, 3)"),
+        (
+            torch.zeros(2, 3),
+            "'norm' must be one number, but is a tensor of shape (2, 3)\n"
+            "  give a number, or writer.histogram for several",
+        ),
         (torch.tensor(1j), "'norm' must be one real number, but is tensor(0.+1.j)"),
         ("high", "'norm' must be a number, but is 'high'"),
         (10**400, "'norm' must be a number, but is 1000"),
