@@ -89,7 +89,7 @@ def test_frozen_layers_make_a_second_graph(traced_only: None) -> None:
 
 def test_all_evaluations_have_one_graph_and_smaller_batches_none(traced_only: None) -> None:
     before, modes = graphs_made(), list[str]()
-    manager(Compile(graph_made=modes.append), epochs=9, eval_data=batches(2)).train()
+    manager(Compile(graph_made=modes.append), epochs=4, eval_data=batches(3)).train()
 
     assert (graphs_made() - before, modes) == (2, ["train", "eval"])
 
