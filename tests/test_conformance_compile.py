@@ -45,7 +45,7 @@ def model() -> nn.Module:
 
 
 def trained(case: Case, folder: Path, *compiled: Any) -> TrainManager:
-    data = {"train_data": some_batches(5), "eval_data": {"valid": some_batches()}}
+    data: dict[str, Any] = {"train_data": some_batches(5), "eval_data": {"valid": some_batches()}}
     tm = conformance.manager(folder, *compiled, case.make(), model=model(), epochs=2, **data)
     tm.train()
     return tm
