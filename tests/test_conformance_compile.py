@@ -45,7 +45,8 @@ def model() -> nn.Module:
 
 
 def trained(case: Case, folder: Path, *compiled: Any) -> TrainManager:
-    tm = conformance.manager(folder, *compiled, case.make(), model=model(), train_data=some_batches(5), epochs=2)
+    data: dict[str, Any] = {"train_data": some_batches(5), "eval_data": {"valid": some_batches()}}
+    tm = conformance.manager(folder, *compiled, case.make(), model=model(), epochs=2, **data)
     tm.train()
     return tm
 
@@ -63,5 +64,7 @@ def test_it_trains_as_without_graphs_and_with_as_many_as_the_page_says(
     said = compiled._notes_on_stages()["train_step_batch"]
     assert said.startswith(expected := OTHERWISE.get(name) or stated(kind))
     assert len([graph for graph in made if graph.calls]) >= KINDS[expected]
+    (*_, before), (*_, after) = eager.history.evaluations, compiled.history.evaluations
+    assert after["loss"] == pytest.approx(before["loss"], abs=1e-6)
     states = zip(eager.model.state_dict().values(), compiled.model.state_dict().values(), strict=True)
     assert all(torch.allclose(a.double(), b.double(), rtol=0, atol=1e-6) for a, b in states)

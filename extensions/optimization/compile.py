@@ -1,12 +1,12 @@
-"""A training batch as one graph of ``torch.compile``, or as two, where no hook looks inside."""
+"""A batch as one graph of ``torch.compile``, or as two, where no hook looks inside."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TextIO
 
 from train_manager.core.extension import Extension
-from train_manager.loop.compiled import CompiledBatch
+from train_manager.loop.compiled import CompiledBatch, Mode
 from train_manager.rebuilding.recorded import recorded
 
 if TYPE_CHECKING:
@@ -27,13 +27,16 @@ class Compile(Extension):
     it is not known: another optimizer, several of them, a method of your own. ``explain()`` says which it is, and what
     bounds it.
 
+    Evaluations have graphs of their own, of forward pass and loss in eval mode, unless a hook stands between the two or
+    a method of your own runs there; ``predict`` has graphs of the model. Metrics are computed outside.
+
     The results are not those of an eager training bit for bit: the sums are the same, but are rounded elsewhere. The
     optimizer keeps its state, and the model its names, so that a checkpoint loads into a training without ``Compile``.
 
     A graph is made for each shape of batch that comes a third time, which takes from seconds to a minute; at most 20
-    are kept, and batches of other shapes run eagerly, such as a smaller last batch. The line that says how long it took
-    also says after how many batches it has paid. If torch cannot make a graph, a line says why, and the training goes
-    on eagerly.
+    are kept of training, of evaluations and of ``predict``, and batches of other shapes run eagerly, such as a smaller
+    last batch. The line that says how long it took also says after how many batches it has paid. If torch cannot make a
+    graph, a line says why, and the training goes on eagerly.
 
     After the batch, ``loss`` and ``prediction`` have no graph: ``loss.backward()`` in a hook raises.
 
@@ -45,16 +48,18 @@ class Compile(Extension):
 
     Args:
         file: where to print it; None is ``sys.stderr`` at that time.
+        graph_made: called with "train" or "eval" after the first batch of each graph; "eval" is also for ``predict``.
     """
 
     sole = True
     compiles = True  # explain() says how a batch runs
 
-    def __init__(self, file: TextIO | None = None) -> None:
+    def __init__(self, file: TextIO | None = None, *, graph_made: Callable[[Mode], Any] | None = None) -> None:
         self.file = file
+        self.graph_made = graph_made
 
     def around_run(self, train_manager: TrainManager) -> Iterator[None]:
-        train_manager._compiled = CompiledBatch(self.file)
+        train_manager._compiled = CompiledBatch(self.file, self.graph_made)
         try:
             yield
         finally:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from tests.support.training import Batch
 from train_manager import Extension, TrainManager
 from train_manager.extensions import Compile
-from train_manager.loop import graphs
+from train_manager.loop import eval_graphs, graphs
 from train_manager.model.graph import NotMade
 
 
@@ -37,7 +37,8 @@ class PlainGraph:
 
 def use_plain_graphs(patch: pytest.MonkeyPatch) -> type[PlainGraph]:
     """Let graphs be plain functions."""
-    patch.setattr(graphs, "Graph", PlainGraph)
+    for module in (graphs, eval_graphs):
+        patch.setattr(module, "Graph", PlainGraph)
     patch.setattr(PlainGraph, "made", [], raising=False)
     patch.setattr(PlainGraph, "fails", "", raising=False)
     return PlainGraph
@@ -75,9 +76,9 @@ def manager(*extensions: Extension, **options: Any) -> TrainManager:
     return TrainManager(**{**usual, **options})
 
 
-def note(tm: TrainManager) -> str:
+def note(tm: TrainManager, kind: str = "train") -> str:
     """Return what ``explain`` says of a batch."""
-    return tm._notes_on_stages()["train_step_batch"]
+    return tm._notes_on_stages()[f"{kind}_step_batch"]
 
 
 def differences(extensions: Callable[[], list[Extension]], **options: Any) -> tuple[float, TrainManager]:

@@ -22,6 +22,7 @@ order of their imports; each imports only those above it:
     probe         forward passes beside the training
     example_losses  the loss of each example of a batch
     graphs        the graphs of a model, a loss and an optimizer, by the shape of the batch
+    eval_graphs   the graphs of evaluations and of predict
     setup         the components of a training: model, loss, optimizers, data, ...
     feed          the batches that a run trains and evaluates on
     requests      requests of hooks and of the data to the loop

@@ -58,7 +58,7 @@ CLOCKED: Final = 50
 class Batch(Run[Model]):
     """The methods that train on a batch or evaluate it, and the stages that they open."""
 
-    _compiled: CompiledBatch | None = None  # trains on batches by graphs, while an extension Compile is there
+    _compiled: CompiledBatch | None = None  # runs batches by graphs, while an extension Compile is there
 
     def _train_or_drop(self, batch: Any, step: Step) -> Tensor | None:
         """Train on a batch, or drop all of it: a batch that is skipped or fails leaves no gradient behind."""
@@ -159,8 +159,8 @@ class Batch(Run[Model]):
             self._train_model_forward(self._chosen.train_model_forward)
             loss = self._forward_loss()
         elif "eval_step_batch" in self._store.open:
-            self._eval_model_forward()
-            self._eval_loss_forward()
+            self._eval_model_forward(self._chosen.eval_model_forward)
+            self._eval_loss_forward(self._chosen.eval_loss_forward)
             # None if a metric is all that is asked for, or a hook has skipped the loss of a set without targets.
             loss = self.fixtures.get("loss")
         else:
@@ -344,7 +344,7 @@ class Batch(Run[Model]):
 
     # ---- the stages inside a batch of an evaluation ------------------------------------------------------------------
 
-    def _eval_model_forward(self) -> None:
+    def _eval_model_forward(self, forward: Callable[[], Any]) -> None:
         try:
             with self.staged("eval_model_forward"):
                 losses = self._collector.losses = self._losses
@@ -352,9 +352,7 @@ class Batch(Run[Model]):
                 if not is_first:  # an own eval_batch calls forward() a second time
                     losses.forget_added()
                 try:
-                    prediction = require_prediction(
-                        self._chosen.eval_model_forward(), self.model, type(self), "eval_model_forward"
-                    )
+                    prediction = require_prediction(forward(), self.model, type(self), "eval_model_forward")
                 finally:
                     self._collector.losses = None
                 if is_first:
@@ -364,12 +362,12 @@ class Batch(Run[Model]):
         except SkipStage as skip:
             raise_if_of_another(skip, *self.fixtures.path, "eval_model_forward")
 
-    def _eval_loss_forward(self) -> None:
+    def _eval_loss_forward(self, compute: Callable[[], Any]) -> None:
         try:
             with self.staged("eval_loss_forward"):
                 losses = self._collector.losses = self._losses
                 try:
-                    returned = self._chosen.eval_loss_forward()
+                    returned = compute()
                 finally:
                     self._collector.losses = None
                 if returned is None and losses.added is None and self._may_lack_a_loss():
@@ -501,4 +499,4 @@ class Batch(Run[Model]):
             stage: f"opened for {lookers}" if lookers else late.get(stage, closed) for stage, lookers in looking.items()
         }
         compiles = any(getattr(one, "compiles", False) for one in self.extensions.values())
-        return {**notes, "train_step_batch": (self._compiled or CompiledBatch()).note(self)} if compiles else notes
+        return {**notes, **(self._compiled or CompiledBatch()).notes(self)} if compiles else notes

@@ -124,13 +124,18 @@ class Evaluation(Batch[Model]):
 
     def _eval_forward(self) -> None:
         """Open the stages inside a batch, as the ``eval_batch`` and ``forward`` of the library do, in fewer calls."""
-        self._eval_model_forward()
-        self._eval_loss_forward()
+        if self._compiled is not None:
+            self._compiled.evaluate(self)
+            return
+        self._eval_model_forward(self._chosen.eval_model_forward)
+        self._eval_loss_forward(self._chosen.eval_loss_forward)
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
         """Leave modes, random states and gradients as they were."""
         # An eval_batch may run a backward pass (attacks on the inputs): its gradients must not enter an open window.
+        if self._compiled is not None:
+            self._compiled.round = object()
         with self.mode(training=False), preserve_random_state(), preserve_gradients(self._setup.parameters()):
             with self._collector:
                 yield
@@ -173,7 +178,8 @@ class Evaluation(Batch[Model]):
         with self.staged("predict_step_batch", {"batch": batch}) as stage:
             self.fixtures["inputs"] = self._inputs_and_targets("data")["inputs"]
             try:
-                prediction = self._chosen.eval_model_forward()
+                compiled = self._compiled
+                prediction = self._chosen.eval_model_forward() if compiled is None else compiled.predict(self)
             except Exception as error:
                 add_cure(error, self._store.computed)
                 raise

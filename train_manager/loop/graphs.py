@@ -9,7 +9,7 @@ They belong to the model, the loss and the optimizer of a setup; ``CompiledBatch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from math import inf
 from typing import Any, Final, NamedTuple, final
@@ -38,12 +38,22 @@ class Call(NamedTuple):
     """How a batch goes through the model and the loss."""
 
     model: nn.Module
-    loss: Callable[..., Tensor]
+    loss: Callable[..., Tensor] | None  # None if only the prediction is asked for
     args: tuple[Any, ...]  # of the model
     options: Mapping[str, Any]  # its arguments by keyword
     others: tuple[Any, ...]  # what the loss takes after the prediction
     named: Mapping[str, Any]  # what it takes by keyword
-    epoch: int
+    round: object  # through the data: the number of the epoch, or an object of the evaluation
+
+    @property
+    def shape(self) -> Hashable:
+        """The shape of the batch."""
+        return shape_of(self.args), shape_of(self.options), shape_of(self.others), shape_of(self.named)
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The model, and the loss if it is a module."""
+        return [one for one in (self.model, self.loss) if isinstance(one, nn.Module)]
 
 
 class Ran(NamedTuple):
@@ -109,6 +119,25 @@ class Price:
 
 
 @final
+class Shapes:
+    """How often each shape of batch has come."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[Hashable] = Counter()
+        self._in_round: tuple[object, set[Hashable]] = None, set()  # the shapes that the present round has had
+
+    def count(self, shape: Hashable, round: object) -> int:
+        """Return how often a shape has come; the first time in a round does not count if there are several shapes."""
+        # So the last batch of each epoch, which is smaller, has no graph.
+        known, shapes = self._in_round
+        if known != round:
+            self._in_round = _, shapes = round, set()
+        self._seen[shape] += shape in shapes or len(self._seen.keys() | {shape}) == 1
+        shapes.add(shape)
+        return self._seen[shape]
+
+
+@final
 class Graphs:
     """The graphs of a model, a loss and an optimizer.
 
@@ -116,16 +145,17 @@ class Graphs:
         refused: why there are none; empty if there may be some.
         resting: why the last batch has run eagerly although there is a graph for it; empty if it has not.
         price: what the first graph costs.
+        new: how many were made since the extension ``Compile`` was last told.
     """
 
     def __init__(self) -> None:
         self.refused = ""
         self.resting = ""
         self.price = Price()
+        self.new = 0
         self._made: dict[Hashable, Graph] = {}
         self._steps: dict[tuple[Rule, ...], Graph] = {}  # of the step alone
-        self._seen: Counter[Hashable] = Counter()
-        self._in_epoch: tuple[int, set[Hashable]] = 0, set()  # the shapes that the present epoch has had
+        self._shapes = Shapes()
         self._lacking: tuple[int, ...] = ()  # parameters without a state at the last look, such as unused ones
         self._watchers: list[Mapping[Any, Any]] = []  # the hooks of torch on modules, empty as a rule
         self._values: list[float] = []
@@ -140,8 +170,8 @@ class Graphs:
             return None
 
     def _train(self, call: Call, trained: Trained, optimizer: Optimizer, *, is_whole: bool) -> Ran | None:
-        shape = shape_of(call.args), shape_of(call.options), shape_of(call.others), shape_of(call.named)
-        times = self._count(shape, call.epoch)
+        shape = call.shape
+        times = self._shapes.count(shape, call.round)
         lacked, self._lacking = self._lacking, trained.lacking
         if is_whole and trained.lacking != lacked:  # an eager step makes the state that lacks, as in the first batch
             return None
@@ -171,6 +201,7 @@ class Graphs:
         graph = self._steps.get(trained.rules)
         if graph is None:
             graph = self._steps[trained.rules] = Graph(run_step)
+            self.new += 1
         try:
             graph(trained.rules, self._tensor_of(trained), trained.parameters, gradients, trained.states)
             note_step(optimizer)
@@ -188,21 +219,12 @@ class Graphs:
                 return None
             self._require_all_known(trained, call, optimizer)
             graph = self._made[key] = Graph(run_whole if is_whole else run_to_gradients)
+            self.new += 1
         return graph
-
-    def _count(self, shape: Hashable, epoch: int) -> int:
-        """Return how often a shape has come; the first time in an epoch does not count if there are several shapes."""
-        # So the last batch of each epoch, which is smaller, has no graph.
-        number, shapes = self._in_epoch
-        if number != epoch:
-            self._in_epoch = _, shapes = epoch, set()
-        self._seen[shape] += shape in shapes or len(self._seen.keys() | {shape}) == 1
-        shapes.add(shape)
-        return self._seen[shape]
 
     def _require_all_known(self, trained: Trained, call: Call, optimizer: Optimizer) -> None:
         """Refuse what an eager step does and a graph does not."""
-        modules = [one for one in (call.model, call.loss) if isinstance(one, nn.Module)]
+        modules = call.modules
         known = set(map(id, trained.parameters))
         others = [
             name for one in modules for name, p in one.named_parameters() if p.requires_grad and id(p) not in known
@@ -213,8 +235,7 @@ class Graphs:
             raise NotMade("an embedding has sparse gradients")
         if reason := why_not(optimizer):
             raise NotMade(reason)
-        parts = chain.from_iterable(one.modules() for one in modules)
-        self._watchers = [*hooks_of_all(), *chain.from_iterable(map(hooks_of, parts))]
+        self._watchers = watchers_of(modules)
 
     def _rests(self, trained: Trained, optimizer: Optimizer) -> str:
         """Return what an eager step does that a graph does not, perhaps in this step alone; empty if it is nothing."""
@@ -231,6 +252,12 @@ class Graphs:
             self._values, device = trained.values, trained.parameters[0].device
             self._as_tensor = torch.tensor(trained.values, dtype=torch.float64, device=device)
         return self._as_tensor
+
+
+def watchers_of(modules: Iterable[nn.Module]) -> list[Mapping[Any, Any]]:
+    """Return the hooks that torch calls around modules and their submodules: mappings, empty as a rule."""
+    parts = chain.from_iterable(one.modules() for one in modules)
+    return [*hooks_of_all(), *chain.from_iterable(map(hooks_of, parts))]
 
 
 def hooks_of(module: nn.Module) -> list[Mapping[Any, Any]]:

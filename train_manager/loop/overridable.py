@@ -61,6 +61,13 @@ _COMPUTE_A_LOSS = ("train_loss_forward", "eval_loss_forward")
 _CALL_THE_LOSS = ("loss_forward", *_COMPUTE_A_LOSS)
 _TRAIN_A_BATCH = frozenset({"forward", "update", "backward", "step"})
 _TRAIN = ("train_batch", *sorted(_TRAIN_A_BATCH))
+_OF_A_BATCH = {
+    "train": (("model_forward", "train_model_forward", "loss_forward", "train_loss_forward"), _TRAIN),
+    "eval": (("model_forward", "eval_model_forward", "loss_forward", "eval_loss_forward"), ("eval_batch", "forward")),
+    "predict": (("model_forward", "eval_model_forward"), ()),
+}
+"""The methods that compute something of a batch, and those around them."""
+
 _METHODS = Chosen._fields[2:]
 _READ_A_BATCH = (*_METHODS, "model_forward", "loss_forward")
 _LOOKED_AT = (*_METHODS, "model_forward", "loss_forward", *sorted(_TRAIN_A_BATCH))
@@ -178,10 +185,15 @@ class Overridable(HowFar[Model]):
         """Read how the loss is called."""
         self._named_loss = self.loss, bind_loss(self.loss, FIXTURES_OF_A_BATCH.union(self._store.names()))
 
-    def _own_method(self) -> str:
-        """Return the name of a method that is overridden, so that a batch is more than model, loss and step; or ""."""
-        own = [name for name in (*_CALL_THE_MODEL, *_CALL_THE_LOSS) if self._overrides(name, Overridable)]
-        own += [name for name in _TRAIN if not _is_of_the_library(self._function_of(name))]
+    def _own_method(self, kind: str) -> str:
+        """Return the name of a method that is overridden, so that a batch is more than model, loss and step; or "".
+
+        Args:
+            kind: ``"train"``, ``"eval"`` or ``"predict"``.
+        """
+        calls, opens = _OF_A_BATCH[kind]
+        own = [name for name in calls if self._overrides(name, Overridable)]
+        own += [name for name in opens if not _is_of_the_library(self._function_of(name))]
         return next(iter(own), "")
 
     def _spreads(self, inputs: Any) -> bool:

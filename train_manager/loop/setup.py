@@ -25,6 +25,7 @@ from train_manager.loop.arguments import (
     require_model,
     require_train_data,
 )
+from train_manager.loop.eval_graphs import EvalGraphs, no_eval_graphs
 from train_manager.loop.graphs import Graphs
 from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import (
@@ -74,6 +75,7 @@ class Setup:
     brought_by: dict[str, str] = field(default_factory=dict)  # component -> the phase that has replaced it
     parameter_check: ParameterCheck = field(default_factory=ParameterCheck, init=False)  # of what is trained
     graphs: Graphs = field(default_factory=Graphs, init=False)  # of the same; none unless `Compile` makes them
+    eval_graphs: dict[str, EvalGraphs] = field(default_factory=no_eval_graphs, init=False)  # of the model and the loss
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -88,11 +90,14 @@ class Setup:
             self.left_out = {key: one for key, one in self.left_out.items() if key[0] != name}
         if name in TRAINED:
             self.parameter_check, self.graphs = ParameterCheck(), Graphs()
+        if name in ("model", "loss"):
+            self.eval_graphs = no_eval_graphs()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled: no lambda that makes optimizers, and nothing that a new training notes."""
         kept = self.optimizer_argument if isinstance(self.optimizer_argument, type) else None
-        return {**self.__dict__, "optimizer_argument": kept, "parameter_check": ParameterCheck(), "graphs": Graphs()}
+        new = {"parameter_check": ParameterCheck(), "graphs": Graphs(), "eval_graphs": no_eval_graphs()}
+        return {**self.__dict__, "optimizer_argument": kept, **new}
 
     # ---- made, and replaced by a phase ---------------------------------------------------------------------------
 
@@ -140,7 +145,7 @@ class Setup:
             given.setdefault("lr_schedule", None)  # the outer schedule is of the outer optimizer, so it rests
         inner = replace(self, brought_by={**self.brought_by, **dict.fromkeys(_attributes_of(given), phase)})
         # dataclasses.replace begins it anew; `replace` below does so too if the phase has components of its own.
-        inner.parameter_check, inner.graphs = self.parameter_check, self.graphs
+        inner.parameter_check, inner.graphs, inner.eval_graphs = self.parameter_check, self.graphs, self.eval_graphs
         inner.replace({name: component for name, component in given.items() if name in ("model", "loss")})
         if "loss" in given:
             bind_loss(inner.loss)  # here, so that an unusable loss is refused before an optimizer is made

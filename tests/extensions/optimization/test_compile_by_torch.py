@@ -13,8 +13,8 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from tests.support.graphs import batches, differences, manager, note
 from tests.support.training import At
-from train_manager import TrainManager, add_loss
-from train_manager.extensions import ClipGradients, Compile, LRSchedule
+from train_manager import Extension, TrainManager, add_loss
+from train_manager.extensions import EMA, ClipGradients, Compile, LRSchedule, Metrics
 
 pytestmark = pytest.mark.whole  # torch takes seconds to make a graph, and to be imported for it
 
@@ -37,6 +37,21 @@ def graphs_made() -> int:
     from torch._dynamo.utils import counters
 
     return int(counters["stats"]["unique_graphs"])
+
+
+def test_evaluations_and_predictions_are_those_of_an_eager_training() -> None:
+    def evaluated(*extensions: Extension) -> tuple[list[float], Tensor, TrainManager]:
+        tm = manager(EMA(0.9), Metrics("accuracy"), *extensions, eval_data=batches(), epochs=5)
+        tm.train()
+        found = [row[name] for row in tm.history.evaluations for name in ("loss", "accuracy")]
+        return found, tm.predict([inputs for inputs, _ in batches()]), tm
+
+    (eager, prediction, _), (compiled, other, tm) = evaluated(), evaluated(Compile())
+
+    assert [note(tm, kind) for kind in ("train", "eval", "predict")] == ["one graph"] * 3
+    assert [len(graphs._made) for graphs in tm._setup.eval_graphs.values()] == [1, 1]
+    assert compiled == pytest.approx(eager, abs=NEAR)
+    assert torch.allclose(prediction, other, rtol=0, atol=NEAR)
 
 
 @pytest.mark.parametrize("extensions", [list, lambda: [one_cycle(), ClipGradients(1.0)]], ids=["whole", "two"])
@@ -73,11 +88,11 @@ def test_frozen_layers_make_a_second_graph(traced_only: None) -> None:
     assert difference < NEAR
 
 
-def test_evaluations_and_smaller_batches_make_no_graph(traced_only: None) -> None:
-    before = graphs_made()
-    manager(Compile(), epochs=4, eval_data=batches(2)).train()
+def test_all_evaluations_have_one_graph_and_smaller_batches_none(traced_only: None) -> None:
+    before, modes = graphs_made(), list[str]()
+    manager(Compile(graph_made=modes.append), epochs=4, eval_data=batches(3)).train()
 
-    assert graphs_made() - before == 1
+    assert (graphs_made() - before, modes) == (2, ["train", "eval"])
 
 
 def test_twenty_trainings_of_a_process_are_compiled(traced_only: None) -> None:
@@ -104,6 +119,8 @@ def test_a_model_that_adds_a_loss_runs_eagerly(traced_only: None) -> None:
 
     assert note(tm).startswith("runs eagerly: torch cannot make a graph of it (Unsupported: ")
     assert difference == 0
+    tm.eval({"eval": batches()})
+    assert note(tm, "eval").startswith("runs eagerly: torch cannot make a graph of it (Unsupported: ")
 
 
 def test_a_model_with_a_random_number_generator_of_python_runs_eagerly(traced_only: None) -> None:

@@ -1,0 +1,93 @@
+"""The graphs of evaluations, and of ``predict``: forward pass and loss as one call, one graph for each shape of batch.
+
+They are made in eval mode and without gradients, and are not those of the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor, nn
+
+from train_manager.loop.graphs import MOST, TIMES, Call, Price, Shapes, watchers_of
+from train_manager.model.graph import Graph, NotMade
+
+KINDS: Final = ("eval", "predict")
+
+
+@final
+class EvalGraphs:
+    """The graphs of a model and a loss in evaluations; or of the model alone, in ``predict``.
+
+    Attributes:
+        refused: why there are none; empty if there may be some.
+        resting: why the last batch has run eagerly although there is a graph for it; empty if it has not.
+        price: what the first graph costs.
+        new: how many were made since the extension ``Compile`` was last told.
+    """
+
+    def __init__(self) -> None:
+        self.refused = ""
+        self.resting = ""
+        self.price = Price()
+        self.new = 0
+        self._made: dict[Hashable, Graph] = {}
+        self._shapes = Shapes()
+        self._watchers: list[Mapping[Any, Any]] = []  # the hooks of torch on modules, empty as a rule
+
+    def run(self, call: Callable[[], Call]) -> tuple[Any, Tensor | None] | None:
+        """Return the prediction and the loss of a batch; None if it must run eagerly."""
+        if self.refused:
+            return None
+        try:
+            return self._run(call())
+        except NotMade as error:
+            self.refused = str(error)
+            return None
+
+    def _run(self, call: Call) -> tuple[Any, Tensor | None] | None:
+        shape = call.shape
+        times = self._shapes.count(shape, call.round)
+        graph = self._made.get(shape)
+        if graph is None:
+            if times < TIMES or len(self._made) >= MOST:
+                return None
+            self._watchers = watchers_of(call.modules)
+            graph = self._made[shape] = Graph(run_forward)
+            self.new += 1
+        self.resting = self._rests()
+        if self.resting:
+            return None
+        found: tuple[Any, Tensor | None] = graph(*call[:-1])
+        return found
+
+    def _rests(self) -> str:
+        """Return what an eager batch does that a graph does not, perhaps in this batch alone; empty if nothing."""
+        if any(self._watchers):
+            return "a module has a hook of torch"
+        if torch.is_grad_enabled():
+            return "gradients are on"
+        return "autocast is on" if torch._C._is_any_autocast_enabled() else ""
+
+
+def no_eval_graphs() -> dict[str, EvalGraphs]:
+    """Return the graphs of each kind of evaluation, of which there are none yet."""
+    return {kind: EvalGraphs() for kind in KINDS}
+
+
+# ---- the function that becomes a graph -------------------------------------------------------------------------------
+
+
+def run_forward(
+    model: nn.Module,
+    loss: Callable[..., Tensor] | None,
+    args: tuple[Any, ...],
+    options: Mapping[str, Any],
+    others: tuple[Any, ...],
+    named: Mapping[str, Any],
+) -> tuple[Any, Tensor | None]:
+    """Return the prediction and the loss of a batch; None in place of the loss if there is no function of it."""
+    prediction = model(*args, **options)
+    return prediction, None if loss is None else loss(prediction, *others, **named)
