@@ -81,7 +81,8 @@ def test_a_training_that_is_killed_resumes_from_its_checkpoint(fork_server: Fork
 
 
 def test_after_a_process_was_killed_while_it_compiles_the_next_trains(fork_server: ForkServer, tmp_path: Path) -> None:
-    variables: dict[str, Any] = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    cache = str(tmp_path / "cache")
+    variables: dict[str, Any] = {"TORCHINDUCTOR_CACHE_DIR": cache, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     child = fork_server.start(be_killed_while_a_graph_is_made, str(tmp_path / "run"), **variables)
     assert child.wait(300) == -signal.SIGKILL, child.errors
     following = fork_server.start(train, str(tmp_path / "run"), **variables)
