@@ -22,10 +22,10 @@ class Compile(Extension):
     >>> "one graph" in str(tm.explain(all=True))
     True
 
-    The batch is cut into two graphs before the step if a hook looks at the gradients (``ClipGradients``) or runs before
-    the step (``LRSchedule``). It runs eagerly, as without ``Compile``, if a hook looks further inside, or if a part of
-    it is not known: another optimizer, several of them, a method of your own. ``explain()`` says which it is, and what
-    bounds it.
+    ``ClipGradients`` clips inside the graph. The batch is cut into two graphs before the step if another hook looks at
+    the gradients (``GradientNorms``) or runs before the step (``WarmUp``). It runs eagerly, as without ``Compile``, if
+    a hook looks further inside, or if a part of it is not known: another optimizer, several of them, a method of your
+    own. ``explain()`` says which it is, and what bounds it.
 
     The results are not those of an eager training bit for bit: the sums are the same, but are rounded elsewhere. The
     optimizer keeps its state, and the model its names, so that a checkpoint loads into a training without ``Compile``.
