@@ -179,7 +179,8 @@ class LRSchedule(Extension):
         if schedulers.is_idle:
             return
         optimizer = optimizer_of(train_manager, self.optimizer, "LRSchedule")
-        if optimizer is not None:  # None: a run that only evaluates has made none
+        # None: a run that only evaluates has made none.
+        if optimizer is not None and not schedulers.uses(optimizer):
             is_met = any(met is not schedulers and met.has(optimizer) for met in self._schedulers.values())
             schedulers.use(optimizer, name_of_part(train_manager, "optimizer"), keeps_rates=is_met)
 
