@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from train_manager.core.extension import Extension
 from train_manager.loop.windows import require_no_closure
+from train_manager.model.clipping import Limits
 from train_manager.model.optimizers import in_order_of, optimizer_of, step_hook
 from train_manager.model.per_object import PerObject
 from train_manager.model.sharding import as_whole
@@ -48,6 +49,8 @@ class ClipGradients(Extension):
 
     *Asks for:* ``model``, ``optimizer`` and ``optimizer_name``.
 
+    Beside ``Compile``, a graph clips within its step, and the norm is that of the graph.
+
     *Leaves behind:* ``grad_norm`` of ``train_step_batch``: the norm before clipping, a tensor; if a batch has several
     steps, the norm of the last step. With ``optimizer="critic"`` it is called ``grad_norm_critic``. It is not defined
     for a batch in which the optimizer does not step.
@@ -83,17 +86,28 @@ class ClipGradients(Extension):
         self._ordered: PerObject[Optimizer, tuple[int, list[Tensor]]] = PerObject()
         # Priority 10: after Accumulate (-20), MixedPrecision (-10),
         # SAM (-5) and your own hooks (0), which change gradients.
-        asked = ("model", "optimizer", "optimizer_name")
-        self.pre_train_optimizer_step = step_hook("grad_norm", asked, self._clip_gradients, 10, optimizer)
+        asked = ("model", "optimizer", "optimizer_name", "train_manager")
+        # A graph knows this clipping, and not that of a subclass.
+        in_graph = self._limits if type(self).clip is ClipGradients.clip else None
+        self.pre_train_optimizer_step = step_hook(
+            "grad_norm", asked, self._clip_gradients, 10, optimizer, in_graph=in_graph
+        )
 
     def pre_run(self, train_manager: TrainManager) -> None:
         if self.optimizer is not None:
             optimizer_of(train_manager, self.optimizer, "ClipGradients")  # a wrong name is an error
 
     def _clip_gradients(self, asked: Mapping[str, Any]) -> Tensor:  # the hook pre_train_optimizer_step: see __init__
+        norm: Tensor | None = asked["train_manager"]._progress.step.clipped_norm
+        if norm is not None:  # the graph that has made the step has clipped
+            return norm
         require_no_closure(asked["optimizer"], asked["optimizer_name"], "ClipGradients")
         parameters = self._in_order(asked["optimizer"], asked["model"])
         return self.clip([parameter for parameter in parameters if parameter.grad is not None])
+
+    def _limits(self) -> Limits:
+        """Return how a graph clips."""
+        return Limits(self.max_norm, self.value, self.norm_type)
 
     def _in_order(self, optimizer: Optimizer, model: Any) -> list[Tensor]:
         """Return the parameters of an optimizer in the order of the model."""

@@ -22,10 +22,10 @@ class Compile(Extension):
     >>> "one graph" in str(tm.explain(all=True))
     True
 
-    The batch is cut into two graphs before the step if a hook looks at the gradients (``ClipGradients``) or runs before
-    the step (``LRSchedule``). It runs eagerly, as without ``Compile``, if a hook looks further inside, or if a part of
-    it is not known: another optimizer, several of them, a method of your own. ``explain()`` says which it is, and what
-    bounds it.
+    ``ClipGradients`` clips inside the graph. The batch is cut into two graphs before the step if another hook looks at
+    the gradients (``GradientNorms``) or runs before the step (``WarmUp``). It runs eagerly, as without ``Compile``, if
+    a hook looks further inside, or if a part of it is not known: another optimizer, several of them, a method of your
+    own. ``explain()`` says which it is, and what bounds it.
 
     Evaluations have graphs of their own, of forward pass and loss in eval mode, unless a hook stands between the two or
     a method of your own runs there; ``predict`` has graphs of the model. Metrics are computed outside.

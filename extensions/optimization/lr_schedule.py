@@ -104,7 +104,9 @@ class LRSchedule(Extension):
         # With a metric each phase has Schedulers of its own, else one object serves the whole training.
         self._schedulers = Book(partial(Schedulers, self._new_scheduler), per="manager" if monitor is None else "phase")
         # Priority 1000: last, as what WarmUp and other hooks set for the step counts.
-        self.pre_train_optimizer_step = step_hook("learning_rates", ["train_manager"], self._rates, 1000, optimizer)
+        self.pre_train_optimizer_step = step_hook(
+            "learning_rates", ["train_manager"], self._rates, 1000, optimizer, in_graph=_changes_nothing
+        )
 
     @property
     def scheduler(self) -> Any:
@@ -177,7 +179,8 @@ class LRSchedule(Extension):
         if schedulers.is_idle:
             return
         optimizer = optimizer_of(train_manager, self.optimizer, "LRSchedule")
-        if optimizer is not None:  # None: a run that only evaluates has made none
+        # None: a run that only evaluates has made none.
+        if optimizer is not None and not schedulers.uses(optimizer):
             is_met = any(met is not schedulers and met.has(optimizer) for met in self._schedulers.values())
             schedulers.use(optimizer, name_of_part(train_manager, "optimizer"), keeps_rates=is_met)
 
@@ -216,6 +219,10 @@ class LRSchedule(Extension):
         for schedulers in self._schedulers.values():
             for saved in state.get("met", {}).values():
                 yield from schedulers.compared_with(saved, left, self.per)
+
+
+def _changes_nothing() -> None:
+    """Say that the rates may be read after the step."""
 
 
 def _invalid(what: str, name: str, cure: str) -> InputError:

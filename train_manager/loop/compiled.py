@@ -23,6 +23,7 @@ from train_manager.loop.eval_graphs import EvalGraphs
 from train_manager.loop.graphs import Call, Graphs, Ran, add_gradients, with_gradients
 from train_manager.loop.step import NO_BACKWARD, Backward, Step
 from train_manager.model.arithmetic import why_not
+from train_manager.model.clipping import Limits
 from train_manager.model.graph import NotMade
 
 EVAL_STAGES: Final = ("eval_model_forward", "eval_loss_forward")
@@ -40,6 +41,7 @@ class Way(NamedTuple):
 
     name: str  # "whole", "two" or "eager"
     reason: str = ""
+    limits: Callable[[], Limits | None] | None = None  # of a clipping that one graph makes before the step
 
 
 WHOLE: Final = Way("whole")
@@ -123,7 +125,8 @@ class CompiledBatch:
 
     def _train(self, manager: Any, step: Step, way: Way) -> bool:
         """Train on the batch, and return whether a graph has."""
-        attempt = Attempt(manager, is_whole=way.name == "whole" and _is_alone(manager))
+        is_whole = way.name == "whole" and _is_alone(manager)
+        attempt = Attempt(manager, is_whole=is_whole, limits=None if way.limits is None else way.limits())
         manager._train_model_forward(attempt.forward)
         if attempt.ran is None:
             manager.update(manager._forward_loss())
@@ -144,6 +147,7 @@ class CompiledBatch:
         manager.fixtures.define("loss", loss, stage="train_step_batch")
         step.forward_loss = step.loss_after_hooks = loss
         if ran.gradients is None:
+            step.clipped_norm = ran.norm
             step.asked_to_step.add(name)
             step.backwards[name] = NO_BACKWARD
             manager._train_optimizer_step(name, optimizer, _done)
@@ -204,8 +208,8 @@ class CompiledBatch:
 class Attempt:
     """One batch that a graph is tried for; its forward pass takes the place of that of the manager."""
 
-    def __init__(self, manager: Any, *, is_whole: bool) -> None:
-        self.manager, self.is_whole = manager, is_whole
+    def __init__(self, manager: Any, *, is_whole: bool, limits: Limits | None) -> None:
+        self.manager, self.is_whole, self.limits = manager, is_whole, limits
         self.ran: Ran | None = None
 
     def forward(self) -> Any:
@@ -213,7 +217,7 @@ class Attempt:
         manager = self.manager
         setup, call = manager._setup, partial(_call_of, manager)
         if not setup.graphs.refused:
-            self.ran = setup.graphs.train(call, setup.optimizer, is_whole=self.is_whole)
+            self.ran = setup.graphs.train(call, setup.optimizer, is_whole=self.is_whole, limits=self.limits)
         return manager._chosen.train_model_forward() if self.ran is None else self.ran.prediction
 
 
@@ -322,10 +326,27 @@ def _way_of_hooks(manager: Any, forward: Plan, loss: Plan, backward: Plan, step:
         return _eager(backward, STAGES[2])
     if again:
         return Way("eager", f"{again[0]} computes the loss anew")
-    for stage, plan in zip(STAGES[2:], (backward, step), strict=True):
-        if plan.run_pre is not None or plan.providers or (stage == STAGES[2] and plan.run_post is not None):
-            return Way("two", _looking(plan, stage))
-    return WHOLE
+    if not backward.is_empty:
+        return Way("two", _looking(backward, STAGES[2]))
+    return WHOLE if step.run_pre is None and not step.providers else _way_of_step(step)
+
+
+def _way_of_step(step: Plan) -> Way:
+    """Return the way of a batch if hooks run before the step."""
+    known = [_in_graph(hook) for hook in step.pre]
+    if known and all(known) and not (step.around or step.providers or step.sequences[0].tells):
+        clips = [one for one in known if one is not None and one() is not None]
+        if len(clips) <= 1:
+            return Way("whole", limits=clips[0]) if clips else WHOLE
+    return Way("two", _looking(step, STAGES[3]))
+
+
+def _in_graph(hook: Hook) -> Callable[[], Limits | None] | None:
+    """Return what stands for a hook of the step in a graph; None if the hook must run before the step."""
+    if hook.schedules or hook.everywhere or hook.ranks is not None:
+        return None
+    found: Callable[[], Limits | None] | None = getattr(hook.call.function, "in_graph", None)
+    return found
 
 
 def _way_before_gradients(stages: Sequence[str], forward: Plan, loss: Plan, *, is_trained: bool) -> Way | None:

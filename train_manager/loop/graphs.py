@@ -21,6 +21,7 @@ from torch.nn.modules import module as of_torch
 from torch.optim import Optimizer
 
 from train_manager.model.arithmetic import Rule, State, Trained, has_hooks, note_step, step, trained_by, why_not
+from train_manager.model.clipping import Clipping, Limits, clip
 from train_manager.model.graph import Graph, NotMade
 
 MOST: Final = 20
@@ -63,6 +64,7 @@ class Ran(NamedTuple):
     loss: Tensor
     gradients: Sequence[Tensor | None] | None  # None if the graph has made the step
     parameters: Sequence[Tensor]
+    norm: Tensor | None = None  # of the gradients before the clipping that the graph has made
 
 
 def shape_of(value: Any) -> Hashable:
@@ -161,21 +163,33 @@ class Graphs:
         self._values: list[float] = []
         self._as_tensor = torch.empty(0)  # of them
 
-    def train(self, call: Callable[[], Call], optimizer: Optimizer, *, is_whole: bool) -> Ran | None:
-        """Train on a batch, or compute its gradients; None if the batch must run eagerly."""
+    def train(
+        self, call: Callable[[], Call], optimizer: Optimizer, *, is_whole: bool, limits: Limits | None = None
+    ) -> Ran | None:
+        """Train on a batch, or compute its gradients; None if the batch must run eagerly.
+
+        Args:
+            call: returns how the batch goes through model and loss.
+            optimizer: the optimizer.
+            is_whole: the graph makes the step.
+            limits: how it clips the gradients before the step.
+        """
         try:
-            return self._train(call(), trained_by(optimizer), optimizer, is_whole=is_whole)
+            return self._train(call(), trained_by(optimizer), optimizer, is_whole=is_whole, limits=limits)
         except NotMade as error:
             self.refused = str(error)
             return None
 
-    def _train(self, call: Call, trained: Trained, optimizer: Optimizer, *, is_whole: bool) -> Ran | None:
+    def _train(
+        self, call: Call, trained: Trained, optimizer: Optimizer, *, is_whole: bool, limits: Limits | None
+    ) -> Ran | None:
         shape = call.shape
         times = self._shapes.count(shape, call.round)
         lacked, self._lacking = self._lacking, trained.lacking
         if is_whole and trained.lacking != lacked:  # an eager step makes the state that lacks, as in the first batch
             return None
-        graph = self._graph_of(shape, times, trained, call, optimizer, is_whole=is_whole)
+        clipping = limits.clipping if limits is not None and is_whole else None
+        graph = self._graph_of((shape, clipping), times, trained, call, optimizer, is_whole=is_whole)
         if graph is None:
             return None
         self.resting = self._rests(trained, optimizer)
@@ -185,10 +199,10 @@ class Graphs:
         if not is_whole:
             prediction, loss, gradients = graph(*parts, trained.parameters)
             return Ran(prediction, loss, gradients, trained.parameters)
-        values = self._tensor_of(trained)
-        prediction, loss = graph(*parts, trained.rules, values, trained.parameters, trained.states)
+        values = self._tensor_of(trained, () if limits is None else limits.values)
+        prediction, loss, norm = graph(*parts, trained.rules, clipping, values, trained.parameters, trained.states)
         note_step(optimizer)
-        return Ran(prediction, loss, None, trained.parameters)
+        return Ran(prediction, loss, None, trained.parameters, norm)
 
     def step(self, optimizer: Optimizer) -> None:
         """Step an optimizer whose gradients are there, by a graph if there is one."""
@@ -247,10 +261,11 @@ class Graphs:
             return "functions are called around optimizer.step()"
         return "autocast is on" if torch._C._is_any_autocast_enabled() else ""
 
-    def _tensor_of(self, trained: Trained) -> Tensor:
-        if trained.values != self._values:
-            self._values, device = trained.values, trained.parameters[0].device
-            self._as_tensor = torch.tensor(trained.values, dtype=torch.float64, device=device)
+    def _tensor_of(self, trained: Trained, limits: Sequence[float] = ()) -> Tensor:
+        values = [*trained.values, *limits]
+        if values != self._values:
+            self._values, device = values, trained.parameters[0].device
+            self._as_tensor = torch.tensor(values, dtype=torch.float64, device=device)
         return self._as_tensor
 
 
@@ -337,14 +352,19 @@ def run_whole(
     others: tuple[Any, ...],
     named: Mapping[str, Any],
     rules: Sequence[Rule],
+    clipping: Clipping | None,
     values: Tensor,
     parameters: list[Tensor],
     states: list[State],
-) -> tuple[Any, Tensor]:
-    """Train on a batch; return the prediction and the loss."""
+) -> tuple[Any, Tensor, Tensor | None]:
+    """Train on a batch; return the prediction, the loss, and the norm of the gradients before they were clipped."""
     prediction, value, gradients = run_to_gradients(model, loss, args, options, others, named, parameters)
+    norm = None
+    if clipping is not None:
+        values, limits = values[:-2], values[-2:]
+        gradients, norm = clip(clipping, limits, gradients)
     run_step(rules, values, parameters, gradients, states)
-    return prediction, value
+    return prediction, value, norm
 
 
 def run_step(

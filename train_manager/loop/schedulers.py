@@ -204,6 +204,10 @@ class Schedulers:
         """Return whether an optimizer has a scheduler here."""
         return optimizer is self._optimizer or optimizer in self._put_away
 
+    def uses(self, optimizer: Optimizer) -> bool:
+        """Return whether the present scheduler is that of an optimizer."""
+        return optimizer is self._optimizer
+
     def step(self, *metric: float) -> None:
         """Step the scheduler."""
         if self.scheduler is not None and not self.is_idle:  # None: joined an open run
@@ -212,13 +216,13 @@ class Schedulers:
     def use(self, optimizer: Optimizer, name: str, *, keeps_rates: bool) -> None:
         """Make the scheduler of an optimizer, anew or as it was when another took the optimizer's place.
 
+        It must not be the optimizer of the present scheduler.
+
         Args:
             optimizer: the one that is trained now.
             name: its name in a checkpoint.
             keeps_rates: a scheduler elsewhere has set its rates.
         """
-        if optimizer is self._optimizer:
-            return
         if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
             # The state, not the scheduler itself, which would keep the swapped optimizer alive.
             self._put_away[self._optimizer] = self._name, self._saved(self._optimizer)

@@ -33,6 +33,7 @@ class Step:
         "asked_to_step",
         "backwards",
         "batch_num",
+        "clipped_norm",
         "examples_here",
         "forward_loss",
         "is_counted",
@@ -64,6 +65,7 @@ class Step:
         self.is_skipped_by_all = False  # the point of decision has skipped the batch
         self.forward_loss: Tensor | None = None  # the loss that forward() has computed; None before it
         self.loss_after_hooks: Any = None  # the same loss as the hooks of train_loss_forward have left it
+        self.clipped_norm: Tensor | None = None  # of gradients that a graph has clipped, from before
         self.losses = Losses()  # collects the loss terms by name
         # By optimizer: the backward pass of a window that is still open. If the batch fails, these windows are dropped.
         self.backwards: dict[str, Backward] = {}

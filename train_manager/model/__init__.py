@@ -4,6 +4,7 @@ Its files in reading order; each imports only those above it:
 
     modules       submodules, chosen by name or pattern
     layers        the parameters of an optimizer, by the modules that own them
+    clipping      the clipping of gradients as plain arithmetic
     optimizers    learning rates, parameters with gradients, and the hook of a step
     parameters    parameters that a training leaves out, and layers in the wrong mode
     weighted_loss  the losses of one of several processes, and the means of their gradients

@@ -52,6 +52,8 @@ class Trained(NamedTuple):
     @property
     def lacking(self) -> tuple[int, ...]:
         """The numbers of the parameters that have no state yet."""
+        if None not in self.states:  # three times a step; the loop takes longer
+            return ()
         return tuple(number for number, state in enumerate(self.states) if state is None)
 
 
@@ -136,7 +138,10 @@ def _state_of(state: dict[str, Any] | None, names: Sequence[str]) -> State:
     if not state:
         return None
     found: tuple[Any, ...] = tuple([state.get(name) for name in names])
-    return None if any(one is None for one in found) else found
+    for one in found:  # not `any`, whose generator takes as long as the rest; this runs for each parameter in each step
+        if one is None:
+            return None
+    return found
 
 
 def step(

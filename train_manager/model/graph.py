@@ -83,12 +83,17 @@ def _errors_of_tracing() -> tuple[type[Exception], ...]:
 
 
 def _why_it_failed(error: Exception) -> str:
-    """Return in one line why a graph was not made, with the cure if torch has left half a file in its cache."""
+    """Return in one line why a graph was not made, with the cure where one is known."""
     text = str(error)
     if "file too short" in text:
         from torch._inductor.runtime.cache_dir_utils import cache_dir
 
         return f"torch's cache has a file that was not written to its end: delete {cache_dir()}"
+    # Without is_causal, nn.TransformerEncoder compares its mask with a causal one, which a graph cannot decide on.
+    if "data-dependent" in text and "in multi_head_attention_forward" in text:
+        return (
+            "the model decides by the numbers of a mask: give nn.TransformerEncoder is_causal=True or False beside it"
+        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # The first line names the backend that has raised, the second what it was.
     said = " ".join(lines[: 2 if lines and lines[0].endswith("raised:") else 1])

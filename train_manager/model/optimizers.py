@@ -13,6 +13,7 @@ from train_manager.core import declarations
 from train_manager.core.calls import with_parameters
 from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
+from train_manager.model.clipping import Limits
 from train_manager.telling.errors import InputError, did_you_mean, near
 
 Rate = float | Tensor
@@ -78,7 +79,13 @@ class StepsOf(Schedule):
 
 
 def step_hook(
-    name: str, asked: Iterable[str], function: Callable[[Mapping[str, Any]], Any], priority: int, optimizer: str | None
+    name: str,
+    asked: Iterable[str],
+    function: Callable[[Mapping[str, Any]], Any],
+    priority: int,
+    optimizer: str | None,
+    *,
+    in_graph: Callable[[], Limits | None] | None = None,
 ) -> Callable[..., Any]:
     """Return a hook ``pre_train_optimizer_step`` that provides a fixture of ``train_step_batch``.
 
@@ -90,8 +97,11 @@ def step_hook(
         function: returns the value of the fixture.
         priority: the priority of the hook.
         optimizer: the name of one of several optimizers, whose steps alone run the hook.
+        in_graph: lets the hook run after a step that a graph has made; returns how the graph clips the gradients in
+            place of the hook, or None if the hook needs nothing but the learning rates.
     """
     hook = with_parameters(asked, function)
+    hook.in_graph = in_graph  # type: ignore[attr-defined]
     whole_name = name if optimizer is None else f"{name}_{optimizer}"
     hook = declarations.priority(priority)(declarations.provides(whole_name, stage="train_step_batch")(hook))
     return hook if optimizer is None else StepsOf(optimizer)(hook)

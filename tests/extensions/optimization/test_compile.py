@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import get_total_norm
 from torch.optim import SGD, Adam, AdamW, RMSprop
 from torch.optim.lr_scheduler import OneCycleLR
 
@@ -75,10 +77,66 @@ def test_the_arithmetic_is_that_of_the_optimizer(optimizer: Any, plain: type[Pla
 
 
 def test_a_batch_is_two_graphs_if_a_hook_looks_at_the_gradients(plain: type[PlainGraph]) -> None:
-    difference, tm = differences(lambda: [ClipGradients(0.5), one_cycle()])
+    norms: list[float] = []
+
+    def look(optimizer: Any) -> None:
+        norms.append(float(get_total_norm(one.grad for one in optimizer.param_groups[0]["params"])))
+
+    difference, tm = differences(lambda: [ClipGradients(0.5), one_cycle(), At("pre_train_optimizer_step", look)])
 
     assert calls() == [7, 7]
-    assert note(tm) == ("two graphs, cut before the step: ClipGradients, LRSchedule looks into train_optimizer_step")
+    assert note(tm) == "two graphs, cut before the step: At, ClipGradients, LRSchedule looks into train_optimizer_step"
+    assert difference < NEAR
+    assert min(norms) > 0
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        lambda: ClipGradients(0.5),
+        lambda: ClipGradients(value=0.01),
+        lambda: ClipGradients(0.5, 0.1, norm_type=inf),
+    ],
+    ids=["norm", "value", "both"],
+)
+def test_gradients_are_clipped_and_rates_are_read_in_one_graph(
+    clip: Callable[[], ClipGradients], plain: type[PlainGraph]
+) -> None:
+    norms: list[float] = []
+
+    def look(grad_norm: Tensor) -> None:
+        norms.append(float(grad_norm))
+
+    difference, tm = differences(lambda: [clip(), one_cycle(), At("post_train_step_batch", look)])
+
+    assert (calls(), note(tm)) == ([7], "one graph")
+    assert difference < NEAR
+    assert norms[:12] == pytest.approx(norms[12:], abs=NEAR)  # eager, and by graphs
+
+
+def test_a_limit_that_changes_needs_no_new_graph(plain: type[PlainGraph]) -> None:
+    def tighten(tm: TrainManager) -> None:
+        tm["clip_gradients"].max_norm = 0.01
+
+    difference, _ = differences(lambda: [ClipGradients(5.0), *changed(tighten)()])
+
+    assert calls() == [7]
+    assert difference < NEAR
+
+
+@pytest.mark.parametrize(
+    "clips",
+    [
+        lambda: [type("Own", (ClipGradients,), {"clip": lambda self, parameters: torch.zeros(())})(0.5)],
+        lambda: [ClipGradients(0.5), ClipGradients(0.2, optimizer="optimizer")],
+    ],
+    ids=["a subclass", "two"],
+)
+def test_other_clippings_stay_between_two_graphs(clips: Callable[[], list[Extension]], plain: type[PlainGraph]) -> None:
+    difference, tm = differences(clips)
+
+    assert calls() == [7, 7]
+    assert note(tm).startswith("two graphs")
     assert difference < NEAR
 
 
