@@ -55,11 +55,12 @@ class EvalGraphs:
             if times < TIMES or len(self._made) >= MOST:
                 return None
             self._watchers = watchers_of(call.modules)
-            graph = self._made[shape] = Graph(run_forward)
-            self.new += 1
         self.resting = self._rests()
         if self.resting:
             return None
+        if graph is None:
+            graph = self._made[shape] = Graph(run_forward)
+            self.new += 1
         found: tuple[Any, Tensor | None] = graph(*call[:-1])
         return found
 

@@ -142,6 +142,12 @@ def test_what_is_there_for_a_while_makes_a_batch_eager_and_then_the_graph_runs_a
     assert (calls(), note(tm, "eval")) == ([6], "one graph")
 
 
+def test_a_hook_that_asks_for_gradients_makes_an_evaluation_eager(plain: type[PlainGraph]) -> None:
+    tm = evaluated(Compile(), At("pre_eval_model_forward", lambda: torch.set_grad_enabled(True)))
+
+    assert (calls(), note(tm, "eval")) == ([], "one graph; runs eagerly at present: gradients are on")
+
+
 def test_at_most_twenty_shapes_of_an_evaluation_have_a_graph(plain: type[PlainGraph]) -> None:
     shapes = [torch.zeros(size, 6) for size in range(2, 27)]
     manager(Compile()).predict([one for one in shapes for _ in range(5)])

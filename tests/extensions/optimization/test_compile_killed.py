@@ -49,9 +49,9 @@ def be_killed_while_a_graph_is_made(folder: str) -> None:
 
     usual = cpp_builder.run_compile_cmd
 
-    def begin(command: str, cwd: str) -> None:
-        usual(command, cwd)
-        if ".main.cpp" in command:  # not one of the small files by which torch finds out what the processor can do
+    def begin(cmd_line: str, cwd: str) -> None:
+        usual(cmd_line, cwd)
+        if ".main.cpp" in cmd_line:  # not one of the small files by which torch finds out what the processor can do
             for library in Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).rglob("*.main.so"):
                 os.truncate(library, library.stat().st_size // 2)  # as the compiler leaves it if it is killed too
             kill()
