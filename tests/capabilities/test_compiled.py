@@ -7,7 +7,7 @@ import torch
 
 from tests.support.graphs import PlainGraph, batches, differences, manager, net, use_plain_graphs
 from tests.support.training import At
-from train_manager.extensions import ClipGradients, Compile
+from train_manager.extensions import Compile, WarmUp
 
 
 @pytest.fixture
@@ -57,6 +57,6 @@ def test_g40_a_function_is_called_as_a_graph_is_made_and_told_if_it_trains_or_ev
 
 def test_g40_a_batch_of_two_graphs_tells_both(plain: type[PlainGraph]) -> None:
     modes: list[str] = []
-    manager(Compile(graph_made=modes.append), ClipGradients(1.0), model=net()).train()
+    manager(Compile(graph_made=modes.append), WarmUp(steps=3), model=net()).train()
 
     assert modes == ["train", "train"]
