@@ -56,7 +56,7 @@ def be_killed_while_a_graph_is_made(folder: str) -> None:
                 os.truncate(library, library.stat().st_size // 2)  # as the compiler leaves it if it is killed too
             kill()
 
-    cpp_builder.run_compile_cmd = begin  # type: ignore[assignment]
+    cpp_builder.run_compile_cmd = begin
     compiled(folder).train()
 
 
