@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import gc
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,13 +49,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not config.getoption(ALL_PLACES) and item.get_closest_marker("whole"):
             item.add_marker(pytest.mark.skip(reason=f"{ALL_PLACES} runs it"))
-
-
-def pytest_unconfigure() -> None:
-    """Tell nothing of trainings of the tests as the process ends: it would stand below the result."""
-    told = sys.modules.get("train_manager.loop.program")
-    if told is not None:
-        atexit.unregister(told._tell)
 
 
 def pytest_configure(config: pytest.Config) -> None:

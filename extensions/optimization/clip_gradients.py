@@ -47,7 +47,7 @@ class ClipGradients(Extension):
     *Runs at:* the start of ``run``; the start of ``train_optimizer_step``, after hooks that unscale gradients, add to
     them or skip the stage (priority 10).
 
-    *Asks for:* ``model``, ``optimizer`` and ``optimizer_name``.
+    *Asks for:* ``model``, ``optimizer``, ``optimizer_name`` and ``train_manager``.
 
     Beside ``Compile``, a graph clips within its step, and the norm is that of the graph.
 

@@ -49,10 +49,9 @@ class EvalGraphs:
 
     def _run(self, call: Call) -> tuple[Any, Tensor | None] | None:
         shape = call.shape
-        times = self._shapes.count(shape, call.round)
         graph = self._made.get(shape)
         if graph is None:
-            if times < TIMES or len(self._made) >= MOST:
+            if self._shapes.count(shape, call.round) < TIMES or len(self._made) >= MOST:
                 return None
             self._watchers = watchers_of(call.modules)
         self.resting = self._rests()
