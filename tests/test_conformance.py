@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 import train_manager.extensions as shipped
+from tests.support.equal_states import same
 from tests.support.host_reads import HostReads
 from tests.support.resuming import END, assert_resumes, comparable, differences, states_of
 from tests.support.rotation import in_turn, part_of
@@ -245,17 +246,6 @@ def manager(
 
 def numbers(tm: TrainManager) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in tm.model.state_dict().items()}
-
-
-def same(one: Any, other: Any) -> bool:
-    """Return whether values are equal to the bit, also inside dicts and lists; nan equals nan."""
-    if isinstance(one, Tensor):
-        return isinstance(other, Tensor) and bool(((one == other) | ((one != one) & (other != other))).all())
-    if isinstance(one, Mapping):
-        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other or (one != one and other != other))
 
 
 def settings(tm: TrainManager) -> list[Any]:

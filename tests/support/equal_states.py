@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,3 +27,14 @@ def assert_same(one: Any, other: Any, place: str = "") -> None:
             assert_same(value, another, f"{place}.{number}")
     else:
         assert one == other, place
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether values are equal to the bit, also inside dicts and lists; nan equals nan."""
+    if isinstance(one, Tensor):
+        return isinstance(other, Tensor) and bool(((one == other) | ((one != one) & (other != other))).all())
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other or (one != one and other != other))
