@@ -41,7 +41,7 @@ def measure(tool: str, name: str, rounds: int = 3, scale: float = 1.0, started: 
     torch.set_num_threads(1)
     module, problem = importlib.import_module(module_of(tool)), problems(scale)[name]
     forms = [form for form in FORMS if hasattr(module, form)]
-    first: Program = getattr(module, forms[-1] if tool == "Train Manager" else forms[0])
+    first: Program = getattr(module, forms[0])
     first(problem.with_batches(FIRST), 1)
     to_first_steps = time() - started
     first(problem, 1)
