@@ -82,10 +82,12 @@ def test_a_training_after_it_is_to_the_bit_the_training_without_it(kind: str, be
 
 @pytest.mark.whole
 @pytest.mark.skipif(COMPILE is None, reason="there is no extension Compile")
-def test_it_is_with_what_compiles_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_with_what_compiles_too_which_is_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(train_manager.extensions, "Compile", COMPILE)
     found = []
-    for tries in (nothing, lambda tm: tune(tm, steps=1, quiet=True)):
+    for tries in (nothing, lambda tm: tune(tm, steps=30, quiet=True)):
         tm = tiny_manager(epochs=2, optimizer=torch.optim.AdamW)
         tm.train_steps(2)
         tries(tm)
@@ -93,6 +95,7 @@ def test_it_is_with_what_compiles_too(monkeypatch: pytest.MonkeyPatch) -> None:
         found.append(weights(tm.model))
 
     assert torch.equal(*found)
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("before", [0, pytest.param(2, marks=pytest.mark.whole)])

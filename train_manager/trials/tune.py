@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, redirect_stdout
 from functools import cached_property
+from io import StringIO
 from itertools import combinations, count
 from pathlib import Path
 from statistics import median
@@ -188,7 +189,7 @@ class Tuning:
             tm.train_data = data
             for one in tricks:
                 one.apply(tm)
-            with tm._adding([one.extension() for one in tricks if one.extension is not None]):
+            with tm._adding([_silent(one.extension) for one in tricks if one.extension is not None]):
                 yield
 
     def _now(self) -> float:
@@ -217,6 +218,11 @@ def promising(helpful: Sequence[Tried], most: int) -> list[Tricks]:
     found = [some for size in range(2, len(chosen) + 1) for some in combinations(chosen, size)]
     found.sort(key=lambda some: math.prod(one.ratio for one in some))
     return [tuple(trick for one in some for trick in one.tricks) for some in found[:most]]
+
+
+def _silent(extension: Callable[..., Extension]) -> Extension:
+    """Return an extension of a trial; the line that `Compile` prints of each graph would stand above the table."""
+    return extension(file=StringIO()) if getattr(extension, "compiles", False) else extension()
 
 
 def largest_difference(ones: Iterable[Tensor], others: Iterable[Tensor]) -> float:
