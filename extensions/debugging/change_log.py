@@ -249,7 +249,7 @@ class _Level:
     def __init__(self, scope: Scope, path: str, step_num: int | None, *, is_late: bool) -> None:
         self.scope = ref(scope)
         self.path = path
-        # The number of the step that the stage is; None for stages that are no step, which may have several.
+        # The number of the step if the stage is that of a batch; else None, as an epoch has several.
         self.step = step_num + 1 if step_num is not None and scope.name == "train_step_batch" else None
         self.seen: dict[str, _Seen] = {}
         self._is_late = is_late

@@ -52,7 +52,7 @@ order of their imports; each imports only those above it:
     asking        what hooks ask for: a stop, an evaluation, a checkpoint, a closure
     saving        the table of what a checkpoint holds; saving and loading
     run           a run and the phases in it; what is checked before, loaded and saved
-    compiled      a batch that graphs train on, and which hook it is where none can
+    compiled      a batch that graphs train on or evaluate, and the hook that prevents it
     batch         a batch that is trained on or evaluated, and the stages inside it
     evaluation    evaluation and prediction
     training_call  how much of a training call is left, where it ends, and what it returns

@@ -5,37 +5,21 @@ They are made in eval mode and without gradients, and are not those of the train
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
 
-from train_manager.loop.graphs import MOST, TIMES, Call, Price, Shapes, watchers_of
+from train_manager.loop.graphs import MOST, TIMES, Call, GraphsByShape, watchers_of
 from train_manager.model.graph import Graph, NotMade
 
 KINDS: Final = ("eval", "predict")
 
 
 @final
-class EvalGraphs:
-    """The graphs of a model and a loss in evaluations; or of the model alone, in ``predict``.
-
-    Attributes:
-        refused: why there are none; empty if there may be some.
-        resting: why the last batch has run eagerly although there is a graph for it; empty if it has not.
-        price: what the first graph costs.
-        new: how many were made since the extension ``Compile`` was last told.
-    """
-
-    def __init__(self) -> None:
-        self.refused = ""
-        self.resting = ""
-        self.price = Price()
-        self.new = 0
-        self._made: dict[Hashable, Graph] = {}
-        self._shapes = Shapes()
-        self._watchers: list[Mapping[Any, Any]] = []  # the hooks of torch on modules, empty as a rule
+class EvalGraphs(GraphsByShape):
+    """The graphs of a model and a loss in evaluations; or of the model alone, in ``predict``."""
 
     def run(self, call: Callable[[], Call]) -> tuple[Any, Tensor | None] | None:
         """Return the prediction and the loss of a batch; None if it must run eagerly."""

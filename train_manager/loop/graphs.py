@@ -139,9 +139,8 @@ class Shapes:
         return self._seen[shape]
 
 
-@final
-class Graphs:
-    """The graphs of a model, a loss and an optimizer.
+class GraphsByShape:
+    """Graphs of batches, one for each shape.
 
     Attributes:
         refused: why there are none; empty if there may be some.
@@ -156,10 +155,18 @@ class Graphs:
         self.price = Price()
         self.new = 0
         self._made: dict[Hashable, Graph] = {}
-        self._steps: dict[tuple[Rule, ...], Graph] = {}  # of the step alone
         self._shapes = Shapes()
-        self._lacking: tuple[int, ...] = ()  # parameters without a state at the last look, such as unused ones
         self._watchers: list[Mapping[Any, Any]] = []  # the hooks of torch on modules, empty as a rule
+
+
+@final
+class Graphs(GraphsByShape):
+    """The graphs of a model, a loss and an optimizer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps: dict[tuple[Rule, ...], Graph] = {}  # of the step alone
+        self._lacking: tuple[int, ...] = ()  # parameters without a state at the last look, such as unused ones
         self._values: list[float] = []
         self._as_tensor = torch.empty(0)  # of them
 
