@@ -4,6 +4,7 @@ Its files in reading order; each imports only those above it:
 
     batch_leaves      a batch taken apart into its leaves, and put together again
     contents          the contents of objects, put back in place
+    seen              what a look at open stages and weights has seen, to find what changes
     leak_batch        the examples of a batch, and changes of half of them
     leak_runs         a run of a model that starts from the same state each time
     leak_judge        whether anything of the kept examples has changed with the others
