@@ -48,12 +48,26 @@ def with_workers(workers: int, persistent: bool) -> DataLoader[Any]:
     return DataLoader(NUMBERS, 8, shuffle=True, generator=seeded(), num_workers=workers, persistent_workers=persistent)
 
 
+class Wrapper:
+    """Gives the batches of a loader, which it does not call ``dataset``."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.loader = loader
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.loader
+
+
 LOADERS: dict[str, Callable[[], Any]] = {
     "shuffled": lambda: DataLoader(NUMBERS, 8, shuffle=True, generator=seeded()),
     "drawn on demand": lambda: with_sampler(RandomSampler, NUMBERS, replacement=True),
     "subset": lambda: with_sampler(SubsetRandomSampler, range(60)),
     "weighted": lambda: with_sampler(WeightedRandomSampler, [1.0] * 80, 80),
     "batch sampler": with_batch_sampler,
+    "wrapper": lambda: Wrapper(with_workers(0, persistent=False)),
     "1 worker": lambda: with_workers(1, persistent=False),
     "2 persistent workers": lambda: with_workers(2, persistent=True),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
-from tests.resume.trainings import EXAMPLES, batches, examples, in_memory, network, training
+from tests.resume.trainings import EXAMPLES, TRAININGS, Training, batches, examples, in_memory, network, training
 from train_manager import (
     Endless,
     InMemory,
@@ -20,6 +20,7 @@ from train_manager import (
     Rows,
     SeededDataLoader,
     Together,
+    TrainManager,
 )
 from train_manager.extensions import Accumulate
 
@@ -323,3 +324,88 @@ class LoaderWithAState(DataLoader[Any]):
 @training()
 def data_loader_with_a_state() -> dict[str, Any]:
     return {"train_data": LoaderWithAState(TensorDataset(*examples()))}
+
+
+# ---- iterables of the user's own -------------------------------------------------------------------------------------
+
+
+class Wrapper:
+    """Gives the batches of other data, each with a little noise."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.inner:
+            yield augmented(batch)
+
+
+class ShuffledWindows(Wrapper):
+    """Reads three batches ahead, and gives one of them at random."""
+
+    def __iter__(self) -> Iterator[Any]:
+        window: list[Any] = []
+        for batch in self.inner:
+            window.append(batch)
+            if len(window) == 3:
+                yield window.pop(random.randrange(3))
+        yield from window
+
+
+class Unchanged(Wrapper):
+    """Its batches are those of the other data."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.inner
+
+
+class OrderOfItsOwn:
+    """Draws the order of its batches as the first one is asked for."""
+
+    def set_epoch(self, epoch: int) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from random.sample(batches(), 4)
+
+
+class LenOfLoader(Wrapper):
+    """It knows its length, and its iterator is that of the loader."""
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(augmented, self.inner)
+
+
+WRAPPERS: dict[str, Callable[[], Any]] = {
+    "a_shuffled_loader": lambda: Wrapper(loader()),
+    "a_loader_with_a_generator": lambda: Wrapper(loader(generator=seeded())),
+    "a_loader_with_workers": lambda: Wrapper(loader(Augmented(), num_workers=1)),
+    "data_in_memory": lambda: Wrapper(in_memory()),
+    "interleaved_loaders": lambda: Unchanged(Interleaved({"a": loader(), "b": loader(generator=seeded())})),
+    "another_wrapper": lambda: Wrapper(LenOfLoader(loader(generator=seeded()))),
+    "a_loader_whose_length_it_knows": lambda: LenOfLoader(loader()),
+    "a_loader_in_windows": lambda: ShuffledWindows(loader()),
+}
+
+
+@training()
+def iterable_that_draws_its_order() -> dict[str, Any]:
+    return {"train_data": OrderOfItsOwn(), "epochs": 3}
+
+
+@training()
+def interleaved_wrappers() -> dict[str, Any]:
+    return {"train_data": Interleaved({"a": Wrapper(loader()), "b": LenOfLoader(loader(generator=seeded()))})}
+
+
+def three_epochs_of(make: Callable[[], Any]) -> Callable[[], dict[str, Any]]:
+    return lambda: {"train_data": make(), "epochs": 3}
+
+
+TRAININGS |= {
+    f"wrapper_of_{name}": Training(three_epochs_of(make), TrainManager.train, TrainManager)
+    for name, make in WRAPPERS.items()
+}

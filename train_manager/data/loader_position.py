@@ -2,19 +2,21 @@
 
 A pass is begun again from the random states that it began with, and read up to its place. A DataLoader draws the order
 of a pass, and a seed for its workers, as the pass begins: from torch's random state, or from a generator of its own.
-With these states restored, and with the same settings, it gives the same batches.
+With these states restored, and with the same settings, it gives the same batches, also to an iterable that wraps it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import random
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 from torch.utils.data import (
@@ -28,7 +30,7 @@ from torch.utils.data import (
 )
 
 from train_manager.data.random_state import preserve_random_state, random_state, set_random_state
-from train_manager.data.readable import length_of, objects_in
+from train_manager.data.readable import length_of, objects_in, wrapped_in
 from train_manager.data.seeded_dataset import SeededDataset, draws_nothing
 from train_manager.model.modules import has_state
 from train_manager.telling.errors import CheckpointError, TrainManagerError
@@ -51,12 +53,14 @@ def tells_its_ends(data: Any) -> bool:
 
 
 def loaders_in(data: Any) -> list[DataLoader[Any]]:
-    """Return the loaders without a state of their own: a loader itself, or those that ``Interleaved`` is made of."""
+    """Return the loaders without a state: a loader itself, or those that ``Interleaved`` or a wrapper is made of."""
     if isinstance(data, DataLoader):
         return [] if has_state(data) else [data]
-    inner = getattr(data, "data", None) if has_state(data) else None  # of Interleaved and Together by name
+    if not has_state(data):
+        return [loader for one in wrapped_in(data) for loader in loaders_in(one)]
+    inner = getattr(data, "data", None)  # of Interleaved and Together by name
     sets = inner.values() if isinstance(inner, dict) else (inner,)
-    return [loader for one in sets if isinstance(one, DataLoader) or has_state(one) for loader in loaders_in(one)]
+    return [loader for one in sets for loader in loaders_in(one)]
 
 
 def generators_of(data: object) -> list[Generator]:
@@ -70,14 +74,18 @@ def _generators_in(loaders: Iterable[DataLoader[Any]]) -> list[Generator]:
 
 
 def beginning_of(data: Any) -> dict[str, Any] | None:
-    """Return the states that a loader draws the order of a pass from, if called right before it; None for other data.
+    """Return the states that a pass draws its order from, if called right before it.
 
-    A loader without workers draws again as its first batch is asked for. If that is later, the caller adds the states
-    of that moment under the key "first".
+    A loader without workers, and a generator function, draw again as the first batch is asked for. If that is later,
+    the caller adds the states of that moment under the key "first".
+
+    Returns:
+        The states; None of data that draw nothing, or tell their position.
     """
-    if not isinstance(data, DataLoader) or stateful(data) is not None:
+    if isinstance(data, list | tuple) or stateful(data) is not None:
         return None
-    return {"random": random_state(), **_state_of(loaders_in(data)), "datasets": []}
+    state = {"random": random_state(), **_state_of(loaders_in(data)), "datasets": []}
+    return state if isinstance(data, DataLoader) else {**state, "counters": _counters_of(data)}
 
 
 def loader_state(data: Any) -> dict[str, Any]:
@@ -173,12 +181,15 @@ def order_of(data: Any) -> dict[str, Any]:
     {'position': 'counted off', 'batches': 3}
     """
     found: dict[str, Any] = {}
-    if stateful(data) is None:
+    counts_off = stateful(data) is None
+    if counts_off:
         found |= {"position": "counted off", "batches": length_of(data)}
-        found |= _of_loader(data) if isinstance(data, DataLoader) else {}
     else:
         found |= {"position": "its own", SEED: getattr(data, "seed", None)}
-        for number, loader in enumerate(loaders_in(data), 1):  # of Interleaved and the like
+    if counts_off and isinstance(data, DataLoader):
+        found |= _of_loader(data)
+    else:
+        for number, loader in enumerate(loaders_in(data), 1):  # of Interleaved, of a wrapper, and the like
             found |= {f"{name} of loader {number}": value for name, value in _of_loader(loader).items()}
             del found[f"{WORKERS} of loader {number}"]
     if generators := generators_of(data):
@@ -270,12 +281,13 @@ def repeats_its_order(data: object) -> bool:
     True
 
     A list does; and so does a DataLoader with torch's samplers, or with a sampler that draws its order from the epoch
-    alone (it has ``set_epoch``, as torch's ``DistributedSampler``).
+    alone (it has ``set_epoch``, as torch's ``DistributedSampler``); and an object that wraps such data, and holds no
+    iterator and no generator of random numbers itself.
     """
     if isinstance(data, list | tuple):
         return True
     if not isinstance(data, DataLoader):
-        return _has_epochs(data)
+        return _has_epochs(data) or _only_wraps(data)
     if not getattr(data, "in_order", True):  # batches come as workers finish them
         return False
     # A stream decides its order itself: it is known only if it is a function of the epoch.
@@ -284,6 +296,27 @@ def repeats_its_order(data: object) -> bool:
     samplers = [one for one in (data.batch_sampler, data.sampler) if one is not None]
     # `type` and not isinstance: a subclass of RandomSampler may draw from elsewhere.
     return _has_epochs(samplers[0]) or all(type(one) in DRAW_AS_THEY_BEGIN or _has_epochs(one) for one in samplers)
+
+
+def _only_wraps(data: object) -> bool:
+    """Return whether the order of an iterable is that of the data that it wraps, as far as its attributes show."""
+    wrapped = wrapped_in(data)
+    hidden = (Iterator, Generator, random.Random, np.random.Generator, np.random.RandomState)
+    return (
+        bool(wrapped)
+        and all(map(repeats_its_order, wrapped))
+        and not any(isinstance(value, hidden) for value in vars(data).values())
+    )
+
+
+def _counters_of(data: object) -> dict[str, Any]:
+    """Return the numbers among the attributes of an iterable, from which it may make the order of a pass."""
+    return {name: value for name, value in getattr(data, "__dict__", {}).items() if isinstance(value, int | float)}
+
+
+def has_counted(data: object, beginning: Mapping[str, Any] | None) -> bool:
+    """Return whether an iterable holds other numbers than those it held as the pass of ``beginning`` began."""
+    return beginning is not None and beginning.get("counters", {}) != _counters_of(data)
 
 
 def doubts(data: Any) -> Iterator[Doubt]:
@@ -323,7 +356,15 @@ def left_as_found(data: object) -> AbstractContextManager[None]:
     if callable(method := getattr(data, "left_as_found", None)):
         kept: AbstractContextManager[None] = method()
         return kept
-    return _loader_as_found(data) if isinstance(data, DataLoader) else nullcontext()
+    return _loader_as_found(data) if isinstance(data, DataLoader) else _wrapped_as_found(data)
+
+
+@contextmanager
+def _wrapped_as_found(data: object) -> Iterator[None]:
+    with ExitStack() as stack:
+        for one in wrapped_in(data):
+            stack.enter_context(left_as_found(one))
+        yield
 
 
 @contextmanager

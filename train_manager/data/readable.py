@@ -16,14 +16,16 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from train_manager.model.modules import has_state
 from train_manager.telling.errors import InputError
 
 
 def begin_epoch(data: object, epoch: int) -> None:
-    """Call ``set_epoch`` of the data, and of what a loader reads with: its samplers and datasets, if they have it."""
-    for item in objects_in(data):
-        if callable(set_epoch := getattr(item, "set_epoch", None)):
-            set_epoch(epoch)
+    """Call ``set_epoch`` of the data, and of what they read: a loader's samplers and datasets, and wrapped data."""
+    for one in (data, *wrapped_in(data)):
+        for item in objects_in(one):
+            if callable(set_epoch := getattr(item, "set_epoch", None)):
+                set_epoch(epoch)
 
 
 def objects_in(data: object) -> list[object]:
@@ -40,6 +42,24 @@ def objects_in(data: object) -> list[object]:
         objects += {id(new): new for new in inner if new is not None and id(new) not in known}.values()
         known.update(map(id, inner))
     return objects
+
+
+def wrapped_in(data: object) -> list[Any]:
+    """Return the data that an iterable of the user's own reads: loaders and data with epochs among its attributes.
+
+    A loader wraps nothing, nor do data that tell their position or begin an epoch: these pass everything on themselves.
+    """
+    found: list[Any] = []
+    wrappers = [data]
+    for wrapper in wrappers:  # the list grows in the loop: a wrapper may wrap another
+        if isinstance(wrapper, DataLoader) or has_state(wrapper) or hasattr(wrapper, "set_epoch"):
+            continue
+        for value in getattr(wrapper, "__dict__", {}).values():
+            if isinstance(value, DataLoader) or (isinstance(value, Iterable) and hasattr(value, "set_epoch")):
+                found.append(value)
+            elif isinstance(value, Iterable) and not any(value is one for one in wrappers):
+                wrappers.append(value)
+    return found
 
 
 def example_index_of(data: object, name: str) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, final
 from train_manager.data.batch import FromSource
 from train_manager.data.loader_position import (
     cure_of_order,
+    has_counted,
     order_of,
     other_order,
     repeats_its_order,
@@ -249,7 +250,7 @@ class Feed:
             self._is_within, self.batch_num = False, 0
             warn_of_epoch_begun_anew(data, reader["given"])
             reader = {"passes": reader["passes"], "given": 0, "kept": reader["kept"]}
-        elif data is not None and reader["given"] and not knows_its_place and not repeats_its_order(data):
+        elif data is not None and reader["given"] and not knows_its_place and not _is_same_order(data, reader):
             warn_of_unknown_order(data, reader["given"])
         self._reader = _reader_of(data, reader)
         return self._is_within
@@ -257,6 +258,10 @@ class Feed:
 
 def _reader_of(data: Any, state: Mapping[str, Any] | None = None) -> Reader:
     return Reader("train_data", data, state=state, counts_off_endless=True)
+
+
+def _is_same_order(data: Any, reader: Mapping[str, Any]) -> bool:
+    return repeats_its_order(data) and not has_counted(data, reader.get("beginning"))
 
 
 def misfits_of_position(data: Any, state: Mapping[str, Any]) -> list[str]:
