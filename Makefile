@@ -10,7 +10,7 @@ PY   := $(VENV)/bin/python
 PINS := $(VENV)/constraints.txt
 OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 
-.PHONY: demo test check sinks sweeps exports pages real-models docs bench bench-peers chaos playground clean
+.PHONY: demo test versions check sinks sweeps exports pages real-models docs bench bench-peers chaos playground clean
 
 # If it is killed:  make demo RESUME=1
 demo: $(OK)
@@ -22,6 +22,13 @@ RUN_TESTS := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 2 --d
 
 test: $(OK)
 	@$(RUN_TESTS) $(ARGS)
+
+# The core, the loop, checkpoints and resumes on the oldest and the newest Python and torch, in build/versions/. Where
+# there is no torch for CPUs alone, an environment takes 6 GB.
+PYTHONS ?= python3.11 python3.13
+TORCHES ?= torch==2.6.0 torch
+versions:
+	@.ci/versions '$(PYTHONS)' '$(TORCHES)'
 
 check: $(OK)
 	$(PY) -m ruff check .

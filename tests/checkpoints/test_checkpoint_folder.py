@@ -128,7 +128,8 @@ def test_a_thousand_checkpoints_are_listed_with_one_look_at_the_folder(folder: C
     sys.setprofile(None)
 
     assert len(found) == 1_000
-    assert asked == ["scandir"]
+    # Python 3.13 has two functions in posix that take paths apart, and look at no file.
+    assert [name for name in asked if not name.startswith("_path_")] == ["scandir"]
     assert folder.find("last") == newest  # and no other is looked at
 
 

@@ -42,8 +42,10 @@ def test_what_is_inside_of_a_schedule_is_part_of_it() -> None:
     inner = [StepLR(optimizer, 3), MultiStepLR(optimizer, [2, 4])]
     made = config_of(SequentialLR(optimizer, inner, milestones=[1]))
 
+    # Schedules of torch 2.6 have an argument more.
+    options = {name: text.replace(", verbose=False", "") for name, text in made["options"].items() if name != "verbose"}
     assert made["class"] == "SequentialLR(StepLR, MultiStepLR)"
-    assert made["options"] == {
+    assert options == {
         "milestones": "[1]",
         "schedulers": "[StepLR(step_size=3, gamma=0.1), MultiStepLR(milestones=[2, 4], gamma=0.1)]",
     }

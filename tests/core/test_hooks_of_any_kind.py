@@ -117,7 +117,7 @@ def test_what_a_partial_has_bound_is_not_asked_for() -> None:
     seen: list[Any] = []
 
     class Watcher(Extension):
-        pre_step = functools.partial(collect, seen, x=10)
+        pre_step = staticmethod(functools.partial(collect, seen, x=10))
 
         def _collect(self, x: int, y: int) -> None:
             seen.append((x, y))

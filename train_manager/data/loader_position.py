@@ -316,7 +316,7 @@ def _counters_of(data: object) -> dict[str, Any]:
 
 def has_counted(data: object, beginning: Mapping[str, Any] | None) -> bool:
     """Return whether an iterable holds other numbers than those it held as the pass of ``beginning`` began."""
-    return beginning is not None and beginning.get("counters", {}) != _counters_of(data)
+    return beginning is not None and "counters" in beginning and beginning["counters"] != _counters_of(data)
 
 
 def doubts(data: Any) -> Iterator[Doubt]:
