@@ -76,10 +76,10 @@ TRAIN_STEP_BATCH: Final = TableStage(
     (
         Line("inputs, targets = unpack_batch(...)", ("inputs", "targets"), TRAIN_BATCH, method="unpack_batch"),
         Line(
-            "true_batch_size = get_true_batch_size(...)",
+            "true_batch_size = train_get_true_batch_size(...)",
             ("true_batch_size",),
             TRAIN_BATCH,
-            method="get_true_batch_size",
+            method="train_get_true_batch_size",
         ),
         Line("global_batch_size = true_batch_size", ("global_batch_size",), TRAIN_BATCH),
         Line("if nothing looks into the four stages below: the same without opening them; else"),
@@ -102,7 +102,10 @@ EVAL_STEP_BATCH: Final = TableStage(
     (
         Line("inputs, targets = unpack_batch(...)", ("inputs", "targets"), EVAL_BATCH, method="unpack_batch"),
         Line(
-            "true_batch_size = get_true_batch_size(...)", ("true_batch_size",), EVAL_BATCH, method="get_true_batch_size"
+            "true_batch_size = eval_get_true_batch_size(...)",
+            ("true_batch_size",),
+            EVAL_BATCH,
+            method="eval_get_true_batch_size",
         ),
         MethodCall("eval_batch", "eval_batch(...), by default forward(), which here is:", by_name=True),
         Line("loss = model.eval_step(batch), if the model trains itself", ("loss",), EVAL_BATCH),
@@ -269,6 +272,8 @@ TABLE: Final = Table(
         "initialize_params": (),
         "unpack_batch": (),
         "get_true_batch_size": (Reads(("inputs", "targets")),),
+        "train_get_true_batch_size": (MethodCall("get_true_batch_size", "", by_name=True),),
+        "eval_get_true_batch_size": (MethodCall("get_true_batch_size", "", by_name=True),),
         "train_batch": (
             MethodCall("forward", "train_batch(...), by default update(forward()), where forward() is:"),
             MethodCall("update", "and update(loss) is, as often as it is called:"),

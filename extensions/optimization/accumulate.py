@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from train_manager.core.declarations import modifies
+from train_manager.core.declarations import fixture, modifies
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.loop.windows import require_no_closure
@@ -31,13 +31,18 @@ class Weight:
     first_size: Any
     total: Any = 0.0
     last_step: int | None = None  # of the batch counted last: it counts once, however often it runs backward
+    losses: list[Tensor] = field(default_factory=list)  # of the backward passes, each multiplied by its weight
+    running: Tensor | None = None  # the loss of the backward pass that runs, which counts once it has ended
 
     def of(self, size: Any) -> Any:
         """Return the weight of a batch of this size."""
         return size / self.first_size
 
     def add(self, size: Any, step_num: int) -> None:
-        """Count a batch."""
+        """Count a backward pass, and its batch."""
+        if self.running is not None:
+            self.losses.append(self.running)
+        self.running = None
         if self.last_step != step_num:
             self.total = self.total + self.of(size)
             self.last_step = step_num
@@ -75,7 +80,8 @@ class Accumulate(Extension):
     ``backward_loss``, ``global_batch_size``, ``optimizer`` and ``optimizer_name``.
 
     *Leaves behind:* a modified ``update_ends`` and ``backward_loss``, and the mean gradient when
-    ``train_optimizer_step`` runs. Within a window that stage does not open, and ``update_num`` stays.
+    ``train_optimizer_step`` runs; ``update_loss`` of that stage is the loss of the large batch, as nanoGPT and the
+    Trainer of transformers log it. Within a window that stage does not open, and ``update_num`` stays.
 
     Args:
         batches: the number of batches for one step.
@@ -118,7 +124,9 @@ class Accumulate(Extension):
             # The first batch of a window, also after a window that an error has ended in the middle.
             self._weights[optimizer_name] = Weight(global_batch_size)
         # Gradients of a window are sums over batches: weighted by the sizes here, divided by their sum before the step.
-        weighted: Tensor = backward_loss * self._weights[optimizer_name].of(global_batch_size)
+        weight = self._weights[optimizer_name]
+        weighted: Tensor = backward_loss * weight.of(global_batch_size)
+        weight.running = weighted.detach()
         return weighted
 
     def post_train_backward(self, optimizer_name: str, global_batch_size: int | Tensor, step_num: int) -> None:
@@ -126,11 +134,18 @@ class Accumulate(Extension):
         self._weights[optimizer_name].add(global_batch_size, step_num)
 
     def pre_train_optimizer_step(self, optimizer: Optimizer, optimizer_name: str) -> None:
-        total = self._weights.pop(optimizer_name).total
+        total = self._weights[optimizer_name].total
         with torch.no_grad():
             for parameter in parameters_with_gradients(optimizer):
                 assert parameter.grad is not None
                 parameter.grad.div_(total)  # in place and unread: the weight may be a tensor on a GPU
+
+    @fixture("train_optimizer_step")
+    def update_loss(self, optimizer_name: str) -> Tensor:
+        """Return the loss whose gradient the optimizer steps with: the mean over the examples of the window."""
+        weight = self._weights[optimizer_name]
+        mean: Tensor = torch.stack(weight.losses).sum() / weight.total
+        return mean
 
     def state_dict(self) -> dict[str, Any]:
         """Return the step at which the window began, and the weight in it for each optimizer."""

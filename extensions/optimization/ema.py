@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
 from operator import mul
@@ -66,7 +66,8 @@ class EMA(Extension):
     ends, or the program.
 
     Args:
-        decay: the share of the old average that stays, from 0 to below 1.
+        decay: the share of the old average that stays, from 0 to below 1; or a function of the number of steps that are
+            in the average already, that returns it: ``lambda n: min(0.999, 1 - (n + 1) ** -0.75)``.
         warm_up: use the smaller decay ``(1 + n) / (10 + n)`` after ``n`` steps, until it reaches ``decay``.
         use_buffers: average the buffers too.
         optimizer: the name of one of several optimizers: average after its steps only, and only its parameters.
@@ -79,20 +80,25 @@ class EMA(Extension):
             the model that was averaged last, and empty before it has begun.
 
     Raises:
-        InputError: ``decay`` is not a number from 0 to below 1, ``begin`` is another word, there is no such optimizer,
-            or the training has another EMA of the same weights.
+        InputError: ``decay`` is not a number from 0 to below 1, or returns none, ``begin`` is another word, there is no
+            such optimizer, or the training has another EMA of the same weights.
     """
 
     def __init__(
         self,
-        decay: float = 0.999,
+        decay: float | Callable[[int], float] = 0.999,
         *,
         warm_up: bool = False,
         use_buffers: bool = False,
         optimizer: str | None = None,
         begin: Literal["step", "model"] = "step",
     ) -> None:
-        self.decay: float = require_number(decay, "decay", at_least=0, below=1)
+        self.decay: float | Callable[[int], float] = (
+            decay if callable(decay) else require_number(decay, "decay", at_least=0, below=1)
+        )
+        if warm_up and callable(decay):
+            cure = "leave out warm_up, and return smaller decays at first"
+            raise InputError("EMA takes warm_up or a function as decay, but was given both", name="warm_up", cure=cure)
         self.warm_up = warm_up
         self.use_buffers = use_buffers
         self.optimizer = optimizer
@@ -145,8 +151,13 @@ class EMA(Extension):
         if self.optimizer is not None and self.optimizer != optimizer_name:
             return
         average = self._average_of(train_manager)
-        decay = decay_after(average.updates, self.decay) if self.warm_up else self.decay
-        average.update(self._tensors(train_manager.model, optimizer), decay)
+        average.update(self._tensors(train_manager.model, optimizer), self._decay_after(average.updates))
+
+    def _decay_after(self, updates: int) -> float:
+        """Return the decay of the step that comes after a number of averaged steps."""
+        if callable(self.decay):
+            return require_number(self.decay(updates), f"EMA's decay({updates})", at_least=0, below=1)
+        return decay_after(updates, self.decay) if self.warm_up else self.decay
 
     def around_eval_step_epoch(self, train_manager: TrainManager) -> Iterator[None]:
         self._meet(train_manager.model, name_of_part(train_manager, "model"))
@@ -209,9 +220,7 @@ class EMA(Extension):
             return False
         # The first of all steps gives the weights themselves, unless the average has begun with the model.
         first = 0 if self.begin == "model" else 1
-        decays = (
-            decay_after(number, self.decay) if self.warm_up else self.decay for number in range(first, average.updates)
-        )
+        decays = map(self._decay_after, range(first, average.updates))
         return average.updates > first and is_more_than_half(decays)
 
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:

@@ -13,7 +13,14 @@ from train_manager.core.declarations import always
 from train_manager.core.extension import Extension
 from train_manager.loop.books import Book
 from train_manager.loop.optimizers import find_rates_below_zero
-from train_manager.loop.schedulers import Schedulers, Taker, make_scheduler, needs_metric, require_scheduler_factory
+from train_manager.loop.schedulers import (
+    Schedulers,
+    Taker,
+    counts_steps,
+    make_scheduler,
+    needs_metric,
+    require_scheduler_factory,
+)
 from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, require_set
 from train_manager.model.optimizers import (
     Rate,
@@ -50,6 +57,9 @@ class LRSchedule(Extension):
     With a metric, for ``ReduceLROnPlateau``, it steps after each evaluation, except that of the untrained model at the
     start (unless ``count_start`` is given), an evaluation that is a run of its own, and an evaluation from which a hook
     has left out the set.
+
+    A scheduler of timm is told how many epochs are done, ``step(n)``, or with ``per="step"`` how many updates,
+    ``step_update(n)``.
 
     The scheduler begins when the first run opens, and continues from run to run. If a phase of the training swaps the
     optimizer, and swaps it back, its scheduler continues. With a metric, a phase has a scheduler of its own, because
@@ -102,7 +112,8 @@ class LRSchedule(Extension):
         self.count_start = count_start
         self._done = 0  # epochs, or steps of the optimizer, that were done when the present one began
         # With a metric each phase has Schedulers of its own, else one object serves the whole training.
-        self._schedulers = Book(partial(Schedulers, self._new_scheduler), per="manager" if monitor is None else "phase")
+        make_schedulers = partial(Schedulers, self._new_scheduler, per=self.per)
+        self._schedulers = Book(make_schedulers, per="manager" if monitor is None else "phase")
         # Priority 1000: last, as what WarmUp and other hooks set for the step counts.
         self.pre_train_optimizer_step = step_hook(
             "learning_rates", ["train_manager"], self._rates, 1000, optimizer, in_graph=_changes_nothing
@@ -191,7 +202,9 @@ class LRSchedule(Extension):
     def _new_scheduler(self, optimizer: Optimizer) -> Any:
         cure = None if self.monitor is not None else 'name it: monitor="valid/loss"'
         scheduler = make_scheduler(self.make, optimizer, TAKER, with_metric=cure)
-        if self.monitor is not None and not needs_metric(scheduler):
+        if counts_steps(scheduler):
+            _require_what_it_counts(scheduler, self.per)
+        elif self.monitor is not None and not needs_metric(scheduler):
             what = f"LRSchedule: {type(scheduler).__name__} takes no metric, but {self.monitor!r} is named"
             raise _invalid(what, "monitor", 'give per="epoch" or per="step" instead')
         return scheduler
@@ -219,6 +232,15 @@ class LRSchedule(Extension):
         for schedulers in self._schedulers.values():
             for saved in state.get("met", {}).values():
                 yield from schedulers.compared_with(saved, left, self.per)
+
+
+def _require_what_it_counts(scheduler: Any, per: str) -> None:
+    """Refuse a scheduler of timm that counts epochs if it would be told of updates, and the other way."""
+    counts = "epoch" if getattr(scheduler, "t_in_epochs", per != "step") else "step"
+    if (per == "step") != (counts == "step"):
+        name, units = type(scheduler).__name__, {"epoch": "epochs", "step": "updates"}[counts]
+        what = f"LRSchedule was given per={per!r}, but this {name} counts {units}"
+        raise _invalid(what, "per", f"LRSchedule(make, per={counts!r})")
 
 
 def _changes_nothing() -> None:

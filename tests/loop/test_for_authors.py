@@ -18,7 +18,8 @@ FOR_USERS = {
     *("end_step", "stop_reason", "history", "findings", "run_id", "median_step_seconds", "fixtures"),
     *("extensions", "extension", "add_extension", "remove_extension", "check", "explain", "staged", "mode"),
     *("state_dict", "load_state_dict", "load_weights", "from_checkpoint"),
-    *("initialize_params", "unpack_batch", "get_true_batch_size", "model_forward", "train_model_forward"),
+    *("initialize_params", "unpack_batch", "get_true_batch_size", "train_get_true_batch_size"),
+    *("eval_get_true_batch_size", "model_forward", "train_model_forward"),
     *("eval_model_forward", "loss_forward", "train_loss_forward", "eval_loss_forward"),
     *("train_batch", "eval_batch", "forward", "update", "backward", "step"),
 }

@@ -245,6 +245,38 @@ def test_an_overridden_batch_size_is_the_weight_in_the_mean() -> None:
     assert tm.eval() == {"eval": {"loss": (1 * 1 + 3 * 3) / 4}}
 
 
+def test_training_and_evaluation_may_count_the_examples_of_a_batch_each_in_its_own_way() -> None:
+    class Counts(Own):
+        def train_get_true_batch_size(self, targets: Tensor) -> int:
+            return 10 * len(targets)
+
+        def eval_get_true_batch_size(self, inputs: Tensor) -> int:
+            return 100 * len(inputs)
+
+    tm, sizes = Counts(eval_data=[(torch.zeros(2, 2), torch.tensor([0, 1]))]), []
+    tm.add_extension(
+        post_train_step_batch=lambda true_batch_size: sizes.append(true_batch_size),
+        post_eval_step_batch=lambda true_batch_size: sizes.append(true_batch_size),
+    )
+    tm.train_steps(1)
+
+    assert sizes == [200, 40, 200]  # evaluations before and after a training batch of four examples
+
+
+def test_of_one_form_alone_the_other_counts_as_the_common_method_does() -> None:
+    class Counts(Own):
+        def get_true_batch_size(self) -> int:
+            return 5
+
+        def eval_get_true_batch_size(self) -> int:
+            return 7
+
+    tm, sizes = Counts(), []
+    tm.add_extension(post_train_step_batch=lambda true_batch_size: sizes.append(true_batch_size))
+    tm.train_steps(1)
+    assert sizes == [5]
+
+
 def test_parameters_are_initialised_once_by_fixture_names() -> None:
     class Xavier(Own):
         def initialize_params(self, epoch_num: int, train_manager: TrainManager) -> None:

@@ -43,6 +43,7 @@ from train_manager.loop.outputs import (
     require_training_loss,
     require_unpacked,
     returned_value_error,
+    with_weight,
 )
 from train_manager.loop.requests import SKIP_BATCH, Requests
 from train_manager.loop.run import Run
@@ -191,11 +192,31 @@ class Batch(Run[Model]):
         self._step_if_window_ends(name)
 
     def backward(
-        self, loss: Tensor | Callable[[], Tensor], optimizer: str | None = None, *, retain_graph: bool = False
+        self,
+        loss: Tensor | Callable[[], Tensor],
+        optimizer: str | None = None,
+        *,
+        weight: float | Tensor | None = None,
+        retain_graph: bool = False,
     ) -> None:
-        """Add the gradients of a loss to the window of an optimizer, which begins with gradients of zero."""
+        """Add the gradients of a loss to the window of an optimizer, which begins with gradients of zero.
+
+        Args:
+            loss: a scalar, or a function that computes it; with a ``weight`` for each of its elements, any tensor.
+            optimizer: its name; may be left out if there is only one.
+            weight: what the loss is multiplied by: the share of a part of the batch, whose losses then add up to that
+                of the batch. Or a tensor in the shape of ``loss``: the gradient that comes back to each element, as
+                ``gradient`` of ``torch.Tensor.backward``; then set ``fixtures["loss"]`` to the loss that is shown.
+            retain_graph: keep the graph for another backward.
+
+        Raises:
+            InputError: the optimizer is not named, the weight has another shape than the loss, or the loss is not a
+                scalar with a gradient.
+            StageError: no batch is being trained on.
+        """
         name, used = self._optimizer_in_batch(optimizer, "backward")
-        self._train_backward(self._loss_to_update(loss, name), name, used, retain_graph)
+        weighted = loss if weight is None else with_weight(loss, weight)
+        self._train_backward(self._loss_to_update(weighted, name), name, used, retain_graph)
 
     def step(self, optimizer: str | None = None) -> None:
         """Step an optimizer if its window ends with this batch (``update_ends``) and has had a backward."""
@@ -403,13 +424,15 @@ class Batch(Run[Model]):
 
     def _unpack(self, data_name: str) -> Any:
         """Define inputs, targets and the batch size; return the size."""
-        unpacked = self._inputs_and_targets(data_name)
-        if self._chosen.unpacks_as_usual:
+        unpacked, is_trained = self._inputs_and_targets(data_name), "train_step_batch" in self._store.open
+        chosen = self._chosen
+        if chosen.unpacks_as_usual:
             size = require_batch_size(count_rows(self._store.cells["batch"].value, self._spreads, unpacked))
         else:
             self.fixtures.define_all(unpacked)  # at once: an own get_true_batch_size may ask for them
-            size, unpacked = require_batch_size(self._chosen.get_true_batch_size()), {}
-        if "train_step_batch" in self._store.open:
+            count = chosen.train_get_true_batch_size if is_trained else chosen.eval_get_true_batch_size
+            size, unpacked = require_batch_size(count()), {}
+        if is_trained:
             self.fixtures.define_all({**unpacked, "true_batch_size": size, "global_batch_size": size})
         else:
             self.fixtures.define_all({**unpacked, "true_batch_size": size})

@@ -201,6 +201,27 @@ def require_loss_to_update(value: Any) -> Tensor:
     raise InputError(what, name="loss", cure=cure)
 
 
+def with_weight(loss: Any, weight: float | Tensor) -> Any:
+    """Return a loss times its weight, a scalar; of a function a function.
+
+    >>> with_weight(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 1.0]))
+    tensor(2.5000)
+
+    Raises:
+        InputError: the weight is neither a number nor a tensor in the shape of the loss.
+    """
+    if callable(loss):
+        return lambda: with_weight(loss(), weight)
+    value = require_loss_to_update(loss)
+    if isinstance(weight, Tensor) and weight.shape == value.shape:
+        return (value * weight.detach()).sum()
+    if (isinstance(weight, Tensor) and weight.numel() == 1) or isinstance(weight, int | float):
+        return value * weight
+    what = f"the weight of a loss of shape {tuple(value.shape)} must be a number or a tensor of this shape"
+    found = f"is of shape {tuple(weight.shape)}" if isinstance(weight, Tensor) else f"is a {type(weight).__name__}"
+    raise InputError(f"{what}, but {found}", name="weight")
+
+
 def returned_value_error(returned: Any, method: str) -> InputError:
     """Return the error for a value that ``train_batch`` or ``eval_batch`` returned."""
     # Other tools (Lightning's training_step) train on a returned loss; here it would be lost without a word.

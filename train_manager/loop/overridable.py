@@ -34,13 +34,14 @@ from train_manager.telling.tracebacks import hide_own_frames
 class Chosen(NamedTuple):
     """The methods that every batch calls, each ready to be called with the live fixtures."""
 
-    # Neither unpack_batch nor get_true_batch_size is overridden, so the loop need not call them by fixture names.
+    # None of unpack_batch, get_true_batch_size and its two forms is overridden: the loop need not call them by names.
     unpacks_as_usual: bool
     # One of train_batch, forward, update, backward and step is overridden, so it may add losses beside forward().
     trains_in_own_way: bool
     # The methods of these names. If train_model_forward only hands on to model_forward, the latter stands here.
     unpack_batch: Callable[[], Any]
-    get_true_batch_size: Callable[[], Any]
+    train_get_true_batch_size: Callable[[], Any]
+    eval_get_true_batch_size: Callable[[], Any]
     train_batch: Callable[[], Any]
     eval_batch: Callable[[], Any]
     train_model_forward: Callable[[], Any]
@@ -51,6 +52,8 @@ class Chosen(NamedTuple):
 
 # The method that train_... and eval_... call unless they are overridden.
 _COMMON = {
+    "train_get_true_batch_size": "get_true_batch_size",
+    "eval_get_true_batch_size": "get_true_batch_size",
     "train_model_forward": "model_forward",
     "eval_model_forward": "model_forward",
     "train_loss_forward": "loss_forward",
@@ -58,6 +61,7 @@ _COMMON = {
 }
 _CALL_THE_MODEL = ("model_forward", "train_model_forward", "eval_model_forward")
 _COMPUTE_A_LOSS = ("train_loss_forward", "eval_loss_forward")
+_COUNT_EXAMPLES = ("get_true_batch_size", "train_get_true_batch_size", "eval_get_true_batch_size")
 _CALL_THE_LOSS = ("loss_forward", *_COMPUTE_A_LOSS)
 _TRAIN_A_BATCH = frozenset({"forward", "update", "backward", "step"})
 _TRAIN = ("train_batch", *sorted(_TRAIN_A_BATCH))
@@ -69,8 +73,8 @@ _OF_A_BATCH = {
 """The methods that compute something of a batch, and those around them."""
 
 _METHODS = Chosen._fields[2:]
-_READ_A_BATCH = (*_METHODS, "model_forward", "loss_forward")
-_LOOKED_AT = (*_METHODS, "model_forward", "loss_forward", *sorted(_TRAIN_A_BATCH))
+_READ_A_BATCH = (*_METHODS, *dict.fromkeys(_COMMON.values()))
+_LOOKED_AT = (*_READ_A_BATCH, *sorted(_TRAIN_A_BATCH))
 _FOUND_ONCE = frozenset({*_METHODS, *_COMMON.values()})
 """Methods that are found once per call: a method that was replaced meanwhile would count from the next call only."""
 
@@ -116,6 +120,16 @@ class Overridable(HowFar[Model]):
         is_unpacked = "inputs" in fixtures and batch is fixtures["batch"]
         unpacked = {"inputs": fixtures["inputs"], "targets": fixtures.get("targets")} if is_unpacked else unpack(batch)
         return count_rows(batch, self._spreads, unpacked)
+
+    @overridable
+    def train_get_true_batch_size(self) -> int | Tensor:
+        """Return how many examples a batch has in training. Here: ``get_true_batch_size``."""
+        return self.call_by_name(self.get_true_batch_size)
+
+    @overridable
+    def eval_get_true_batch_size(self) -> int | Tensor:
+        """Return how many examples a batch has in evaluation. Here: ``get_true_batch_size``."""
+        return self.call_by_name(self.get_true_batch_size)
 
     @overridable
     def model_forward(self, inputs: Any) -> Any:
@@ -293,10 +307,10 @@ def choice_of(functions: tuple[Any, ...]) -> Choice:
     """
     found = dict(zip(_LOOKED_AT, functions, strict=True))
     names = {name: name for name in _METHODS}
-    own = {name for name in names if found[name] is not vars(Overridable).get(name, found[name])}
+    own = {name for name in _READ_A_BATCH if found[name] is not vars(Overridable).get(name, found[name])}
     # A train_model_forward that is not overridden only calls model_forward: the latter takes its place.
     names |= {name: common for name, common in _COMMON.items() if name not in own}
-    as_usual = own.isdisjoint({"unpack_batch", "get_true_batch_size"})
+    as_usual = own.isdisjoint({"unpack_batch", *_COUNT_EXAMPLES})
     in_own_way = not all(_is_of_the_library(found[name]) for name in ("train_batch", *_TRAIN_A_BATCH))
     plain = frozenset(name for name in names.values() if found[name] is not None and _takes_self_only(found[name]))
     return Choice(as_usual, in_own_way, names, plain)

@@ -105,8 +105,18 @@ def make_scheduler(
     return scheduler
 
 
+def counts_steps(scheduler: Any) -> bool:
+    """Return whether a scheduler is told how many epochs or updates are done: ``step(n)`` and ``step_update(n)``.
+
+    These are the methods of timm's schedulers, which are not torch's.
+    """
+    return callable(getattr(scheduler, "step_update", None))
+
+
 def needs_metric(scheduler: Any) -> bool:
     """Return whether a scheduler steps with a metric, as ``ReduceLROnPlateau``; torch has no common class for these."""
+    if counts_steps(scheduler):
+        return False
     parameters = inspect.signature(scheduler.step).parameters.values()
     return any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
 
@@ -138,7 +148,11 @@ def _scheduler(make: Any, optimizer: Optimizer) -> Any:
     require_scheduler_factory(make, taker)
     example = 'LRSchedule(torch.optim.lr_scheduler.ReduceLROnPlateau, monitor="valid/loss")'
     cure = f"step it with a metric: extensions=[{example}]"
-    return make_scheduler(make, optimizer, taker, with_metric=cure)
+    scheduler = make_scheduler(make, optimizer, taker, with_metric=cure)
+    if counts_steps(scheduler):
+        what = f"lr_schedule steps without a number, but {type(scheduler).__name__} steps with the number of epochs"
+        raise InputError(what, name="lr_schedule", cure="give the same function to the extension LRSchedule")
+    return scheduler
 
 
 def require_schedules_of(schedulers: Schedules, optimizers: Mapping[str, Any]) -> None:
@@ -183,14 +197,16 @@ class Saved(NamedTuple):
 
     state: Any  # what its state_dict has returned
     made: Made  # how it was made; and of its optimizer the kind, and the rates that it had
+    steps: int  # how many steps it had done
 
 
 @final
 class Schedulers:
     """The schedulers of the optimizers that a training, or a phase of it, has met."""
 
-    def __init__(self, make: Callable[[Optimizer], Any]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[Optimizer], Any], *, per: str) -> None:
+        self._make, self._per = make, per
+        self._steps = 0  # of the present scheduler
         self.scheduler: Any = None  # of the optimizer that is trained now; None before there is one
         self.is_idle = False  # in a phase without the optimizer: it must not step
         self._optimizer: Optimizer | None = None  # the optimizer that the scheduler belongs to
@@ -210,8 +226,15 @@ class Schedulers:
 
     def step(self, *metric: float) -> None:
         """Step the scheduler."""
-        if self.scheduler is not None and not self.is_idle:  # None: joined an open run
+        if self.scheduler is None or self.is_idle:  # None: joined an open run
+            return
+        self._steps += 1
+        if not counts_steps(self.scheduler):
             self.scheduler.step(*metric)
+        elif self._per == "step":
+            self.scheduler.step_update(self._steps)
+        else:
+            self.scheduler.step(self._steps, *metric)
 
     def use(self, optimizer: Optimizer, name: str, *, keeps_rates: bool) -> None:
         """Make the scheduler of an optimizer, anew or as it was when another took the optimizer's place.
@@ -229,7 +252,7 @@ class Schedulers:
         # Making a scheduler sets the first rates. Where another
         # scheduler has brought the rates further, they are put back.
         settings = settings_of(optimizer)
-        self.scheduler = self._make(optimizer)
+        self.scheduler, self._steps = self._make(optimizer), 0
         self._optimizer, self._name = optimizer, name
         self._made, self._made_there = config_of(self.scheduler), {}
         if name in self._loaded:
@@ -238,7 +261,7 @@ class Schedulers:
         # The optimizer was here before: its scheduler continues with the state from then.
         elif optimizer in self._put_away:
             saved = self._put_away.pop(optimizer)[1]
-            self._made_there = saved.made
+            self._made_there, self._steps = saved.made, saved.steps
             self.scheduler.load_state_dict(saved.state)
             restore_settings(optimizer, settings)
         elif keeps_rates:
@@ -252,12 +275,13 @@ class Schedulers:
         if not found:
             return {}
         made = {name: saved.made for name, saved in found.items()}
-        return {KIND: {name: saved.state for name, saved in found.items()}, "fit": {KIND: made}}
+        steps = {name: saved.steps for name, saved in found.items()}
+        return {KIND: {name: saved.state for name, saved in found.items()}, "fit": {KIND: made}, "steps": steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned, as far as the optimizers are here."""
         saved = copy.deepcopy(state.get(KIND, {}))  # a scheduler goes on with the lists of the state that it loads
-        self._loaded = {name: Saved(one, state["fit"][KIND][name]) for name, one in saved.items()}
+        self._loaded = {name: Saved(one, state["fit"][KIND][name], state["steps"][name]) for name, one in saved.items()}
         for optimizer, (name, _) in list(self._put_away.items()):
             if name in self._loaded:
                 self._put_away[optimizer] = name, self._loaded.pop(name)
@@ -279,7 +303,8 @@ class Schedulers:
     def _saved(self, optimizer: Optimizer) -> Saved:
         """Return the present scheduler as it is saved; one that has resumed was made as the loaded one was."""
         of_optimizer = {"optimizer": _kind_of(optimizer), "rates": list(learning_rates(optimizer))}
-        return Saved(copy.deepcopy(self.scheduler.state_dict()), {**(self._made_there or self._made), **of_optimizer})
+        made = {**(self._made_there or self._made), **of_optimizer}
+        return Saved(copy.deepcopy(self.scheduler.state_dict()), made, self._steps)
 
     def _is_of_another(self, made: Made) -> bool:
         """Return whether a scheduler was saved with an optimizer of another class, or of other groups."""
@@ -290,7 +315,7 @@ class Schedulers:
         if self._optimizer is not None and self._name in self._loaded:
             saved = self._loaded.pop(self._name)
             if not self._is_of_another(saved.made) and not class_misfit("", self.scheduler, saved.made):
-                self._made_there = saved.made
+                self._made_there, self._steps = saved.made, saved.steps
                 self.scheduler.load_state_dict(saved.state)
                 set_learning_rates(self._optimizer, saved.made["rates"])  # which load_state_dict does not set
 

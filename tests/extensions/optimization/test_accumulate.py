@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,11 @@ from torch import Tensor, nn
 
 from tests.extensions.optimization.gan import Gan, gan_batches, gan_manager
 from tests.extensions.optimization.gan import assert_same_weights as assert_same_gan
+from tests.support.checkpointing import interrupted
 from tests.support.host_reads import HostReads
-from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies
-from train_manager.errors import StageError
-from train_manager.extensions import Accumulate
+from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, every, modifies
+from train_manager.errors import CheckError, StageError
+from train_manager.extensions import Accumulate, Checkpoints
 from train_manager.testing import tiny_manager
 
 Batch = tuple[Tensor, Tensor]
@@ -140,6 +142,55 @@ def test_the_last_window_of_data_of_unknown_length_may_be_shorter() -> None:
     assert_same_weights(accumulated, trained(data=batches(8, 5)))
 
 
+class Logged(Extension):
+    """Keep the loss of each update."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def post_train_optimizer_step(self, update_loss: Tensor) -> None:
+        self.seen.append(update_loss.item())
+
+
+def test_the_loss_of_an_update_is_the_mean_over_the_examples_of_its_window() -> None:
+    small, large = Logged(), tiny_manager(train_data=batches(8, 7), epochs=1)
+    losses: list[float] = []
+    large.add_extension(post_train_step_batch=lambda loss: losses.append(loss.item()))
+    large.train()
+    tiny_manager(Accumulate(2), small, train_data=batches(5, 3, 6, 1), epochs=1).train()
+
+    assert small.seen == pytest.approx(losses)
+
+
+def test_a_batch_that_is_skipped_before_its_backward_pass_is_not_in_the_loss_of_the_update() -> None:
+    class SkipsSecond(Extension):
+        def pre_train_backward(self, batch_num: int) -> None:
+            if batch_num == 2:
+                raise SkipBatch
+
+    logged, expected = Logged(), Logged()
+    tiny_manager(Accumulate(2), SkipsSecond(), logged, train_data=batches(5, 3, 4), epochs=1).train()
+    data = batches(5, 3, 4)
+    tiny_manager(Accumulate(2), expected, train_data=[data[0], data[2]], epochs=1).train()
+
+    assert logged.seen == expected.seen
+
+
+def test_the_loss_of_an_update_is_the_same_after_a_resume_within_its_window(tmp_path: Path) -> None:
+    whole, first, rest = Logged(), Logged(), Logged()
+    tiny_manager(Accumulate(3), whole, train_data=batches(5, 3, 4), epochs=1).train()
+    interrupted(tmp_path, 2, Checkpoints(every(1)), Accumulate(3), first, train_data=batches(5, 3, 4), epochs=1)
+    data, saved = batches(5, 3, 4), Checkpoints(resume=True)
+    tiny_manager(saved, Accumulate(3), rest, train_data=data, epochs=1, train_dir=tmp_path).train()
+
+    assert first.seen + rest.seen == whole.seen
+
+
+def test_without_the_extension_the_error_names_it() -> None:
+    with pytest.raises(CheckError, match=r"add the extension Accumulate of train_manager\.extensions"):
+        tiny_manager(Logged()).train()
+
+
 # ---- a train_batch of your own -------------------------------------------------------------------------------------
 
 
@@ -156,6 +207,16 @@ class SeveralUpdates(TrainManager):
             self.update(nn.functional.cross_entropy(self.model(inputs), targets))
 
 
+class InParts(TrainManager):
+    """Runs backward for each part of a batch, by its share of the examples."""
+
+    def train_batch(self, inputs: Tensor, targets: Tensor) -> None:
+        for part, labels in zip(inputs.split(3), targets.split(3), strict=True):
+            loss = nn.functional.cross_entropy(self.model(part), labels)
+            self.backward(loss, weight=len(part) / len(inputs))
+        self.step()
+
+
 def own(kind: type[TrainManager], *extensions: Extension, data: Iterable[Any]) -> TrainManager:
     tiny = tiny_manager()
     return kind(model=tiny.model, optimizer=tiny.optimizer, train_data=data, extensions=list(extensions))
@@ -170,6 +231,14 @@ def test_a_batch_counts_once_however_often_it_runs_backward() -> None:
     plain.train()
     assert accumulated.update_num == 1
     assert_same_weights(accumulated, plain)
+
+
+def test_parts_of_a_batch_with_their_shares_as_weights_train_as_the_whole_batch() -> None:
+    parts, whole = own(InParts, Accumulate(2), data=batches(7, 4)), trained(data=batches(11), epochs=1)
+    parts.train()
+
+    assert_same_weights(parts, whole)
+    assert parts.history.epochs[-1]["loss"] == pytest.approx(whole.history.epochs[-1]["loss"])
 
 
 def test_two_updates_of_one_optimizer_in_a_batch_are_refused() -> None:

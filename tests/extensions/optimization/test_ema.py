@@ -207,6 +207,47 @@ def test_a_warm_up_begins_with_a_small_decay() -> None:
         assert torch.allclose(one, other, atol=1e-6)
 
 
+def test_a_decay_may_be_a_function_of_the_steps_in_the_average() -> None:
+    by_function, by_word = EMA(lambda n: min(0.9, (1 + n) / (10 + n))), EMA(0.9, warm_up=True)
+    tiny_manager(by_function, epochs=3).train()
+    tiny_manager(by_word, epochs=3).train()
+
+    assert same([*by_function.average.values()], [*by_word.average.values()])
+
+
+def test_a_resumed_average_goes_on_with_the_number_of_its_steps(tmp_path: Path) -> None:
+    numbers: list[int] = []
+
+    def decay(n: int) -> float:
+        numbers.append(n)
+        return 0.5
+
+    tiny_manager(EMA(decay), Checkpoints(), epochs=1, train_dir=tmp_path).train()
+    del numbers[:]
+    tm = tiny_manager(EMA(decay), Checkpoints(resume=True), epochs=2, train_dir=tmp_path)
+    with tm.run():
+        tm.train()
+        assert numbers == [3, 4, 5]
+
+
+@pytest.mark.filterwarnings("ignore:more than half of the average")
+def test_a_decay_that_a_function_returns_out_of_range_is_refused_with_its_step() -> None:
+    with pytest.raises(InputError) as error:
+        tiny_manager(EMA(lambda n: 0.5 + n)).train()
+
+    assert str(error.value).splitlines()[0] == ("EMA's decay(1) must be a number of at least 0 and below 1, but is 1.5")
+
+
+def test_a_function_and_a_warm_up_are_refused_together() -> None:
+    with pytest.raises(InputError) as error:
+        EMA(lambda n: 0.9, warm_up=True)
+
+    assert str(error.value) == (
+        "EMA takes warm_up or a function as decay, but was given both\n"
+        "  leave out warm_up, and return smaller decays at first"
+    )
+
+
 @pytest.mark.parametrize("decay", [-0.1, 1, 2.0, "0.9"])
 def test_a_decay_out_of_range_is_refused(decay: Any) -> None:
     with pytest.raises(InputError) as error:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from torch.optim.lr_scheduler import (
 
 from tests.extensions.optimization.rates import Losses, Make, Rates, halving, rate_of
 from train_manager import Extension, InputError, SkipBatch, SkipStage
-from train_manager.extensions import LRSchedule, WarmUp
+from train_manager.extensions import Checkpoints, LRSchedule, WarmUp
 from train_manager.extensions.optimization.warm_up import factor_after
 from train_manager.testing import tiny_manager
 
@@ -295,3 +296,92 @@ def test_the_lr_schedule_of_a_manager_is_refused_in_the_same_words() -> None:
         InputError, match=r"give a function: lr_schedule=lambda optimizer: StepLR\(optimizer, step_size=...\)"
     ):
         tiny_manager(lr_schedule=StepLR)
+
+
+# ---- schedulers that are told how much is done, as timm's ----------------------------------------------------------
+
+
+class Counting:
+    """The protocol of timm's schedulers; the rate falls by 0.05 with each epoch, or with each update."""
+
+    def __init__(self, optimizer: Optimizer, t_in_epochs: bool = True) -> None:
+        self.optimizer, self.t_in_epochs = optimizer, t_in_epochs
+        self.told: list[int] = []
+
+    def step(self, epoch: int, metric: float | None = None) -> None:
+        self._set(epoch)
+
+    def step_update(self, num_updates: int, metric: float | None = None) -> None:
+        self._set(num_updates)
+
+    def _set(self, number: int) -> None:
+        self.told.append(number)
+        self.optimizer.param_groups[0]["lr"] = 0.5 - 0.05 * number
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"told": self.told}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.told = state["told"]
+
+
+def counts_updates(optimizer: Optimizer) -> Counting:
+    return Counting(optimizer, t_in_epochs=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "per", "told"), [(Counting, "epoch", [1, 2]), (counts_updates, "step", [*range(1, 7)])]
+)
+def test_a_scheduler_with_step_update_is_told_the_number_of_epochs_or_updates(
+    make: Make, per: str, told: list[int]
+) -> None:
+    schedule = LRSchedule(make, per=per)
+    tm = tiny_manager(schedule, epochs=2)
+    tm.train()
+
+    assert schedule.scheduler.told == told
+    assert rate_of(tm) == 0.5 - 0.05 * told[-1]
+
+
+def test_after_a_resume_it_is_told_the_next_number(tmp_path: Path) -> None:
+    tiny_manager(LRSchedule(counts_updates, per="step"), Checkpoints(), train_dir=tmp_path, epochs=1).train()
+    schedule = LRSchedule(counts_updates, per="step")
+    tiny_manager(schedule, Checkpoints(resume=True), train_dir=tmp_path, epochs=2).train()
+
+    assert schedule.scheduler.told == [1, 2, 3, 4, 5, 6]
+
+
+def test_with_a_metric_it_is_told_the_number_and_the_metric() -> None:
+    told = []
+
+    class WithMetric(Counting):
+        def step(self, epoch: int, metric: float | None = None) -> None:
+            told.append((epoch, metric))
+
+    tiny_manager(LRSchedule(WithMetric, monitor="valid/loss"), Losses(3.0, 2.0, 1.0), epochs=2).train()
+
+    assert told == [(1, 2.0), (2, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("make", "per", "counts", "cure"),
+    [(Counting, "step", "epochs", "epoch"), (counts_updates, "epoch", "updates", "step")],
+)
+def test_of_what_it_does_not_count_it_is_not_told(make: Make, per: str, counts: str, cure: str) -> None:
+    with pytest.raises(InputError) as error:
+        tiny_manager(LRSchedule(make, per=per)).train()
+
+    assert str(error.value).splitlines()[:2] == [
+        f"LRSchedule was given per={per!r}, but this Counting counts {counts}",
+        f"  LRSchedule(make, per={cure!r})",
+    ]
+
+
+def test_the_argument_lr_schedule_takes_none_of_these() -> None:
+    with pytest.raises(InputError) as error:
+        tiny_manager(lr_schedule=Counting)
+
+    assert str(error.value) == (
+        "lr_schedule steps without a number, but Counting steps with the number of epochs\n"
+        "  give the same function to the extension LRSchedule"
+    )
