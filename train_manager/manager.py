@@ -291,7 +291,7 @@ class TrainManager(OwnLoop[Model]):
             raise InputError("there is no eval_data to evaluate", cure='pass eval_data={"valid": batches}')
         with self._methods_chosen():
             self.ranks.require_data(None, sets)
-            return self._eval_in_run("eval", sets) or {}
+            return self._eval_in_run("eval", None if data is None else sets) or {}
 
     def eval_on_batch(self, batch: Any, *targets: Never) -> EvalResult:
         """Evaluate one batch, as an evaluation set called "batch".

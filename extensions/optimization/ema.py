@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import accumulate
 from operator import mul
 from typing import TYPE_CHECKING, Any, Final, Literal, final
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MOSTLY_FIRST: Final = "more than half of the average of EMA is still its first weights"
 CURE: Final = "give a smaller decay, or warm_up=True; or train longer"
+WITH_AVERAGE: Final = "_ema"  # at the end of the name of a set that is evaluated with the average beside the weights
 
 
 @recorded
@@ -57,8 +58,8 @@ class EMA(Extension):
 
     *Runs at:* the start of ``run``, and its end and that of ``phase``; the end of ``train_optimizer_step``, after hooks
     that change the weights, such as ``Constrain`` (priority 10); with ``begin="model"`` the start of
-    ``train_step_batch``; and around ``eval_step_epoch`` and ``predict``. Inside these two stages the model has the
-    averaged weights; at their end, also after an error, it has the trained weights again.
+    ``train_step_batch``; and around ``run``, ``phase``, ``eval_step_epoch`` and ``predict``. Inside the last two stages
+    the model has the averaged weights; at their end, also after an error, it has the trained weights again.
 
     *Asks for:* the model, ``step_num`` and ``start_step``; ``optimizer`` and ``optimizer_name`` if they are alive.
 
@@ -71,6 +72,8 @@ class EMA(Extension):
         warm_up: use the smaller decay ``(1 + n) / (10 + n)`` after ``n`` steps, until it reaches ``decay``.
         use_buffers: average the buffers too.
         optimizer: the name of one of several optimizers: average after its steps only, and only its parameters.
+        sets: the evaluation sets that are evaluated twice: "valid" with the trained weights, "valid_ema" with their
+            average. All other evaluations, and ``predict``, then have the trained weights.
         begin: the first average: ``"step"``: the weights after the first step; ``"model"``: a copy of the weights
             before it, as in timm's ``ModelEma`` and in code for diffusion models.
 
@@ -81,7 +84,7 @@ class EMA(Extension):
 
     Raises:
         InputError: ``decay`` is not a number from 0 to below 1, or returns none, ``begin`` is another word, there is no
-            such optimizer, or the training has another EMA of the same weights.
+            such optimizer or set, or the training has another EMA of the same weights.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class EMA(Extension):
         warm_up: bool = False,
         use_buffers: bool = False,
         optimizer: str | None = None,
+        sets: str | Sequence[str] = (),
         begin: Literal["step", "model"] = "step",
     ) -> None:
         self.decay: float | Callable[[int], float] = (
@@ -102,6 +106,7 @@ class EMA(Extension):
         self.warm_up = warm_up
         self.use_buffers = use_buffers
         self.optimizer = optimizer
+        self.sets = [sets] if isinstance(sets, str) else [*sets]
         self.begin: str = require_one_of(begin, "EMA's begin", ("step", "model"))
         if begin == "model":  # a hook of each batch costs time, so there is none without need
             self.pre_train_step_batch = self._begin_with_model
@@ -115,6 +120,23 @@ class EMA(Extension):
         if self.optimizer is not None:
             optimizer_of(train_manager, self.optimizer, "EMA")  # a wrong name is an error
         self._refuse_second(train_manager)
+
+    def around_run(self, train_manager: TrainManager) -> Iterator[None]:
+        """Add the sets that are evaluated with the average; without this extension they would have the weights."""
+        sets = train_manager.eval_data
+        missing = next((name for name in self.sets if name not in sets), None)
+        if sets and missing is not None:
+            what = f"EMA was given the set {missing!r}, but eval_data has {' and '.join(map(repr, sets))}"
+            raise InputError(what, name="sets", asked_by="EMA", cure="name the sets as in eval_data: EMA(sets=[...])")
+        # A phase that does not evaluate has no sets. The new ones are last, so that the others draw what they drew.
+        added = {f"{name}{WITH_AVERAGE}": sets[name] for name in self.sets if sets}
+        train_manager.eval_data = {**sets, **added}
+        try:
+            yield
+        finally:
+            train_manager.eval_data = {name: one for name, one in train_manager.eval_data.items() if name not in added}
+
+    around_phase = around_run
 
     def _refuse_second(self, train_manager: TrainManager) -> None:
         """Refuse an average of the same weights: evaluations would have that of the inner around-hook, silently."""
@@ -159,12 +181,16 @@ class EMA(Extension):
             return require_number(self.decay(updates), f"EMA's decay({updates})", at_least=0, below=1)
         return decay_after(updates, self.decay) if self.warm_up else self.decay
 
-    def around_eval_step_epoch(self, train_manager: TrainManager) -> Iterator[None]:
+    def around_eval_step_epoch(self, train_manager: TrainManager, datasource_name: str) -> Iterator[None]:
         self._meet(train_manager.model, name_of_part(train_manager, "model"))
-        with self._inside(train_manager.model):
+        has_average = not self.sets or datasource_name in [f"{name}{WITH_AVERAGE}" for name in self.sets]
+        with self._inside(train_manager.model) if has_average else nullcontext():
             yield
 
-    around_predict = around_eval_step_epoch
+    def around_predict(self, train_manager: TrainManager) -> Iterator[None]:
+        self._meet(train_manager.model, name_of_part(train_manager, "model"))
+        with nullcontext() if self.sets else self._inside(train_manager.model):
+            yield
 
     def post_phase(self, train_manager: TrainManager) -> None:
         # A training that resumes with nothing left to do opens none of the stages above, and the model of the phase is
@@ -194,7 +220,7 @@ class EMA(Extension):
 
     def has_average_of(self, model: nn.Module) -> bool:
         """Return whether a model was averaged, so that its evaluations have the average."""
-        return model in self._averages
+        return model in self._averages and not self.sets
 
     @contextmanager
     def _inside(self, model: nn.Module) -> Iterator[None]:

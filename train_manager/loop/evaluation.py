@@ -37,9 +37,9 @@ class Evaluation(Batch[Model]):
     """The stages of an evaluation and of a prediction."""
 
     @skippable("run")
-    def _eval_in_run(self, entry: str, eval_data: Mapping[str, Iterable[Any]]) -> dict[str, EvalResult] | None:
+    def _eval_in_run(self, entry: str, data: Mapping[str, Iterable[Any]] | None) -> dict[str, EvalResult] | None:
         with self._in_run(entry):
-            results = self._eval(eval_data)
+            results = self._eval(self.eval_data if data is None else data)  # an extension may add a set as a run opens
             # Not eval_on_batch, whose result is of one batch; and not in a program that resumes and is still on its
             # way, as the loaded history has this evaluation already.
             if entry == "eval" and not self._program.has_calls_left:

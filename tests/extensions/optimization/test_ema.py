@@ -16,7 +16,7 @@ from tests.support.ctrl_c import CtrlC
 from tests.support.rotation import stride
 from train_manager import Extension, InputError, SkipStage
 from train_manager.checkpoints.checkpoint import read_checkpoint
-from train_manager.extensions import EMA, Checkpoints, Constrain
+from train_manager.extensions import EMA, Checkpoints, Constrain, EarlyStopping
 from train_manager.extensions.optimization.ema import decay_after
 from train_manager.model.constraints import non_negative
 from train_manager.testing import tiny_manager
@@ -303,3 +303,67 @@ def test_after_a_resume_the_average_of_a_model_that_is_gone_is_in_no_checkpoint(
     assert [*read_checkpoint(path_of(tmp_path, 6))["extensions"]["ema"]["others"]] == ["phase 1"]
     program(resumed := EMA(0.9), 2, keeps=False)
     assert resumed.state_dict()["others"] == {}
+
+
+# ---- beside the trained weights ------------------------------------------------------------------------------------
+
+
+def test_a_set_is_evaluated_with_the_weights_and_again_with_the_average() -> None:
+    plain, averaged = tiny_manager(epochs=3), tiny_manager(EMA(0.9), epochs=3)
+    both = tiny_manager(EMA(0.9, sets=["valid"]), epochs=3)
+    results = [tm.train().metrics for tm in (plain, averaged, both)]
+
+    assert results[2] == {"valid": results[0]["valid"], "valid_ema": results[1]["valid"]}
+
+
+def test_so_does_an_evaluation_that_is_a_run_of_its_own() -> None:
+    tm = tiny_manager(EMA(0.9, sets="valid"), epochs=3)
+    result = tm.train()
+
+    assert tm.eval() == result.metrics
+
+
+def test_after_the_run_the_manager_has_its_own_sets() -> None:
+    tm = tiny_manager(EMA(0.9, sets=["valid"]), epochs=3)
+    tm.train()
+
+    assert [*tm.eval_data] == ["valid"]
+
+
+def test_the_set_with_the_average_is_monitored() -> None:
+    stopping = EarlyStopping("valid_ema/loss", patience=1, min_delta=10)
+    tm = tiny_manager(EMA(0.9, sets=["valid"]), stopping, epochs=3)
+    tm.train()
+
+    assert "valid_ema/loss" in str(tm.stop_reason)
+
+
+def test_in_a_phase_without_the_extension_the_set_is_not_evaluated() -> None:
+    tm = tiny_manager(EMA(0.9, sets=["valid"]), epochs=2)
+    with tm.run():
+        tm.train()
+        with tm.phase("alone", without="ema"):
+            without = tm.train_epochs(1)
+        with tm.phase("own", eval_data={"valid": tm.eval_data["valid"]}):
+            with_own_data = tm.train_epochs(1)
+
+    assert [*without.metrics] == ["valid"]
+    assert [*with_own_data.metrics] == ["valid", "valid_ema"]
+
+
+def test_predictions_then_have_the_trained_weights() -> None:
+    plain, both = tiny_manager(epochs=3), tiny_manager(EMA(0.9, sets=["valid"]), epochs=3)
+    plain.train()
+    both.train()
+
+    assert plain.predict([torch.ones(2, 2)]).equal(both.predict([torch.ones(2, 2)]))
+
+
+def test_a_set_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        tiny_manager(EMA(sets=["vald"])).train()
+
+    assert str(error.value).splitlines()[:2] == [
+        "EMA was given the set 'vald', but eval_data has 'valid'",
+        "  name the sets as in eval_data: EMA(sets=[...])",
+    ]
