@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from train_manager.model.combined_optimizer import CombinedOptimizer
+from train_manager.model.group_facts import GroupFacts, group_facts
 from train_manager.rebuilding.record_tree import NOT_REBUILDABLE, Tree
 from train_manager.rebuilding.recorded_rows import expression
 from train_manager.rebuilding.signatures import signature_of
@@ -35,8 +37,13 @@ def config_of(component: Any) -> Made:
 
 
 def class_of(component: Any) -> str:
-    """Return the name of a class, with the schedules inside a schedule: ``SequentialLR(LinearLR, StepLR)``."""
-    inside = ", ".join(map(class_of, _inside(component)))
+    """Return the name of a class, with the schedules inside a schedule: ``SequentialLR(LinearLR, StepLR)``.
+
+    Of a combined optimizer, the classes of its groups: ``CombinedOptimizer(Muon, AdamW, AdamW)``.
+    """
+    parts = component.parts if isinstance(component, CombinedOptimizer) else ()
+    kinds = [class_of(part) for part in parts for _ in part.param_groups]
+    inside = ", ".join(kinds or map(class_of, _inside(component)))
     return f"{type(component).__name__}({inside})" if inside else type(component).__name__
 
 
@@ -45,7 +52,8 @@ def made_tree(component: Any, *, is_brief: bool = False) -> Tree:
 
     Args:
         component: the optimizer or the schedule.
-        is_brief: leave out options that the constructor does not have, or that are its defaults.
+        is_brief: leave out options that the constructor does not have, or that are its defaults; and add the facts of
+            each parameter group if there are several.
     """
     kind, values = type(component), _options(component)
     if is_brief:
@@ -56,6 +64,9 @@ def made_tree(component: Any, *, is_brief: bool = False) -> Tree:
     }
     if inside := _inside(component):
         arguments["schedulers"] = [made_tree(one, is_brief=is_brief) for one in inside]
+    if is_brief and (groups := group_facts(component)):
+        arguments = {name: tree for name, tree in arguments.items() if name not in GroupFacts._fields}
+        arguments["groups"] = [group._asdict() for group in groups]
     return {"$object": f"{kind.__module__}:{kind.__qualname__}", "arguments": arguments}
 
 

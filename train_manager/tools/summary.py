@@ -22,6 +22,7 @@ from train_manager.loop.outputs import require_unpacked
 from train_manager.loop.overridable import Overridable
 from train_manager.manager import TrainManager
 from train_manager.model.buffers import preserve_buffers
+from train_manager.model.group_facts import GroupFacts, group_facts
 from train_manager.model.summary import Layer, layer_of, shapes_of, total
 from train_manager.reporting.values import html_table, size_text
 from train_manager.telling.errors import InputError
@@ -64,7 +65,7 @@ def summary(of: TrainManager | nn.Module, inputs: Any = None) -> Summary:
         except Exception as error:  # a forward may raise anything; the parameters are known without it
             reason = f"the forward pass failed: {type(error).__name__}: {error}".splitlines()[0]
     sizes = sum(p.numel() * p.element_size() for p in model.parameters() if not nn.parameter.is_lazy(p))
-    return Summary(layer_of(model, seen), sizes, reason)
+    return Summary(layer_of(model, seen), sizes, reason, tuple(_groups_of(of)))
 
 
 @final
@@ -76,11 +77,13 @@ class Summary:
         model: the outermost layer; its ``layers`` are inside it.
         bytes: the memory of the parameters.
         unknown: why the shapes are unknown; empty if they are known.
+        groups: the parameter groups of each optimizer that has several.
     """
 
     model: Layer
     bytes: int
     unknown: str = ""
+    groups: tuple[GroupFacts, ...] = ()
 
     @property
     def parameters(self) -> int:
@@ -94,13 +97,13 @@ class Summary:
         lines = [list(HEAD), *self._cells()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         texts = ["  ".join(_padded(cells, widths)).rstrip() for cells in lines]
-        return "\n".join([*texts, *self._closing()])
+        return "\n".join([*texts, *self._closing(), *self._group_lines()])
 
     def _repr_html_(self) -> str:
         # HTML drops spaces at the beginning of a cell, so the indent gets a space that is as wide as a digit.
         rows = [[name.replace(" ", "\u2007", len(name) - len(name.lstrip())), *rest] for name, *rest in self._cells()]
-        table = html_table(HEAD, rows)
-        return table + "".join(f"<p>{escape(line)}</p>" for line in self._closing())
+        closing = "".join(f"<p>{escape(line)}</p>" for line in self._closing())
+        return html_table(HEAD, rows) + closing + (html_table(*self._group_cells()) if self.groups else "")
 
     def _cells(self) -> list[list[str]]:
         return [
@@ -120,6 +123,36 @@ class Summary:
         trained = "all trained" if trainable == parameters else f"{trainable:,} of them trained"
         lines = [f"{parameters:,} parameters ({size_text(self.bytes)}), {trained}"]
         return [*lines, f"shapes are unknown: {self.unknown}"] if self.unknown else lines
+
+    def _group_cells(self) -> tuple[list[str], list[list[str]]]:
+        """Return the head of the table of groups, and its rows; without columns in which no group has a number."""
+        columns = zip(GroupFacts._fields, *self.groups, strict=True)
+        head, *rows = zip(*(column for column in columns if any(one is not None for one in column[1:])), strict=True)
+        return list(head), [["" if cell is None else _cell(cell) for cell in row] for row in rows]
+
+    def _group_lines(self) -> list[str]:
+        if not self.groups:
+            return []
+        head, rows = self._group_cells()
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        return ["", *("  ".join(_aligned(row, widths)).rstrip() for row in [head, *rows])]
+
+
+def _aligned(row: list[str], widths: list[int]) -> Iterator[str]:
+    for number, (text, width) in enumerate(zip(row, widths, strict=True)):
+        yield text.ljust(width) if number < 2 else text.rjust(width)  # names to the left, numbers to the right
+
+
+def _cell(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _groups_of(of: TrainManager | nn.Module) -> Iterator[GroupFacts]:
+    """Yield the groups of the optimizers; of several optimizers, their names begin with the name of the optimizer."""
+    optimizers = of.optimizers if isinstance(of, TrainManager) else {}
+    for name, optimizer in optimizers.items():
+        for facts in group_facts(optimizer):
+            yield facts if len(optimizers) == 1 else facts._replace(group=f"{name}: {facts.group}")
 
 
 def _padded(cells: list[str], widths: list[int]) -> Iterator[str]:

@@ -1,0 +1,253 @@
+"""Parameter groups by patterns of names: the optimizer that ``groups`` makes of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from train_manager.loop.arguments import kind_of
+from train_manager.loop.windows import requires_closure
+from train_manager.model.chosen_parameters import (
+    NamedParameters,
+    Pattern,
+    list_parameters,
+    named_parameters,
+    pattern_name,
+    take_parameters,
+)
+from train_manager.model.combined_optimizer import CombinedOptimizer
+from train_manager.model.layer_numbers import Layers, layer_numbers
+from train_manager.model.optimizers import fused_argument
+from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import InputError, did_you_mean, near
+from train_manager.validation import is_number, require_number
+
+MakeOptimizer = Callable[..., Optimizer]
+"""A class of optimizers, or a function that makes one of parameter groups."""
+
+DEFAULT: Final = "default"
+EXAMPLE: Final = 'optimizer=groups({"*.bias": {"weight_decay": 0}, "blocks.*": Muon}, default=AdamW)'
+
+
+@final
+@dataclass
+class Draft:
+    """A parameter group before its optimizer is made."""
+
+    name: str
+    make: MakeOptimizer
+    options: Mapping[str, Any]  # those that differ from the options of the optimizer
+    parameters: list[nn.Parameter]
+    scale: float = 1.0  # the factor of its learning rate
+
+
+@recorded
+@final
+class groups:  # noqa: N801  # reads as a function: optimizer=groups({...})
+    """Make an optimizer with a parameter group for each pattern of names.
+
+    >>> from torch.optim import SGD, AdamW
+    >>> from train_manager import summary
+    >>> from train_manager.testing import tiny_manager
+    >>> tm = tiny_manager(optimizer=groups({"*.bias": {"weight_decay": 0}, "0": SGD}, default=AdamW))
+    >>> print(*summary(tm).groups, sep=chr(10))
+    GroupFacts(group='*.bias', optimizer='AdamW', tensors=2, parameters=10, lr=0.001, weight_decay=0)
+    GroupFacts(group='default', optimizer='AdamW', tensors=1, parameters=16, lr=0.001, weight_decay=0.01)
+    GroupFacts(group='0', optimizer='SGD', tensors=1, parameters=16, lr=0.001, weight_decay=0)
+
+    A pattern means the parameters whose names it matches, and those of the modules that it matches: ``"head"`` and
+    ``"head.*"`` are the same. In place of a pattern, a function of a parameter says whether it means it. The first
+    pattern that means a parameter has it. A tied parameter is in one group, a frozen parameter is in its group too. The
+    parameters of a loss are named ``loss.…``.
+
+    Groups of one class of torch are groups of one optimizer of this class. With several classes, it is a
+    ``CombinedOptimizer``, which steps an optimizer of each class: still one optimizer for schedules, extensions and
+    checkpoints.
+
+    Args:
+        patterns: for each pattern the options in which its group differs from ``default``; or a class of optimizers, or
+            a function that makes one of groups: ``partial(Muon, lr=0.02)``.
+        default: the class or the function for all other parameters.
+        layer_decay: a factor below 1 by which the learning rate falls from each layer to the one before it.
+        layers: the layers from the inputs to the outputs, each a pattern or a list of patterns; needed if the model has
+            no stack of blocks, or several. Else each block is a layer, as are what is before the stack, and the head.
+
+    Raises:
+        InputError: an argument is invalid; as the optimizer is made: a pattern means no parameter, a parameter is in no
+            group, or an optimizer does not have an option.
+    """
+
+    def __init__(
+        self,
+        patterns: Mapping[Pattern, Mapping[str, Any] | MakeOptimizer] | None = None,
+        default: MakeOptimizer | None = None,
+        *,
+        layer_decay: float | None = None,
+        layers: Layers = (),
+    ) -> None:
+        self.patterns = _require_patterns({} if patterns is None else patterns, default)
+        self.default = default
+        self.layers = _require_layers(layers, layer_decay)
+        self.layer_decay = layer_decay
+
+    def __call__(self, model: nn.Module, loss: Iterable[nn.Module] = ()) -> Optimizer:
+        """Return the optimizer of a model, and of the modules of a loss."""
+        if not isinstance(model, nn.Module):
+            what = f"groups needs a torch.nn.Module, but the model is {kind_of(model)}"
+            raise InputError(what, name="optimizer", asked_by="groups", cure="give a ready optimizer")
+        named = named_parameters([("", model), *(("loss.", one) for one in loss)])
+        drafts = list(self._drafts(named))
+        if self.layer_decay is not None:
+            drafts = list(_of_layers(drafts, layer_numbers(model, named, self.layers), self.layer_decay))
+        makers = list({id(draft.make): draft.make for draft in drafts}.values())
+        makers.sort(key=lambda make: make is self.default)  # the last part of a CombinedOptimizer gets new groups
+        return _joined([_made(make, [one for one in drafts if one.make is make], named) for make in makers])
+
+    def _drafts(self, named: NamedParameters) -> Iterator[Draft]:
+        left = dict(named)
+        for pattern, given in self.patterns.items():
+            own = take_parameters(left, pattern, named, "groups")
+            make, options = (given, {}) if callable(given) else (self.default, given)
+            yield Draft(pattern_name(pattern), make, options, own)  # type: ignore[arg-type]  # the constructor looks
+        if self.default is not None and left:
+            yield Draft(DEFAULT, self.default, {}, list(left))
+        elif any(parameter.requires_grad for parameter in left):
+            what = f"groups has no pattern that means {list_parameters(left)}, and no default"
+            cure = "give them one: groups({...}, default=AdamW); or freeze them: requires_grad_(False)"
+            raise InputError(what, name="default", asked_by="groups", cure=cure)
+
+
+def _of_layers(drafts: Iterable[Draft], numbers: Mapping[nn.Parameter, int], decay: float) -> Iterator[Draft]:
+    """Yield a group for each layer of each group, with the factor of its learning rate."""
+    last = max(numbers.values())
+    for draft in drafts:
+        for number in sorted({numbers[one] for one in draft.parameters}):
+            own = [one for one in draft.parameters if numbers[one] == number]
+            name = f"{draft.name}, layer {number}"
+            yield Draft(name, draft.make, draft.options, own, decay ** (last - number))
+
+
+def _made(make: MakeOptimizer, drafts: list[Draft], named: NamedParameters) -> Optimizer:
+    """Return the optimizer of the groups that one class, or one function, has."""
+    given = [{**draft.options, "params": draft.parameters, "name": draft.name} for draft in drafts]
+    try:
+        made = make(given, **fused_argument(make, [one for draft in drafts for one in draft.parameters]))
+    except Exception as error:
+        own = list_parameters({one: named[one] for draft in drafts for one in draft.parameters})
+        called = ", ".join(repr(draft.name) for draft in drafts)
+        error.add_note(f"groups makes it of a list of dicts, as torch takes them: {called}, with {own}")
+        raise
+    if not isinstance(made, Optimizer) or len(made.param_groups) != len(drafts):
+        what = (
+            f"{pattern_name(make)} must make a torch optimizer of the groups that it is given, but made {kind_of(made)}"
+        )
+        cure = "pass them on as they are: lambda groups: SGD(groups, lr=0.1)"
+        raise InputError(what, name="optimizer", asked_by="groups", cure=cure)
+    for draft, group in zip(drafts, made.param_groups, strict=True):
+        _require_options(draft, made)
+        if draft.scale != 1:
+            group["lr"] = group["lr"] * draft.scale
+    return made
+
+
+def _joined(made: list[Optimizer]) -> Optimizer:
+    """Return one optimizer; those of one class of torch become one of this class."""
+    parts: list[Optimizer] = []
+    for one in made:
+        like = next((part for part in parts if _are_joinable(part, one)), None)
+        if like is None:
+            parts.append(one)
+            continue
+        for group in one.param_groups:
+            like.add_param_group(group)
+        like.state.update(one.state)
+        parts.sort(key=lambda part: part is like)
+    if len(parts) == 1:
+        return parts[0]
+    for part in parts:
+        _require_combinable(part)
+    return CombinedOptimizer(parts)
+
+
+def _are_joinable(one: Optimizer, other: Optimizer) -> bool:
+    # An optimizer of torch has all of its options in its groups; another one may have some in attributes. A fused one
+    # unscales gradients itself, for all of its groups.
+    is_of_torch = type(one).__module__.startswith("torch.optim.")
+    return type(one) is type(other) and is_of_torch and one.defaults.get("fused") == other.defaults.get("fused")
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def _require_patterns(patterns: Any, default: Any) -> dict[Pattern, Any]:
+    if isinstance(default, Optimizer) or not (default is None or callable(default)):
+        what = (
+            f"default of groups must be a class of optimizers or a function that makes one, but is {kind_of(default)}"
+        )
+        raise InputError(what, name="default", asked_by="groups", cure=EXAMPLE)
+    if not isinstance(patterns, Mapping):
+        what = f"groups takes a dict of patterns, but was given {kind_of(patterns)}"
+        raise InputError(what, name="patterns", asked_by="groups", cure=EXAMPLE)
+    if not patterns and default is None:
+        raise InputError("groups was given no pattern and no default", name="patterns", asked_by="groups", cure=EXAMPLE)
+    for pattern, given in patterns.items():
+        if not (isinstance(pattern, str) or callable(pattern)):
+            what = f"a pattern of groups must be a text or a function of a parameter, but is {pattern!r:.60}"
+            raise InputError(what, name="patterns", asked_by="groups", cure=EXAMPLE)
+        called = pattern_name(pattern)
+        if isinstance(given, Optimizer) or not (isinstance(given, Mapping) or callable(given)):
+            what = f"groups needs options or a class of optimizers for {called!r}, but was given {kind_of(given)}"
+            raise InputError(what, name=called, asked_by="groups", cure=EXAMPLE)
+        if default is None and not callable(given):
+            what = f"groups has options for {called!r}, but no default of which they are options"
+            raise InputError(what, name="default", asked_by="groups", cure="give it: groups({...}, default=AdamW)")
+    return dict(patterns)
+
+
+def _require_layers(layers: Any, layer_decay: Any) -> Layers:
+    if layer_decay is not None:
+        require_number(layer_decay, "layer_decay of groups", above=0, at_most=1)
+    elif layers:
+        what = "groups was given layers, but no layer_decay"
+        raise InputError(what, name="layers", asked_by="groups", cure="give it: layer_decay=0.75")
+    several = [] if isinstance(layers, str) else [[one] if isinstance(one, str) else one for one in layers]
+    if isinstance(layers, str) or not all(isinstance(name, str) for names in several for name in names):
+        what = f"layers of groups must be a list of patterns, or of lists of patterns, but is {layers!r:.60}"
+        raise InputError(what, name="layers", asked_by="groups", cure='layers=["stem", ["blocks", "norm"], "head"]')
+    return layers  # type: ignore[no-any-return]
+
+
+def _require_options(draft: Draft, made: Optimizer) -> None:
+    """Refuse options that the optimizer does not have, which torch would keep in the group unused."""
+    kind = type(made).__name__
+    for option, value in draft.options.items():
+        if option not in made.defaults:
+            nearest = near(option, made.defaults)
+            cure = did_you_mean(nearest) or f"its options are {', '.join(made.defaults)}"
+            what = f"groups: {kind} has no option {option!r}, which {draft.name!r} sets"
+            raise InputError(what, name=option, asked_by="groups", nearest=nearest, cure=cure)
+        if is_number(made.defaults[option]) and not isinstance(value, Tensor):
+            require_number(value, f"{option} of {draft.name!r} in groups", at_least=0)
+    if draft.scale != 1 and "lr" not in made.defaults:
+        what = f"groups: {kind} has no option 'lr', which layer_decay would change"
+        raise InputError(
+            what, name="layer_decay", asked_by="groups", cure="leave layer_decay out, or take another class"
+        )
+
+
+def _require_combinable(part: Optimizer) -> None:
+    """Refuse an optimizer that can only be the sole one."""
+    kind = type(part)
+    own = [name for name in ("add_param_group", "state_dict", "load_state_dict") if name in vars(kind)]
+    if requires_closure(kind.step):
+        why = "step needs a closure"
+    elif own:
+        why = f"{own[0]} is its own"
+    else:
+        return
+    what = f"groups cannot combine {kind.__name__} with another class of optimizers: its {why}"
+    raise InputError(what, name="optimizer", asked_by="groups", cure="give it all parameters, or a dict of optimizers")
