@@ -23,6 +23,7 @@ from train_manager.model.combined_optimizer import CombinedOptimizer
 from train_manager.model.layer_numbers import Layers, layer_numbers
 from train_manager.model.optimizers import fused_argument
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.argument_names import named_arguments
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.validation import is_number, require_number
 
@@ -31,6 +32,10 @@ MakeOptimizer = Callable[..., Optimizer]
 
 DEFAULT: Final = "default"
 EXAMPLE: Final = 'optimizer=groups({"*.bias": {"weight_decay": 0}, "blocks.*": Muon}, default=AdamW)'
+OTHER_WORDS: Final = dict.fromkeys(
+    ("lr", "learning_rate", "weight_decay"), "the class has it: default=partial(AdamW, lr=..., weight_decay=...)"
+)
+"""Names of arguments in other tools, with a sentence on what to write."""
 
 
 @final
@@ -54,10 +59,11 @@ class groups:  # noqa: N801  # reads as a function: optimizer=groups({...})
     >>> from train_manager import summary
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(optimizer=groups({"*.bias": {"weight_decay": 0}, "0": SGD}, default=AdamW))
-    >>> print(*summary(tm).groups, sep=chr(10))
-    GroupFacts(group='*.bias', optimizer='AdamW', tensors=2, parameters=10, lr=0.001, weight_decay=0)
-    GroupFacts(group='default', optimizer='AdamW', tensors=1, parameters=16, lr=0.001, weight_decay=0.01)
-    GroupFacts(group='0', optimizer='SGD', tensors=1, parameters=16, lr=0.001, weight_decay=0)
+    >>> for group in summary(tm).groups:  # name, class, tensors, parameters, lr, weight_decay
+    ...     print(*group)
+    0 SGD 1 16 0.001 0
+    *.bias AdamW 2 10 0.001 0
+    default AdamW 1 16 0.001 0.01
 
     A pattern means the parameters whose names it matches, and those of the modules that it matches: ``"head"`` and
     ``"head.*"`` are the same. In place of a pattern, a function of a parameter says whether it means it. The first
@@ -81,6 +87,7 @@ class groups:  # noqa: N801  # reads as a function: optimizer=groups({...})
             group, or an optimizer does not have an option.
     """
 
+    @named_arguments(OTHER_WORDS)
     def __init__(
         self,
         patterns: Mapping[Pattern, Mapping[str, Any] | MakeOptimizer] | None = None,
@@ -142,10 +149,8 @@ def _made(make: MakeOptimizer, drafts: list[Draft], named: NamedParameters) -> O
         error.add_note(f"groups makes it of a list of dicts, as torch takes them: {called}, with {own}")
         raise
     if not isinstance(made, Optimizer) or len(made.param_groups) != len(drafts):
-        what = (
-            f"{pattern_name(make)} must make a torch optimizer of the groups that it is given, but made {kind_of(made)}"
-        )
-        cure = "pass them on as they are: lambda groups: SGD(groups, lr=0.1)"
+        what = f"groups: {pattern_name(make)} must make a torch optimizer of the groups, each as it is given"
+        cure = "pass them on: lambda parameters: SGD(parameters, lr=0.1)"
         raise InputError(what, name="optimizer", asked_by="groups", cure=cure)
     for draft, group in zip(drafts, made.param_groups, strict=True):
         _require_options(draft, made)

@@ -89,9 +89,8 @@ def _empty(pattern: Pattern, named: NamedParameters, place: str) -> InputError:
     # A typo is looked for in patterns of the usual forms too: "*.bias" and "blocks.*".
     last = [f"*.{name.rpartition('.')[2]}" for name in every]
     around = [one for name in every for one in [*_with_modules(name)][:-1]]
-    nearest = (
-        near(called, [*around, *last, *(f"{one}.*" for one in around), *every]) if isinstance(pattern, str) else ()
-    )
+    known = [*around, *last, *(f"{one}.*" for one in around), *every]
+    nearest = near(called, known) if isinstance(pattern, str) else ()
     cure = did_you_mean(nearest) or f"the parameters are {list_parameters(named)}"
     what = f"{place}: {called!r} means no parameter"
     return InputError(what, name=called, asked_by=place, nearest=nearest, cure=cure)

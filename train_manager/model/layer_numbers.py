@@ -14,17 +14,15 @@ from train_manager.telling.errors import InputError
 Layers = Sequence[str | Sequence[str]]
 """The layers from the inputs to the outputs, each a pattern of names, or several."""
 
-CURE: Final = (
-    'name the layers from the inputs to the outputs: layers=["stem", "blocks.0", ["blocks.1", "norm"], "head"]'
-)
+CURE: Final = 'name the layers from inputs to outputs: layers=["stem", "blocks.0", ["blocks.1", "norm"], "head"]'
 
 
 def layer_numbers(model: nn.Module, named: NamedParameters, layers: Layers) -> dict[nn.Parameter, int]:
     """Return the number of the layer of each parameter.
 
     Without ``layers``, they are found by the one stack of blocks of the model. What is before it in the order of
-    ``model.parameters()`` is layer 0; a block is a layer; norms behind the stack are in the layer of its last block; and
-    what follows from the first matrix on, the head, is the last layer. These are the layers of timm.
+    ``model.parameters()`` is layer 0; a block is a layer; norms behind the stack are in the layer of its last block;
+    and what follows from the first matrix on, the head, is the last layer. These are the layers of timm.
 
     >>> model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(3))))
     >>> list(layer_numbers(model, {one: [name] for name, one in model.named_parameters()}, ()).values())
@@ -71,9 +69,8 @@ def _blocks_of(model: nn.Module) -> list[nn.Module]:
         return next(iter(stacks.values()))
     names = ", ".join(plain_name(name) for name in stacks)
     which = f"several: {names}" if stacks else "none"
-    what = (
-        f"layer_decay of groups finds layers by the one stack of blocks of a {type(model).__name__}, which has {which}"
-    )
+    kind = type(model).__name__
+    what = f"layer_decay of groups finds layers by the one stack of blocks of the model, but {kind} has {which}"
     raise InputError(what, name="layer_decay", asked_by="groups", cure=CURE)
 
 
