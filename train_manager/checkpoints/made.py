@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from train_manager.model.combined_optimizer import CombinedOptimizer
-from train_manager.model.group_facts import GroupFacts, group_facts
 from train_manager.rebuilding.record_tree import NOT_REBUILDABLE, Tree
 from train_manager.rebuilding.recorded_rows import expression
 from train_manager.rebuilding.signatures import signature_of
@@ -52,8 +51,7 @@ def made_tree(component: Any, *, is_brief: bool = False) -> Tree:
 
     Args:
         component: the optimizer or the schedule.
-        is_brief: leave out options that the constructor does not have, or that are its defaults; and add the facts of
-            each parameter group if there are several.
+        is_brief: leave out options that the constructor does not have, or that are its defaults.
     """
     kind, values = type(component), _options(component)
     if is_brief:
@@ -64,9 +62,8 @@ def made_tree(component: Any, *, is_brief: bool = False) -> Tree:
     }
     if inside := _inside(component):
         arguments["schedulers"] = [made_tree(one, is_brief=is_brief) for one in inside]
-    if is_brief and (groups := group_facts(component)):
-        arguments = {name: tree for name, tree in arguments.items() if name not in GroupFacts._fields}
-        arguments["groups"] = [group._asdict() for group in groups]
+    if is_brief and isinstance(component, CombinedOptimizer):
+        arguments["parts"] = [made_tree(part, is_brief=True) for part in component.parts]
     return {"$object": f"{kind.__module__}:{kind.__qualname__}", "arguments": arguments}
 
 

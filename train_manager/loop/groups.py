@@ -90,7 +90,7 @@ class groups:  # noqa: N801  # reads as a function: optimizer=groups({...})
     @named_arguments(OTHER_WORDS)
     def __init__(
         self,
-        patterns: Mapping[Pattern, Mapping[str, Any] | MakeOptimizer] | None = None,
+        patterns: Mapping[Any, Mapping[str, Any] | MakeOptimizer] | None = None,  # of texts and functions
         default: MakeOptimizer | None = None,
         *,
         layer_decay: float | None = None,
@@ -200,7 +200,7 @@ def _require_patterns(patterns: Any, default: Any) -> dict[Pattern, Any]:
     if not patterns and default is None:
         raise InputError("groups was given no pattern and no default", name="patterns", asked_by="groups", cure=EXAMPLE)
     for pattern, given in patterns.items():
-        if not (isinstance(pattern, str) or callable(pattern)):
+        if not isinstance(pattern, str) and (isinstance(pattern, type) or not callable(pattern)):
             what = f"a pattern of groups must be a text or a function of a parameter, but is {pattern!r:.60}"
             raise InputError(what, name="patterns", asked_by="groups", cure=EXAMPLE)
         called = pattern_name(pattern)

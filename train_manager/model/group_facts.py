@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple, final
 
 from torch import Tensor
@@ -16,7 +15,7 @@ from train_manager.model.combined_optimizer import CombinedOptimizer
 class GroupFacts(NamedTuple):
     """A parameter group: what a summary and the record of a run tell of it."""
 
-    group: str  # its name; its number if it has none
+    name: str  # empty if it has none
     optimizer: str  # the class that steps it
     tensors: int
     parameters: int  # numbers in these tensors
@@ -25,32 +24,26 @@ class GroupFacts(NamedTuple):
 
 
 def group_facts(optimizer: Any) -> list[GroupFacts]:
-    """Return the facts of each group; nothing for an optimizer with one group, or that is not an optimizer of torch.
+    """Return the facts of each group of an optimizer; nothing if it is not one of torch.
 
     >>> import torch
     >>> weight, bias = torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones(3))
-    >>> decayed, other = {"params": [weight], "name": "matrices"}, {"params": [bias], "weight_decay": 0}
-    >>> for group in group_facts(torch.optim.AdamW([decayed, other], lr=0.1)):
+    >>> groups = [{"params": [weight], "name": "matrices"}, {"params": [bias], "weight_decay": 0}]
+    >>> for group in group_facts(torch.optim.AdamW(groups, lr=0.1)):
     ...     print(*group)
     matrices AdamW 1 6 0.1 0.01
-    1 AdamW 1 3 0.1 0
+     AdamW 1 3 0.1 0
     """
-    if not isinstance(optimizer, Optimizer) or len(optimizer.param_groups) == 1:
+    if not isinstance(optimizer, Optimizer):
         return []
     parts = optimizer.parts if isinstance(optimizer, CombinedOptimizer) else (optimizer,)
-    of_parts = ((type(part).__name__, group) for part in parts for group in part.param_groups)
-    return [_facts(number, kind, group) for number, (kind, group) in enumerate(of_parts)]
+    return [_facts(type(part).__name__, group) for part in parts for group in part.param_groups]
 
 
-def _facts(number: int, kind: str, group: dict[str, Any]) -> GroupFacts:
+def _facts(kind: str, group: dict[str, Any]) -> GroupFacts:
     rate, decay = _number(group.get("initial_lr", group.get("lr"))), _number(group.get("weight_decay"))
-    sizes = list(_sizes(group))
-    return GroupFacts(str(group.get("name", number)), kind, len(sizes), sum(sizes), rate, decay)
-
-
-def _sizes(group: dict[str, Any]) -> Iterator[int]:
-    for parameter in group["params"]:
-        yield 0 if is_lazy(parameter) else parameter.numel()
+    sizes = [0 if is_lazy(parameter) else parameter.numel() for parameter in group["params"]]
+    return GroupFacts(str(group.get("name", "")), kind, len(sizes), sum(sizes), rate, decay)
 
 
 def _number(value: Any) -> float | None:

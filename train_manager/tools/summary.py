@@ -125,10 +125,10 @@ class Summary:
         return [*lines, f"shapes are unknown: {self.unknown}"] if self.unknown else lines
 
     def _group_cells(self) -> tuple[list[str], list[list[str]]]:
-        """Return the head of the table of groups, and its rows; without columns in which no group has a number."""
-        columns = zip(GroupFacts._fields, *self.groups, strict=True)
+        """Return the head of the table of groups, and its rows; without columns in which no group has a value."""
+        columns = zip(("group", *GroupFacts._fields[1:]), *self.groups, strict=True)
         head, *rows = zip(*(column for column in columns if any(one is not None for one in column[1:])), strict=True)
-        return list(head), [["" if cell is None else _cell(cell) for cell in row] for row in rows]
+        return list(head), [[_cell(cell) for cell in row] for row in rows]
 
     def _group_lines(self) -> list[str]:
         if not self.groups:
@@ -143,16 +143,20 @@ def _aligned(row: list[str], widths: list[int]) -> Iterator[str]:
         yield text.ljust(width) if number < 2 else text.rjust(width)  # names to the left, numbers to the right
 
 
-def _cell(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+def _cell(value: str | float | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 def _groups_of(of: TrainManager | nn.Module) -> Iterator[GroupFacts]:
-    """Yield the groups of the optimizers; of several optimizers, their names begin with the name of the optimizer."""
+    """Yield the groups of each optimizer with several; one without a name is called by its number."""
     optimizers = of.optimizers if isinstance(of, TrainManager) else {}
     for name, optimizer in optimizers.items():
-        for facts in group_facts(optimizer):
-            yield facts if len(optimizers) == 1 else facts._replace(group=f"{name}: {facts.group}")
+        found = group_facts(optimizer)
+        for number, facts in enumerate(found if len(found) > 1 else ()):
+            called = facts.name or str(number)
+            yield facts._replace(name=called if len(optimizers) == 1 else f"{name}: {called}")
 
 
 def _padded(cells: list[str], widths: list[int]) -> Iterator[str]:
