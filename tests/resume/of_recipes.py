@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import LBFGS, SGD, AdamW, Muon
+from torch.optim import LBFGS, SGD, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, OneCycleLR, ReduceLROnPlateau
 
 from tests.extensions.optimization.gan import GanManager, gan_batches
@@ -43,8 +43,8 @@ def batch_norm() -> dict[str, Any]:
 @training()
 def groups_of_two_classes() -> dict[str, Any]:
     """The parts of an optimizer, whose states and rates must come back to them."""
-    muon = partial(Muon, lr=0.02)
-    made = groups({"*.bias": {"weight_decay": 0}, "0": muon}, default=partial(AdamW, lr=0.01), layer_decay=0.5)
+    sgd = partial(SGD, lr=0.1, momentum=0.9)
+    made = groups({"*.bias": {"weight_decay": 0}, "0": sgd}, default=partial(AdamW, lr=0.01), layer_decay=0.5)
     extensions = [WarmUp(steps=3), Accumulate(2), EMA(0.5), ClipGradients(1.0)]
     return {"optimizer": made, "lr_schedule": lambda one: ExponentialLR(one, 0.5), "extensions": extensions}
 
