@@ -268,11 +268,11 @@ def test_optimizers_of_one_class_that_is_not_of_torch_are_not_mixed() -> None:
 
 
 def test_a_state_from_a_constructor_is_kept_in_one_optimizer_of_its_class() -> None:
-    model = nn.Sequential(nn.Linear(2, 2))
-    optimizer = groups({"0.bias": partial(Adagrad, initial_accumulator_value=2.0)}, default=Adagrad)(model)
+    model = nn.Linear(2, 2)
+    optimizer = groups({"bias": partial(Adagrad, initial_accumulator_value=2.0)}, default=Adagrad)(model)
 
     assert type(optimizer) is Adagrad
-    assert optimizer.state[model[0].bias]["sum"].tolist() == [2.0, 2.0]
+    assert optimizer.state[model.bias]["sum"].tolist() == [2.0, 2.0]
 
 
 def test_a_resume_with_other_groups_is_refused_by_name(tmp_path: Path) -> None:
@@ -299,6 +299,17 @@ def test_groups_are_rebuilt_from_a_checkpoint(tmp_path: Path) -> None:
 
     assert group_facts(again.optimizer) == group_facts(tm.optimizer)
     assert_same_weights(again.model, tm.model)
+
+
+def test_an_override_that_the_state_would_undo_is_refused(tmp_path: Path) -> None:
+    tiny_manager(Checkpoints(), optimizer=groups({"0": NO_DECAY}, AdamW), train_dir=tmp_path, epochs=1).train()
+    with pytest.raises(CheckpointError) as caught:
+        TrainManager.from_checkpoint(tmp_path, model=tiny_manager().model, overrides={"optimizer.default.lr": 0.5})
+
+    assert str(caught.value).splitlines() == [
+        "'optimizer.default.lr' cannot be overridden: the state of the optimizer has the options of its groups",
+        '  set them afterwards: tm.optimizer.param_groups[0]["lr"] = ...',
+    ]
 
 
 def test_the_record_of_a_run_has_the_classes_and_the_options_of_the_groups(tmp_path: Path) -> None:
