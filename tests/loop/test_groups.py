@@ -173,22 +173,6 @@ def test_rates_fall_by_layers_as_those_of_timm() -> None:
     assert (found["head.weight"], found["head.bias"]) == ((of_layers[4], 0.05), (of_layers[4], 0))
 
 
-def test_layers_may_be_named() -> None:
-    model = Transformer(2)
-    layers = [["position", "stem"], "blocks.0", "*"]
-    found = rates_and_decays(model, groups(default=partial(SGD, lr=1.0), layer_decay=0.5, layers=layers)(model))
-
-    assert {name: rate for name, (rate, _) in found.items() if name.endswith("weight")} == {
-        "stem.weight": 0.25,
-        "blocks.0.norm.weight": 0.5,
-        "blocks.0.fc.weight": 0.5,
-        "blocks.1.norm.weight": 1.0,
-        "blocks.1.fc.weight": 1.0,
-        "norm.weight": 1.0,
-        "head.weight": 1.0,
-    }
-
-
 # ---- which parameters a pattern means --------------------------------------------------------------------------------
 
 
@@ -247,32 +231,18 @@ def test_each_of_several_optimizers_may_have_groups() -> None:
 # ---- one optimizer ---------------------------------------------------------------------------------------------------
 
 
-def test_the_last_part_is_that_of_the_default_to_which_groups_are_added() -> None:
-    made = groups({"0.weight": partial(AdamW, lr=0.5), "2.weight": RMSprop}, default=AdamW)
-    optimizer = tiny_manager(optimizer=made).optimizer
+def test_each_class_or_function_makes_a_part_and_the_last_is_the_default() -> None:
+    model = nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(4)))
+    optimizer = groups({"0": partial(AdamW, lr=0.5), "1": {"lr": 0.25}, "2": SGD}, default=AdamW)(model)
 
     assert isinstance(optimizer, CombinedOptimizer)
-    assert [type(part) for part in optimizer.parts] == [RMSprop, AdamW]
-    assert [group.name for group in group_facts(optimizer)] == ["2.weight", "0.weight", "default"]
-
-
-def test_optimizers_of_one_class_that_is_not_of_torch_are_not_mixed() -> None:
-    class Signed(SGD):
-        def __init__(self, parameters: Any, factor: float) -> None:
-            super().__init__(parameters, lr=0.1)
-            self.factor = factor
-
-    optimizer = groups({"0": partial(Signed, factor=2.0)}, default=partial(Signed, factor=3.0))(tiny_manager().model)
-    assert isinstance(optimizer, CombinedOptimizer)
-    assert [getattr(part, "factor", None) for part in optimizer.parts] == [2.0, 3.0]
-
-
-def test_a_state_from_a_constructor_is_kept_in_one_optimizer_of_its_class() -> None:
-    model = nn.Linear(2, 2)
-    optimizer = groups({"bias": partial(Adagrad, initial_accumulator_value=2.0)}, default=Adagrad)(model)
-
-    assert type(optimizer) is Adagrad
-    assert optimizer.state[model.bias]["sum"].tolist() == [2.0, 2.0]
+    assert [type(part) for part in optimizer.parts] == [AdamW, SGD, AdamW]
+    assert [(group.name, group.lr) for group in group_facts(optimizer)] == [
+        ("0", 0.5),
+        ("2", 0.001),
+        ("1", 0.25),
+        ("default", 0.001),
+    ]
 
 
 def test_a_resume_with_other_groups_is_refused_by_name(tmp_path: Path) -> None:
@@ -322,8 +292,7 @@ def test_the_record_of_a_run_has_the_classes_and_the_options_of_the_groups(tmp_p
         "optimizer.patterns.*.bias.lr": "0.5",
         "optimizer.patterns.0": "RMSprop",
         "optimizer.default": "AdamW",
-        "optimizer.layer_decay": "None",
-        "optimizer.layers": "()",
+        "optimizer.layer_decay": "1.0",
         "optimizer made": "CombinedOptimizer",
         "optimizer made.parts.0": "RMSprop",
         "optimizer made.parts.1": "AdamW",
@@ -354,10 +323,6 @@ CASES: dict[str, tuple[Callable[[], groups], str]] = {
     "a function of other groups": (lambda: groups({"head": lambda _: None}, SGD), "a torch optimizer of the groups"),  # type: ignore[dict-item,return-value]
     "a closure among others": (lambda: groups({"head": LBFGS}, SGD), "cannot combine LBFGS with another class"),
     "a decay above 1": (lambda: groups(default=SGD, layer_decay=75), "above 0 and of at most 1, but is 75"),
-    "layers without a decay": (lambda: groups(default=SGD, layers=["*"]), "layers, but no layer_decay"),
-    "one layer": (lambda: groups(default=SGD, layer_decay=0.5, layers="head"), "must be a list of patterns"),
-    "a parameter in no layer": (lambda: groups(default=SGD, layer_decay=0.5, layers=["stem"]), "no layer of groups"),
-    "a typo in a layer": (lambda: groups(default=SGD, layer_decay=0.5, layers=["haed"]), "layer 0 of groups: 'haed'"),
 }
 
 
@@ -372,7 +337,7 @@ def test_layers_are_not_guessed_among_several_stacks() -> None:
     model = nn.ModuleDict({name: nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)) for name in ("encoder", "decoder")})
 
     text = refusal(lambda: groups(default=SGD, layer_decay=0.5)(model))
-    assert "but ModuleDict has several: encoder, decoder\n  name the layers from inputs to outputs: layers=[" in text
+    assert "but ModuleDict has several: encoder, decoder\n  leave layer_decay out" in text
 
 
 def test_an_error_of_a_class_has_the_parameters_that_it_was_given() -> None:

@@ -170,9 +170,9 @@ def test_the_groups_of_an_optimizer_are_a_table_below() -> None:
         "42 parameters (168 B), all trained",
         "",
         "group    optimizer  tensors  parameters      lr  weight_decay",
-        "0        SGD              1          16  0.3333             0",
-        "*.bias   AdamW            2          10   0.001             0",
-        "default  AdamW            1          16   0.001          0.01",
+        "0              SGD        1          16  0.3333             0",
+        "*.bias       AdamW        2          10   0.001             0",
+        "default      AdamW        1          16   0.001          0.01",
     ]
     assert found._repr_html_().count("<table") == 2
 
@@ -183,7 +183,7 @@ def test_groups_without_names_have_numbers_and_the_name_of_one_of_several_optimi
     tm = TrainManager(model=model, optimizer={"body": Rprop(of_body), "head": SGD})
 
     assert lines(tm)[-3:] == [
-        "group    optimizer  tensors  parameters    lr",
-        "body: 0  Rprop            1           4  0.01",
-        "body: 1  Rprop            1           2  0.01",
+        "group    optimizer  tensors  parameters    lr  weight_decay",
+        "body: 0      Rprop        1           4  0.01",
+        "body: 1      Rprop        1           2  0.01",
     ]

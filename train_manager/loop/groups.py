@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, final
 
 from torch import Tensor, nn
@@ -20,7 +22,7 @@ from train_manager.model.chosen_parameters import (
     take_parameters,
 )
 from train_manager.model.combined_optimizer import CombinedOptimizer
-from train_manager.model.layer_numbers import Layers, layer_numbers
+from train_manager.model.layer_numbers import layer_numbers
 from train_manager.model.optimizers import fused_argument
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.argument_names import named_arguments
@@ -43,6 +45,7 @@ OTHER_WORDS: Final = dict.fromkeys(
 class Draft:
     """A parameter group before its optimizer is made."""
 
+    part: int  # the number of its optimizer; that of `default` is the last
     name: str
     make: MakeOptimizer
     options: Mapping[str, Any]  # those that differ from the options of the optimizer
@@ -70,17 +73,15 @@ class groups:  # noqa: N801  # reads as a function: optimizer=groups({...})
     pattern that means a parameter has it. A tied parameter is in one group, a frozen parameter is in its group too. The
     parameters of a loss are named ``loss.…``.
 
-    Groups of one class of torch are groups of one optimizer of this class. With several classes, it is a
-    ``CombinedOptimizer``, which steps an optimizer of each class: still one optimizer for schedules, extensions and
-    checkpoints.
+    Groups with options are groups of the optimizer of ``default``. If a pattern has a class of its own, it is a
+    ``CombinedOptimizer``, which steps one of each: still one optimizer for schedules, extensions and checkpoints.
 
     Args:
         patterns: for each pattern the options in which its group differs from ``default``; or a class of optimizers, or
             a function that makes one of groups: ``partial(Muon, lr=0.02)``.
         default: the class or the function for all other parameters.
-        layer_decay: a factor below 1 by which the learning rate falls from each layer to the one before it.
-        layers: the layers from the inputs to the outputs, each a pattern or a list of patterns; needed if the model has
-            no stack of blocks, or several. Else each block is a layer, as are what is before the stack, and the head.
+        layer_decay: a factor below 1 by which the learning rate falls from each layer to the one before it: from the
+            head to each block of the one stack of blocks that the model has, and to what is before the stack.
 
     Raises:
         InputError: an argument is invalid; as the optimizer is made: a pattern means no parameter, a parameter is in no
@@ -93,13 +94,11 @@ class groups:  # noqa: N801  # reads as a function: optimizer=groups({...})
         patterns: Mapping[Any, Mapping[str, Any] | MakeOptimizer] | None = None,  # of texts and functions
         default: MakeOptimizer | None = None,
         *,
-        layer_decay: float | None = None,
-        layers: Layers = (),
+        layer_decay: float = 1.0,
     ) -> None:
         self.patterns = _require_patterns({} if patterns is None else patterns, default)
         self.default = default
-        self.layers = _require_layers(layers, layer_decay)
-        self.layer_decay = layer_decay
+        self.layer_decay = require_number(layer_decay, "layer_decay of groups", above=0, at_most=1)
 
     def __call__(self, model: nn.Module, loss: Iterable[nn.Module] = ()) -> Optimizer:
         """Return the optimizer of a model, and of the modules of a loss."""
@@ -108,24 +107,29 @@ class groups:  # noqa: N801  # reads as a function: optimizer=groups({...})
             raise InputError(what, name="optimizer", asked_by="groups", cure="give a ready optimizer")
         named = named_parameters([("", model), *(("loss.", one) for one in loss)])
         drafts = list(self._drafts(named))
-        if self.layer_decay is not None:
-            drafts = list(_of_layers(drafts, layer_numbers(model, named, self.layers), self.layer_decay))
-        makers = list({id(draft.make): draft.make for draft in drafts}.values())
-        makers.sort(key=lambda make: make is self.default)  # the last part of a CombinedOptimizer gets new groups
-        return _joined([_made(make, [one for one in drafts if one.make is make], named) for make in makers])
+        if self.layer_decay < 1:
+            drafts = list(_of_layers(drafts, layer_numbers(model, named), self.layer_decay))
+        drafts.sort(key=_part_of)
+        made = [_made(list(of_part), named) for _, of_part in groupby(drafts, _part_of)]
+        return made[0] if len(made) == 1 else CombinedOptimizer(map(_require_combinable, made))
 
     def _drafts(self, named: NamedParameters) -> Iterator[Draft]:
-        left = dict(named)
-        for pattern, given in self.patterns.items():
-            own = take_parameters(left, pattern, named, "groups")
-            make, options = (given, {}) if callable(given) else (self.default, given)
-            yield Draft(pattern_name(pattern), make, options, own)  # type: ignore[arg-type]  # the constructor looks
+        left, last = dict(named), len(self.patterns)
+        for number, (pattern, given) in enumerate(self.patterns.items()):
+            own, name = take_parameters(left, pattern, named), pattern_name(pattern)
+            if callable(given):
+                yield Draft(number, name, given, {}, own)
+            elif self.default is not None:  # required by the constructor
+                yield Draft(last, name, self.default, given, own)
         if self.default is not None and left:
-            yield Draft(DEFAULT, self.default, {}, list(left))
+            yield Draft(last, DEFAULT, self.default, {}, list(left))
         elif any(parameter.requires_grad for parameter in left):
             what = f"groups has no pattern that means {list_parameters(left)}, and no default"
             cure = "give them one: groups({...}, default=AdamW); or freeze them: requires_grad_(False)"
             raise InputError(what, name="default", asked_by="groups", cure=cure)
+
+
+_part_of: Final = attrgetter("part")
 
 
 def _of_layers(drafts: Iterable[Draft], numbers: Mapping[nn.Parameter, int], decay: float) -> Iterator[Draft]:
@@ -134,12 +138,13 @@ def _of_layers(drafts: Iterable[Draft], numbers: Mapping[nn.Parameter, int], dec
     for draft in drafts:
         for number in sorted({numbers[one] for one in draft.parameters}):
             own = [one for one in draft.parameters if numbers[one] == number]
-            name = f"{draft.name}, layer {number}"
-            yield Draft(name, draft.make, draft.options, own, decay ** (last - number))
+            name, scale = f"{draft.name}, layer {number}", decay ** (last - number)
+            yield replace(draft, name=name, parameters=own, scale=scale)
 
 
-def _made(make: MakeOptimizer, drafts: list[Draft], named: NamedParameters) -> Optimizer:
-    """Return the optimizer of the groups that one class, or one function, has."""
+def _made(drafts: list[Draft], named: NamedParameters) -> Optimizer:
+    """Return the optimizer of the groups of one part."""
+    make = drafts[0].make
     given = [{**draft.options, "params": draft.parameters, "name": draft.name} for draft in drafts]
     try:
         made = make(given, **fused_argument(make, [one for draft in drafts for one in draft.parameters]))
@@ -159,40 +164,12 @@ def _made(make: MakeOptimizer, drafts: list[Draft], named: NamedParameters) -> O
     return made
 
 
-def _joined(made: list[Optimizer]) -> Optimizer:
-    """Return one optimizer; those of one class of torch become one of this class."""
-    parts: list[Optimizer] = []
-    for one in made:
-        like = next((part for part in parts if _are_joinable(part, one)), None)
-        if like is None:
-            parts.append(one)
-            continue
-        for group in one.param_groups:
-            like.add_param_group(group)
-        like.state.update(one.state)
-        parts.sort(key=lambda part: part is like)
-    if len(parts) == 1:
-        return parts[0]
-    for part in parts:
-        _require_combinable(part)
-    return CombinedOptimizer(parts)
-
-
-def _are_joinable(one: Optimizer, other: Optimizer) -> bool:
-    # An optimizer of torch has all of its options in its groups; another one may have some in attributes. A fused one
-    # unscales gradients itself, for all of its groups.
-    is_of_torch = type(one).__module__.startswith("torch.optim.")
-    return type(one) is type(other) and is_of_torch and one.defaults.get("fused") == other.defaults.get("fused")
-
-
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
 def _require_patterns(patterns: Any, default: Any) -> dict[Pattern, Any]:
-    if isinstance(default, Optimizer) or not (default is None or callable(default)):
-        what = (
-            f"default of groups must be a class of optimizers or a function that makes one, but is {kind_of(default)}"
-        )
+    if default is not None and not _is_maker(default):
+        what = f"default of groups must be a class of optimizers, or make one, but is {kind_of(default)}"
         raise InputError(what, name="default", asked_by="groups", cure=EXAMPLE)
     if not isinstance(patterns, Mapping):
         what = f"groups takes a dict of patterns, but was given {kind_of(patterns)}"
@@ -204,7 +181,7 @@ def _require_patterns(patterns: Any, default: Any) -> dict[Pattern, Any]:
             what = f"a pattern of groups must be a text or a function of a parameter, but is {pattern!r:.60}"
             raise InputError(what, name="patterns", asked_by="groups", cure=EXAMPLE)
         called = pattern_name(pattern)
-        if isinstance(given, Optimizer) or not (isinstance(given, Mapping) or callable(given)):
+        if not isinstance(given, Mapping) and not _is_maker(given):
             what = f"groups needs options or a class of optimizers for {called!r}, but was given {kind_of(given)}"
             raise InputError(what, name=called, asked_by="groups", cure=EXAMPLE)
         if default is None and not callable(given):
@@ -213,17 +190,8 @@ def _require_patterns(patterns: Any, default: Any) -> dict[Pattern, Any]:
     return dict(patterns)
 
 
-def _require_layers(layers: Any, layer_decay: Any) -> Layers:
-    if layer_decay is not None:
-        require_number(layer_decay, "layer_decay of groups", above=0, at_most=1)
-    elif layers:
-        what = "groups was given layers, but no layer_decay"
-        raise InputError(what, name="layers", asked_by="groups", cure="give it: layer_decay=0.75")
-    several = [] if isinstance(layers, str) else [[one] if isinstance(one, str) else one for one in layers]
-    if isinstance(layers, str) or not all(isinstance(name, str) for names in several for name in names):
-        what = f"layers of groups must be a list of patterns, or of lists of patterns, but is {layers!r:.60}"
-        raise InputError(what, name="layers", asked_by="groups", cure='layers=["stem", ["blocks", "norm"], "head"]')
-    return layers  # type: ignore[no-any-return]
+def _is_maker(value: object) -> bool:
+    return callable(value) and not isinstance(value, Optimizer)
 
 
 def _require_options(draft: Draft, made: Optimizer) -> None:
@@ -237,22 +205,15 @@ def _require_options(draft: Draft, made: Optimizer) -> None:
             raise InputError(what, name=option, asked_by="groups", nearest=nearest, cure=cure)
         if is_number(made.defaults[option]) and not isinstance(value, Tensor):
             require_number(value, f"{option} of {draft.name!r} in groups", at_least=0)
-    if draft.scale != 1 and "lr" not in made.defaults:
-        what = f"groups: {kind} has no option 'lr', which layer_decay would change"
-        raise InputError(
-            what, name="layer_decay", asked_by="groups", cure="leave layer_decay out, or take another class"
-        )
 
 
-def _require_combinable(part: Optimizer) -> None:
-    """Refuse an optimizer that can only be the sole one."""
+def _require_combinable(part: Optimizer) -> Optimizer:
+    """Return an optimizer, unless it can only be the sole one."""
     kind = type(part)
     own = [name for name in ("add_param_group", "state_dict", "load_state_dict") if name in vars(kind)]
-    if requires_closure(kind.step):
-        why = "step needs a closure"
-    elif own:
-        why = f"{own[0]} is its own"
-    else:
-        return
-    what = f"groups cannot combine {kind.__name__} with another class of optimizers: its {why}"
-    raise InputError(what, name="optimizer", asked_by="groups", cure="give it all parameters, or a dict of optimizers")
+    if own or requires_closure(kind.step):
+        why = f"{own[0]} is its own" if own else "step needs a closure"
+        what = f"groups cannot combine {kind.__name__} with another class of optimizers: its {why}"
+        cure = "give it all parameters, or a dict of optimizers"
+        raise InputError(what, name="optimizer", asked_by="groups", cure=cure)
+    return part

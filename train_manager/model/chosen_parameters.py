@@ -30,26 +30,25 @@ def named_parameters(modules: Iterable[tuple[str, nn.Module]]) -> NamedParameter
     return found
 
 
-def take_parameters(left: NamedParameters, pattern: Pattern, named: NamedParameters, place: str) -> list[nn.Parameter]:
+def take_parameters(left: NamedParameters, pattern: Pattern, named: NamedParameters) -> list[nn.Parameter]:
     """Take out of ``left`` the parameters that a pattern means, and return them.
 
     >>> named = named_parameters([("", nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)))])
     >>> left = dict(named)
-    >>> len(take_parameters(left, "*.bias", named, "groups")), list(left.values())
+    >>> len(take_parameters(left, "*.bias", named)), list(left.values())
     (2, [['0.weight'], ['1.weight']])
 
     Args:
         left: the parameters that no earlier pattern has taken.
         pattern: a pattern of names, or a function of a parameter.
         named: all parameters.
-        place: the place of the pattern in errors.
 
     Raises:
         InputError: there are none.
     """
     own = [parameter for parameter, names in left.items() if _means(pattern, parameter, names)]
     if not own:
-        raise _empty(pattern, named, place)
+        raise _empty(pattern, named)
     for parameter in own:
         del left[parameter]
     return own
@@ -78,13 +77,13 @@ def _with_modules(name: str) -> Iterable[str]:
     return accumulate(name.split("."), "{}.{}".format)
 
 
-def _empty(pattern: Pattern, named: NamedParameters, place: str) -> InputError:
+def _empty(pattern: Pattern, named: NamedParameters) -> InputError:
     called = pattern_name(pattern)
     taken: NamedParameters = {one: names for one, names in named.items() if _means(pattern, one, names)}
     if taken:
-        what = f"{place}: earlier patterns have all parameters that {called!r} means: {list_parameters(taken)}"
+        what = f"groups: earlier patterns have all parameters that {called!r} means: {list_parameters(taken)}"
         cure = f"put {called!r} before them: the first pattern that means a parameter has it"
-        return InputError(what, name=called, asked_by=place, cure=cure)
+        return InputError(what, name=called, asked_by="groups", cure=cure)
     every = [name for names in named.values() for name in names]
     # A typo is looked for in patterns of the usual forms too: "*.bias" and "blocks.*".
     last = [f"*.{name.rpartition('.')[2]}" for name in every]
@@ -92,5 +91,5 @@ def _empty(pattern: Pattern, named: NamedParameters, place: str) -> InputError:
     known = [*around, *last, *(f"{one}.*" for one in around), *every]
     nearest = near(called, known) if isinstance(pattern, str) else ()
     cure = did_you_mean(nearest) or f"the parameters are {list_parameters(named)}"
-    what = f"{place}: {called!r} means no parameter"
-    return InputError(what, name=called, asked_by=place, nearest=nearest, cure=cure)
+    what = f"groups: {called!r} means no parameter"
+    return InputError(what, name=called, asked_by="groups", nearest=nearest, cure=cure)

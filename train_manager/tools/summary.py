@@ -24,7 +24,7 @@ from train_manager.manager import TrainManager
 from train_manager.model.buffers import preserve_buffers
 from train_manager.model.group_facts import GroupFacts, group_facts
 from train_manager.model.summary import Layer, layer_of, shapes_of, total
-from train_manager.reporting.values import html_table, size_text
+from train_manager.reporting.values import align_columns, html_table, size_text
 from train_manager.telling.errors import InputError
 
 HEAD = ("layer", "input", "output", "parameters", "")
@@ -97,13 +97,15 @@ class Summary:
         lines = [list(HEAD), *self._cells()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         texts = ["  ".join(_padded(cells, widths)).rstrip() for cells in lines]
-        return "\n".join([*texts, *self._closing(), *self._group_lines()])
+        groups = ["", align_columns(self._group_cells())] if self.groups else []
+        return "\n".join([*texts, *self._closing(), *groups])
 
     def _repr_html_(self) -> str:
         # HTML drops spaces at the beginning of a cell, so the indent gets a space that is as wide as a digit.
         rows = [[name.replace(" ", "\u2007", len(name) - len(name.lstrip())), *rest] for name, *rest in self._cells()]
         closing = "".join(f"<p>{escape(line)}</p>" for line in self._closing())
-        return html_table(HEAD, rows) + closing + (html_table(*self._group_cells()) if self.groups else "")
+        head, *groups = self._group_cells()
+        return html_table(HEAD, rows) + closing + (html_table(head, groups) if groups else "")
 
     def _cells(self) -> list[list[str]]:
         return [
@@ -124,29 +126,13 @@ class Summary:
         lines = [f"{parameters:,} parameters ({size_text(self.bytes)}), {trained}"]
         return [*lines, f"shapes are unknown: {self.unknown}"] if self.unknown else lines
 
-    def _group_cells(self) -> tuple[list[str], list[list[str]]]:
-        """Return the head of the table of groups, and its rows; without columns in which no group has a value."""
-        columns = zip(("group", *GroupFacts._fields[1:]), *self.groups, strict=True)
-        head, *rows = zip(*(column for column in columns if any(one is not None for one in column[1:])), strict=True)
-        return list(head), [[_cell(cell) for cell in row] for row in rows]
-
-    def _group_lines(self) -> list[str]:
-        if not self.groups:
-            return []
-        head, rows = self._group_cells()
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        return ["", *("  ".join(_aligned(row, widths)).rstrip() for row in [head, *rows])]
-
-
-def _aligned(row: list[str], widths: list[int]) -> Iterator[str]:
-    for number, (text, width) in enumerate(zip(row, widths, strict=True)):
-        yield text.ljust(width) if number < 2 else text.rjust(width)  # names to the left, numbers to the right
+    def _group_cells(self) -> list[list[str]]:
+        """Return the lines of the table of groups, below its head."""
+        return [["group", *GroupFacts._fields[1:]], *([*map(_cell, group)] for group in self.groups)]
 
 
 def _cell(value: str | float | None) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _groups_of(of: TrainManager | nn.Module) -> Iterator[GroupFacts]:
