@@ -16,7 +16,7 @@ from train_manager.words.hooks import HOOKS
 DOCS = Path(__file__).parents[1] / "docs"
 FIRST = DOCS / "how-to" / "coming-from.md"
 TEXT = FIRST.read_text(encoding="utf-8") + (DOCS / "reference" / "coming-from-others.md").read_text(encoding="utf-8")
-FOREIGN = {"ReduceLROnPlateau"}  # of torch
+FOREIGN = {"AdamW", "ReduceLROnPlateau"}  # of torch
 TOOLS = list(dict.fromkeys(known.tool for known in HOOKS))
 
 

@@ -41,6 +41,7 @@ PUBLIC = [
     "every",
     "exponentially",
     "fixture",
+    "groups",
     "lr_finder",
     "modifies",
     "not_a_hook",

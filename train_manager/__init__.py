@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from train_manager.data.seeded_loader import SeededDataLoader
     from train_manager.data.together import Together
     from train_manager.loop.books import Book
+    from train_manager.loop.groups import groups
     from train_manager.loop.losses import WeightedLosses, add_loss, report_loss
     from train_manager.loop.objectives import Objective
     from train_manager.loop.skip import SkipBatch
@@ -82,6 +83,7 @@ else:
         "data.seeded_loader": "SeededDataLoader",
         "data.together": "Together",
         "loop.books": "Book",
+        "loop.groups": "groups",
         "loop.losses": "WeightedLosses add_loss report_loss",
         "loop.objectives": "Objective",
         "loop.skip": "SkipBatch",
@@ -137,6 +139,7 @@ __all__ = [
     "every",
     "exponentially",
     "fixture",
+    "groups",
     "lr_finder",
     "modifies",
     "not_a_hook",

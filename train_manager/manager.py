@@ -96,9 +96,10 @@ class TrainManager(OwnLoop[Model]):
             of a loss are trained too; training sets no mode of its modules, so a frozen teacher in eval mode stays in
             it.
         optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them (of the model, if
-            its first parameter is called ``model`` or ``model_or_params``); or a dict of names of these, where a
-            callable gets the parameters of ``model.<name>``, or that module. A class of torch's is made ``fused`` if
-            all parameters are on a GPU; any other callable is called as it is.
+            its first parameter is called ``model`` or ``model_or_params``), such as ``groups({...}, default=AdamW)``
+            with options by patterns of names; or a dict of names of these, where a callable gets the parameters of
+            ``model.<name>``, or that module. A class of torch's is made ``fused`` if all parameters are on a GPU; any
+            other callable is called as it is.
         train_data: an iterable of batches. A pair is ``(inputs, targets)``; else override ``unpack_batch``.
         eval_data: named iterables of batches, each evaluated. An iterable without a name is called "eval".
         eval_at: when a training evaluates them: any of "start" (before the first batch of all), "epoch" (after each),

@@ -34,6 +34,16 @@ def test_groups_and_optimizers_are_in_the_name_where_there_are_several() -> None
     assert looking_at(g=sgd(0.5), d=sgd(0.25, 0.1)).take() == {"lr/g": 0.5, "lr/d/0": 0.25, "lr/d/1": 0.1}
 
 
+def test_groups_are_called_by_their_names_if_each_has_one_of_its_own() -> None:
+    optimizer = sgd(0.5, 0.25)
+    for group, name in zip(optimizer.param_groups, ("*.bias", "default"), strict=True):
+        group["name"] = name
+    assert looking_at(optimizer=optimizer).take() == {"lr/*.bias": 0.5, "lr/default": 0.25}
+
+    optimizer.param_groups[1]["name"] = "*.bias"
+    assert looking_at(optimizer=optimizer).take() == {"lr/0": 0.5, "lr/1": 0.25}
+
+
 def test_rates_that_stay_have_not_changed() -> None:
     optimizer = sgd(0.5)
     rates = looking_at(optimizer=optimizer)

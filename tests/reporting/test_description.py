@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from train_manager import Endless, Extension, InMemory, Interleaved, Together, TrainManager
 from train_manager.data.batch import batches_text
 from train_manager.extensions import EMA
+from train_manager.model.combined_optimizer import CombinedOptimizer
 from train_manager.reporting.description import model_text, optimizer_text
 from train_manager.testing import tiny_manager
 
@@ -94,10 +95,11 @@ def test_a_lazy_model_has_no_number_of_parameters_yet() -> None:
 
 
 def test_several_optimizers_are_shown_by_name_and_a_rate_in_a_tensor_is_not_read() -> None:
-    weights = [nn.Parameter(torch.zeros(1))]
-    first, second = torch.optim.SGD(weights, lr=0.1 + 0.2), torch.optim.Adam(weights, lr=torch.tensor(0.1))
+    one, two = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
+    first, second = torch.optim.SGD([one], lr=0.1 + 0.2), torch.optim.Adam([two], lr=torch.tensor(0.1))
 
     assert optimizer_text({"first": first, "second": second}) == "{'first': SGD(lr=0.3), 'second': Adam()}"
+    assert optimizer_text(CombinedOptimizer([first, second])) == "SGD(lr=0.3) and Adam()"
 
 
 def endless() -> Any:

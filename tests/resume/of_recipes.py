@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import LBFGS, SGD
+from torch.optim import LBFGS, SGD, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, OneCycleLR, ReduceLROnPlateau
 
 from tests.extensions.optimization.gan import GanManager, gan_batches
@@ -19,6 +19,7 @@ from train_manager import (
     TrainManager,
     every,
     exponentially,
+    groups,
 )
 from train_manager.extensions import (
     EMA,
@@ -37,6 +38,15 @@ from train_manager.extensions import (
 @training()
 def batch_norm() -> dict[str, Any]:
     return {"model": network(nn.BatchNorm1d(8))}
+
+
+@training()
+def groups_of_two_classes() -> dict[str, Any]:
+    """The parts of an optimizer, whose states and rates must come back to them."""
+    sgd = partial(SGD, lr=0.1, momentum=0.9)
+    made = groups({"*.bias": {"weight_decay": 0}, "0": sgd}, default=partial(AdamW, lr=0.01), layer_decay=0.5)
+    extensions = [WarmUp(steps=3), Accumulate(2), EMA(0.5), ClipGradients(1.0)]
+    return {"optimizer": made, "lr_schedule": lambda one: ExponentialLR(one, 0.5), "extensions": extensions}
 
 
 @training()

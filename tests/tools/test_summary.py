@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Rprop
 
 from tests.support.training import shuffled
-from train_manager import InputError, TrainManager, summary
+from train_manager import InputError, TrainManager, groups, summary
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -155,3 +157,33 @@ def test_what_is_neither_is_refused() -> None:
         "summary takes a TrainManager or a torch.nn.Module, but was given a str\n"
         "  summary(tm), or summary(model, inputs)"
     )
+
+
+# ---- parameter groups ------------------------------------------------------------------------------------------------
+
+
+def test_the_groups_of_an_optimizer_are_a_table_below() -> None:
+    made = groups({"*.bias": {"weight_decay": 0}, "0": partial(SGD, lr=1 / 3)}, default=AdamW)
+    found = summary(tiny_manager(optimizer=made))
+
+    assert repr(found).splitlines()[5:] == [
+        "42 parameters (168 B), all trained",
+        "",
+        "group    optimizer  tensors  parameters      lr  weight_decay",
+        "0              SGD        1          16  0.3333             0",
+        "*.bias       AdamW        2          10   0.001             0",
+        "default      AdamW        1          16   0.001          0.01",
+    ]
+    assert found._repr_html_().count("<table") == 2
+
+
+def test_groups_without_names_have_numbers_and_the_name_of_one_of_several_optimizers() -> None:
+    model = nn.ModuleDict({"body": nn.Linear(2, 2), "head": nn.Linear(2, 2)})
+    of_body = [{"params": [one]} for one in model["body"].parameters()]
+    tm = TrainManager(model=model, optimizer={"body": Rprop(of_body), "head": SGD})
+
+    assert lines(tm)[-3:] == [
+        "group    optimizer  tensors  parameters    lr  weight_decay",
+        "body: 0      Rprop        1           4  0.01",
+        "body: 1      Rprop        1           2  0.01",
+    ]

@@ -35,8 +35,12 @@ def config_of(component: Any) -> Made:
 
 
 def class_of(component: Any) -> str:
-    """Return the name of a class, with the schedules inside a schedule: ``SequentialLR(LinearLR, StepLR)``."""
-    inside = ", ".join(map(class_of, _inside(component)))
+    """Return the name of a class, with the schedules inside a schedule: ``SequentialLR(LinearLR, StepLR)``.
+
+    Of a combined optimizer, the classes of its groups: ``CombinedOptimizer(Muon, AdamW, AdamW)``.
+    """
+    kinds = [class_of(part) for part in _parts_of(component) for _ in part.param_groups]
+    inside = ", ".join(kinds or map(class_of, _inside(component)))
     return f"{type(component).__name__}({inside})" if inside else type(component).__name__
 
 
@@ -56,12 +60,20 @@ def made_tree(component: Any, *, is_brief: bool = False) -> Tree:
     }
     if inside := _inside(component):
         arguments["schedulers"] = [made_tree(one, is_brief=is_brief) for one in inside]
+    if is_brief and (parts := _parts_of(component)):
+        arguments["parts"] = [made_tree(part, is_brief=True) for part in parts]
     return {"$object": f"{kind.__module__}:{kind.__qualname__}", "arguments": arguments}
 
 
 def _inside(schedule: Any) -> list[Any]:
     parts = getattr(schedule, "_schedulers", None)  # SequentialLR and ChainedScheduler hold schedules
     return list(parts) if isinstance(parts, list | tuple) else []
+
+
+def _parts_of(optimizer: Any) -> tuple[Any, ...]:
+    from train_manager.model.combined_optimizer import CombinedOptimizer  # late: readers of a record need no torch
+
+    return optimizer.parts if isinstance(optimizer, CombinedOptimizer) else ()
 
 
 def _options(component: Any) -> dict[str, Any]:

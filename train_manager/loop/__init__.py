@@ -8,6 +8,8 @@ order of their imports; each imports only those above it:
     objectives    prediction, loss and metrics in one object
     arguments     checks of the arguments, and checks before a run
     schedulers    learning rate schedulers: made, checked, saved and loaded
+    windows       from the first backward of an optimizer to its step
+    groups        parameter groups by patterns of names
     optimizers    the optimizers, made and checked as they are given
     saved_state   a saved state compared with the components of a training, and restored to them
     extension_attributes  attributes of extensions that a checkpoint holds
@@ -17,7 +19,6 @@ order of their imports; each imports only those above it:
     ranks         the processes that train together
     step          one batch that is trained on
     stretched     a prediction and targets in two shapes, which a loss would stretch
-    windows       from the first backward of an optimizer to its step
     outputs       checks of a batch, a prediction, a loss and results
     probe         forward passes beside the training
     example_losses  the loss of each example of a batch

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from torch import nn
 from torch.optim import Optimizer
 
 from train_manager.loop.arguments import kind_of, modules_of_loss
+from train_manager.loop.groups import groups
 from train_manager.model.optimizers import fused_argument, parameters_in
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.findings import Finding
@@ -42,6 +44,8 @@ def require_optimizer(
         require_optimizer_of(made, model, loss)
         warn_of_untrained_loss(made, loss)
         return made
+    if isinstance(value, groups):
+        value = partial(value, loss=modules_of_loss(loss))
     if not isinstance(value, Optimizer):
         given = model if takes_model(value) else _with_loss(model, loss)
         value = _make_optimizer(value, given, "the optimizer", kind_of(model))

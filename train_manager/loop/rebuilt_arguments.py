@@ -14,13 +14,15 @@ from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.checkpoint_names import folder_in, is_checkpoint
 from train_manager.checkpoints.selection import SavedWeights
 from train_manager.core.hooks import Hook
+from train_manager.loop.groups import groups
 from train_manager.loop.recorded_arguments import DATA
 from train_manager.loop.saved_state import require_format
 from train_manager.rebuilding.making import Rebuilding, refuse_missing
 from train_manager.rebuilding.memory_limit import MemoryLimit
 from train_manager.rebuilding.overrides import with_overrides
 from train_manager.rebuilding.places import without_places
-from train_manager.rebuilding.record_tree import Given, Tree, check, not_rebuildable
+from train_manager.rebuilding.record_tree import Given, Tree, check, not_rebuildable, parts_of
+from train_manager.rebuilding.registry import name_of
 from train_manager.rebuilding.signatures import signature_of
 from train_manager.telling.argument_names import refuse_unfitting
 from train_manager.telling.errors import CheckpointError
@@ -52,6 +54,8 @@ def rebuilt_arguments(
     refuse_unfitting(kind.__name__, kind.__init__, (), {**recorded, **values}, ARGUMENTS)  # type: ignore[misc]
     arguments = {**recorded, **{name: Given(value) for name, value in values.items()}}
     nested = {path: value for path, value in overrides.items() if path not in whole}
+    for path in nested:
+        _refuse_inside_groups(arguments, path)
     tree = with_overrides(arguments, nested)
     # Data that are not recorded are None; for all else that cannot be rebuilt there is one error.
     tree = {name: None if _is_absent_data(name, part) else part for name, part in tree.items()}
@@ -146,6 +150,17 @@ def _without_places(recorded: dict[str, Tree], overrides: Mapping[str, Any]) -> 
         what = f"paths and addresses in a checkpoint are not used: {', '.join(listed)}"
         warnings.warn(f"{what} ({cure})", stacklevel=users_level())
     return kept
+
+
+def _refuse_inside_groups(arguments: Mapping[str, Tree], path: str) -> None:
+    """Refuse an override of an option of ``groups``, which the loaded state of the optimizer would undo."""
+    tree: Tree = dict(arguments)
+    for step in path.split("."):
+        if isinstance(tree, dict) and tree.get("$object") == name_of(groups):
+            what = f"{path!r} cannot be overridden: the state of the optimizer has the options of its groups"
+            cure = 'set them afterwards: tm.optimizer.param_groups[0]["lr"] = ...'
+            raise CheckpointError(what, name=path, asked_by="groups", cure=cure)
+        tree = None if isinstance(tree, Given) else parts_of(tree).get(step)
 
 
 def _names(kind: type) -> list[str]:

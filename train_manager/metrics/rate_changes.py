@@ -67,13 +67,13 @@ class RateChanges:
         return bool(marks) and marks != self._taken
 
     def take(self) -> dict[str, Any]:
-        """Return the rates: "lr", or "lr/<optimizer>/<group>" where there are several."""
+        """Return the rates: "lr", or "lr/<optimizer>/<group>" where there are several, with the name of each group."""
         self._taken = self._marks()
         found = {}
         for watched in self._watched:
             name = f"lr/{watched.name}" if len(self._watched) > 1 else "lr"
-            for number, rate in enumerate(watched.rates):
-                found[name if len(watched.rates) == 1 else f"{name}/{number}"] = rate
+            for group, rate in zip(watched.groups, watched.rates, strict=True):
+                found[name if len(watched.rates) == 1 else f"{name}/{group}"] = rate
         return found
 
     def _marks(self) -> list[Any]:
@@ -91,10 +91,11 @@ class _Watched:
 
     def __init__(self, name: str, optimizer: Optimizer, note: Callable[[], None]) -> None:
         self.name, self.optimizer, self._note = name, optimizer, note
-        # Both lists are empty before the first step. A mark differs if its rate does: it is the number itself, or the
+        # The lists are empty before the first step. A mark differs if its rate does: it is the number itself, or the
         # identity and the counter of changes of a tensor, which must not be read on the host in each step.
         self.marks: list[Any] = []
         self.rates: list[Any] = []  # numbers, and copies of tensors
+        self.groups: list[str] = []  # the names of the groups, or their numbers
         self._has_tensors = False  # whether marks must be made; numbers are their own marks
         # torch calls the hook within step(), when all hooks of this library have set the rates.
         self._handle = optimizer.register_step_pre_hook(self._before_step)
@@ -113,6 +114,7 @@ class _Watched:
         rates = list(map(_rate_of, self.optimizer.param_groups))
         self._has_tensors = any(isinstance(rate, Tensor) for rate in rates)
         self.marks = list(map(_mark_of, rates))
+        self.groups = _names_of(self.optimizer)
         self.rates = [rate.detach().clone() if isinstance(rate, Tensor) else rate for rate in rates]
 
 
@@ -121,3 +123,9 @@ _rate_of: Final = itemgetter("lr")
 
 def _mark_of(rate: Any) -> Any:
     return (id(rate), rate._version) if isinstance(rate, Tensor) else rate
+
+
+def _names_of(optimizer: Optimizer) -> list[str]:
+    """Return the names of the groups of an optimizer; their numbers if one has no name, or two have the same."""
+    names = [str(group.get("name", "")) for group in optimizer.param_groups]
+    return names if all(names) and len({*names}) == len(names) else [*map(str, range(len(names)))]

@@ -3,6 +3,10 @@
 Its files in reading order; each imports only those above it:
 
     modules       submodules, chosen by name or pattern
+    chosen_parameters  parameters by their names, and which of them patterns choose
+    layer_numbers  the layers of a model, from its inputs to its outputs
+    combined_optimizer  one optimizer whose parameter groups are of several classes
+    group_facts   the parameter groups of an optimizer as a table has them
     layers        the parameters of an optimizer, by the modules that own them
     clipping      the clipping of gradients as plain arithmetic
     optimizers    learning rates, parameters with gradients, and the hook of a step

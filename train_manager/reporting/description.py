@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from train_manager.data.batch import batches_text
+from train_manager.model.combined_optimizer import CombinedOptimizer
 from train_manager.telling.showing import cut, safe_repr, short
 
 Facts = dict[str, str | dict[str, str]]
@@ -83,6 +84,8 @@ def optimizer_text(optimizer: Any) -> str | None:
         return None
     if isinstance(optimizer, dict):
         return cut(f"{{{', '.join(f'{name!r}: {optimizer_text(one)}' for name, one in optimizer.items())}}}")
+    if isinstance(optimizer, CombinedOptimizer):
+        return cut(" and ".join(f"{optimizer_text(part)}" for part in optimizer.parts))
     rates = dict.fromkeys(group.get("lr") for group in getattr(optimizer, "param_groups", ()))
     shown = [short(rate) for rate in rates if isinstance(rate, float | int)]  # a tensor may be on a GPU
     return f"{type(optimizer).__name__}({'lr=' if shown else ''}{', '.join(shown)})"

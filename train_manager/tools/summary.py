@@ -22,8 +22,9 @@ from train_manager.loop.outputs import require_unpacked
 from train_manager.loop.overridable import Overridable
 from train_manager.manager import TrainManager
 from train_manager.model.buffers import preserve_buffers
+from train_manager.model.group_facts import GroupFacts, group_facts
 from train_manager.model.summary import Layer, layer_of, shapes_of, total
-from train_manager.reporting.values import html_table, size_text
+from train_manager.reporting.values import align_columns, html_table, size_text
 from train_manager.telling.errors import InputError
 
 HEAD = ("layer", "input", "output", "parameters", "")
@@ -64,7 +65,7 @@ def summary(of: TrainManager | nn.Module, inputs: Any = None) -> Summary:
         except Exception as error:  # a forward may raise anything; the parameters are known without it
             reason = f"the forward pass failed: {type(error).__name__}: {error}".splitlines()[0]
     sizes = sum(p.numel() * p.element_size() for p in model.parameters() if not nn.parameter.is_lazy(p))
-    return Summary(layer_of(model, seen), sizes, reason)
+    return Summary(layer_of(model, seen), sizes, reason, tuple(_groups_of(of)))
 
 
 @final
@@ -76,11 +77,13 @@ class Summary:
         model: the outermost layer; its ``layers`` are inside it.
         bytes: the memory of the parameters.
         unknown: why the shapes are unknown; empty if they are known.
+        groups: the parameter groups of each optimizer that has several.
     """
 
     model: Layer
     bytes: int
     unknown: str = ""
+    groups: tuple[GroupFacts, ...] = ()
 
     @property
     def parameters(self) -> int:
@@ -94,13 +97,15 @@ class Summary:
         lines = [list(HEAD), *self._cells()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         texts = ["  ".join(_padded(cells, widths)).rstrip() for cells in lines]
-        return "\n".join([*texts, *self._closing()])
+        groups = ["", align_columns(self._group_cells())] if self.groups else []
+        return "\n".join([*texts, *self._closing(), *groups])
 
     def _repr_html_(self) -> str:
         # HTML drops spaces at the beginning of a cell, so the indent gets a space that is as wide as a digit.
         rows = [[name.replace(" ", "\u2007", len(name) - len(name.lstrip())), *rest] for name, *rest in self._cells()]
-        table = html_table(HEAD, rows)
-        return table + "".join(f"<p>{escape(line)}</p>" for line in self._closing())
+        closing = "".join(f"<p>{escape(line)}</p>" for line in self._closing())
+        head, *groups = self._group_cells()
+        return html_table(HEAD, rows) + closing + (html_table(head, groups) if groups else "")
 
     def _cells(self) -> list[list[str]]:
         return [
@@ -120,6 +125,24 @@ class Summary:
         trained = "all trained" if trainable == parameters else f"{trainable:,} of them trained"
         lines = [f"{parameters:,} parameters ({size_text(self.bytes)}), {trained}"]
         return [*lines, f"shapes are unknown: {self.unknown}"] if self.unknown else lines
+
+    def _group_cells(self) -> list[list[str]]:
+        """Return the lines of the table of groups, below its head."""
+        return [["group", *GroupFacts._fields[1:]], *([*map(_cell, group)] for group in self.groups)]
+
+
+def _cell(value: str | float | None) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _groups_of(of: TrainManager | nn.Module) -> Iterator[GroupFacts]:
+    """Yield the groups of each optimizer with several; one without a name is called by its number."""
+    optimizers = of.optimizers if isinstance(of, TrainManager) else {}
+    for name, optimizer in optimizers.items():
+        found = group_facts(optimizer)
+        for number, facts in enumerate(found if len(found) > 1 else ()):
+            called = facts.name or str(number)
+            yield facts._replace(name=called if len(optimizers) == 1 else f"{name}: {called}")
 
 
 def _padded(cells: list[str], widths: list[int]) -> Iterator[str]:
