@@ -20,7 +20,8 @@ from typing import Any, Final
 
 from train_manager.files.json_values import DEEPEST, Path, ValueEncoder
 from train_manager.files.secrets import looks_secret, may_have_entries
-from train_manager.rebuilding.record_tree import NOT_REBUILDABLE, Tree
+from train_manager.rebuilding.lambdas import lambda_text
+from train_manager.rebuilding.record_tree import DESCRIBED, NOT_REBUILDABLE, Tree
 from train_manager.rebuilding.registry import is_recorded, name_of, written_name
 from train_manager.rebuilding.signatures import arguments_by_name, signature_of
 from train_manager.telling.errors import CheckpointError
@@ -35,6 +36,8 @@ Two places of a tree with the same record are the same object, because each obje
 LARGEST: Final = 100_000
 """Items of a list, or characters of a text, that is written as an argument; a larger one is data."""
 
+LONGEST: Final = 400  # characters of a description
+
 _PLAIN: Final = (type(None), bool, int, float, str, list, tuple)
 _DICTS: Final = (dict, OrderedDict, Counter)
 
@@ -48,13 +51,31 @@ def tree_of(value: Any, name: str = "") -> Tree:
     return ValueEncoder(_written)(value, (name,))
 
 
+def unwritten(why: str, value: Any = None) -> Tree:
+    """Return the tree of a value that is not written: the reason, and what it is if that can be said in short."""
+    try:
+        text = _description(value)
+    except Exception:  # a user's layer may raise anything as it describes itself
+        text = ""
+    return {NOT_REBUILDABLE: cut(why, 200)} | ({DESCRIBED: cut(text, LONGEST)} if text else {})
+
+
 def trees_of(values: Mapping[str, Any]) -> dict[str, Tree]:
     """Return the trees of the arguments of one call, by name."""
     return {name: tree_of(value, name) for name, value in values.items()}
 
 
 class _NotWritten(Exception):
-    """A value cannot be written; the text is the reason. Raised and caught in this file only."""
+    """A value cannot be written; the text is the reason. Raised and caught in this file only.
+
+    Args:
+        why: the reason.
+        value: what may be described all the same; None if it is a secret.
+    """
+
+    def __init__(self, why: str, value: Any = None) -> None:
+        super().__init__(why)
+        self.value = value
 
 
 def _written(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
@@ -65,7 +86,8 @@ def _written(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
     try:
         return _whole(value, path, encoder)
     except _NotWritten as why:
-        return {NOT_REBUILDABLE: cut(str(why), 200)}
+        # A list with a lambda in it is not that lambda: it is not described.
+        return unwritten(str(why), value if why.value is value else None)
     except CheckpointError:
         return {NOT_REBUILDABLE: f"what is nested more than {DEEPEST} deep, or contains itself"}
     except Exception as error:  # a user's class may raise anything in its repr, == or iteration
@@ -112,7 +134,7 @@ def _other(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
         return encoder(dict(value.items()) if isinstance(value, Mapping) else list(value), path)
     if module in ("torch", "numpy"):
         return _torch(value, path, encoder)
-    raise _NotWritten(_described(value))
+    raise _NotWritten(_described(value), value)
 
 
 def _object(value: Any, arguments: Mapping[str, Any], path: Path, encoder: ValueEncoder) -> Tree:
@@ -139,7 +161,7 @@ def _torch(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
         return tree
     arguments = arguments_of(value)
     if arguments is None:
-        raise _NotWritten(_described(value))
+        raise _NotWritten(_described(value), value)
     return _object(value, arguments, path, encoder)
 
 
@@ -171,7 +193,7 @@ def _registered(value: Any) -> str:
     if name is None:
         written = written_name(value)
         kind = "class" if isinstance(value, type) else "function"
-        raise _NotWritten(f"the {kind} {written}, which is not recorded" if ":" in written else written)
+        raise _NotWritten(f"the {kind} {written}, which is not recorded" if ":" in written else written, value)
     return name
 
 
@@ -185,3 +207,18 @@ def _described(value: Any) -> str:
         return f"the method {value.__qualname__} of an object"
     base = next((base.__name__ for base in kind.__mro__[1:] if is_recorded(base)), "")
     return f"a {kind.__name__}, which is not recorded" + (f" (its base {base} is)" if base else "")
+
+
+def _description(value: Any) -> str:
+    """Return what a value is, if its class has a short form: its source, its layers, or its arrays; else nothing."""
+    kind = type(value)
+    if kind is FunctionType and value.__name__ == "<lambda>":
+        return lambda_text(value)
+    room = kind.__module__
+    if room.startswith("train_manager.") and hasattr(kind, "described"):
+        return str(value.described())
+    if room.startswith("torch.nn."):
+        from train_manager.rebuilding.torch_values import layers_text  # after torch itself
+
+        return layers_text(value)
+    return ""

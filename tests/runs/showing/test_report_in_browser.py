@@ -99,7 +99,7 @@ def test_picked_curves_are_one_plot_with_a_second_axis_and_a_name_of_its_own(ope
     assert alone == 2
     assert page.evaluate(axes) == 3
     assert page.locator(".plot", has=page.get_by_label("Name of the plot")).locator(".curve").all_text_contents() == [
-        "loss: training",
+        "loss: training (batch loss)",
         "loss: valid",
         "large: large (right axis)",
     ]

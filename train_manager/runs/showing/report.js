@@ -30,7 +30,9 @@ function scale() {  // norms, or the root mean squares of what they are of
       const norms = curve.norms[name];
       curve[name] = state.rms ? norms.map(value => value == null ? null : value / curve.root) : norms;
     }
-    if (!curve.known) curve.end = `${text(curve.y.at(-1))} at step ${text(curve.x.at(-1))}`;
+    const said = i => `${text(curve.y.at(i))} at step ${text(curve.x.at(i))}`;
+    const i = curve.best == null ? -1 : curve.x.findIndex(step => step >= curve.best);
+    if (!curve.known) curve.end = said(-1) + (i < 0 ? "" : `, best ${said(i)}`);
   }
 }
 
