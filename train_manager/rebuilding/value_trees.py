@@ -37,6 +37,7 @@ LARGEST: Final = 100_000
 """Items of a list, or characters of a text, that is written as an argument; a larger one is data."""
 
 LONGEST: Final = 400  # characters of a description
+SECRET: Final = "what looks like a secret"
 
 _PLAIN: Final = (type(None), bool, int, float, str, list, tuple)
 _DICTS: Final = (dict, OrderedDict, Counter)
@@ -66,16 +67,7 @@ def trees_of(values: Mapping[str, Any]) -> dict[str, Tree]:
 
 
 class _NotWritten(Exception):
-    """A value cannot be written; the text is the reason. Raised and caught in this file only.
-
-    Args:
-        why: the reason.
-        value: what may be described all the same; None if it is a secret.
-    """
-
-    def __init__(self, why: str, value: Any = None) -> None:
-        super().__init__(why)
-        self.value = value
+    """A value cannot be written; the text is the reason. Raised and caught in this file only."""
 
 
 def _written(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
@@ -86,8 +78,7 @@ def _written(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
     try:
         return _whole(value, path, encoder)
     except _NotWritten as why:
-        # A list with a lambda in it is not that lambda: it is not described.
-        return unwritten(str(why), value if why.value is value else None)
+        return unwritten(str(why), None if str(why) == SECRET else value)
     except CheckpointError:
         return {NOT_REBUILDABLE: f"what is nested more than {DEEPEST} deep, or contains itself"}
     except Exception as error:  # a user's class may raise anything in its repr, == or iteration
@@ -101,12 +92,12 @@ def _whole(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
         _NotWritten: the value, or a value inside it, cannot be written.
     """
     if _is_hidden(path[-1] if type(path[-1]) is str else "", value):
-        raise _NotWritten("what looks like a secret")
+        raise _NotWritten(SECRET)
     kind = type(value)
     if (kind is str or kind in _DICTS or kind in (list, tuple, set, frozenset)) and len(value) > LARGEST:
         raise _NotWritten(f"a text of {len(value)} characters" if kind is str else f"more than {LARGEST} values")
     if kind in _DICTS and any(_is_hidden("", key) for key in value):
-        raise _NotWritten("what looks like a secret")
+        raise _NotWritten(SECRET)
     if kind in _PLAIN or kind in _DICTS:
         return encoder.plain(value, path)
     if kind in (set, frozenset):
@@ -134,7 +125,7 @@ def _other(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
         return encoder(dict(value.items()) if isinstance(value, Mapping) else list(value), path)
     if module in ("torch", "numpy"):
         return _torch(value, path, encoder)
-    raise _NotWritten(_described(value), value)
+    raise _NotWritten(_described(value))
 
 
 def _object(value: Any, arguments: Mapping[str, Any], path: Path, encoder: ValueEncoder) -> Tree:
@@ -161,7 +152,7 @@ def _torch(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
         return tree
     arguments = arguments_of(value)
     if arguments is None:
-        raise _NotWritten(_described(value), value)
+        raise _NotWritten(_described(value))
     return _object(value, arguments, path, encoder)
 
 
@@ -193,7 +184,7 @@ def _registered(value: Any) -> str:
     if name is None:
         written = written_name(value)
         kind = "class" if isinstance(value, type) else "function"
-        raise _NotWritten(f"the {kind} {written}, which is not recorded" if ":" in written else written, value)
+        raise _NotWritten(f"the {kind} {written}, which is not recorded" if ":" in written else written)
     return name
 
 
