@@ -47,7 +47,7 @@ def tree_of(value: Any, name: str = "") -> Tree:
     """Return the tree of a value, with the reason in the place of a value that cannot be written.
 
     >>> tree_of((1, float("inf"))), tree_of(lambda: 1)
-    ({'$tuple': [1, {'$float': 'inf'}]}, {'$not_rebuildable': 'a lambda'})
+    ({'$tuple': [1, {'$float': 'inf'}]}, {'$not_rebuildable': 'a lambda', 'described': 'lambda: 1'})
     """
     return ValueEncoder(_written)(value, (name,))
 

@@ -82,6 +82,14 @@ def test_a_curve_that_is_not_checked_is_not_drawn(opened: Opened, text: str) -> 
     assert page.evaluate(drawn) == ["valid"]
 
 
+def test_the_legend_tells_the_best_evaluation_below_the_last_one(opened: Opened, tmp_path: Path) -> None:
+    page = opened(page_of(trained(tmp_path / "run")), width=420)
+
+    valid = page.locator(".legend li", has_text="valid").first
+    assert valid.locator(".end").text_content() == "0.654 at step 6, best 0.654 at step 6"
+    assert valid.locator(".curve").is_visible()
+
+
 def test_picked_curves_are_one_plot_with_a_second_axis_and_a_name_of_its_own(opened: Opened, text: str) -> None:
     page = opened(text)
     axes = "figures.find(one => one.isPicked).drawn.axes.length"

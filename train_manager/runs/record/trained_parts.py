@@ -31,40 +31,46 @@ def trained_parts(train_manager: Any) -> TrainedParts:
     if isinstance(tm.model, Module):
         parameters, trained = total(layer_of(tm.model, {}))
         found["model"] = {"class": type(tm.model).__name__, "parameters": parameters, "trained": trained}
-    found["optimizers"] = {
-        name: {"class": type(one).__name__, "groups": [_group(group) for group in one.param_groups]}
-        for name, one in tm.optimizers.items()
-    }
+    found["optimizers"] = {name: _groups(one) for name, one in tm.optimizers.items()}
     if monitor := monitor_of(one for name, one in tm.extensions.items() if name not in tm.paused_extensions):
         found["monitor"] = {"metric": monitor.metric, "mode": monitor.mode, "by": monitor.asked_by}
     return found
 
 
-def _group(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the name of a parameter group, its rate and its number of tensors."""
+def _groups(optimizer: Any) -> list[dict[str, Any]]:
+    """Return the parameter groups of an optimizer, with the rates that a user has given."""
     # A schedule changes "lr" as soon as it is made, and keeps the rate of the user.
-    rate = plain_of(group.get("initial_lr", group.get("lr")))
-    name = group.get("name") or group.get("pattern")
-    return {"name": name, "lr": rate[0] if rate else None, "tensors": len(group["params"])}
+    groups = getattr(optimizer, "param_groups", None) or [{}]
+    numbers = [(group, group.get("initial_lr", group.get("lr")), group.get("weight_decay")) for group in groups]
+    return [
+        {
+            "name": str(group.get("name", "")),
+            "optimizer": type(optimizer).__name__,
+            "tensors": len(group.get("params", ())),
+            "lr": next(iter(plain_of(rate)), None),
+            "weight_decay": next(iter(plain_of(decay)), None),
+        }
+        for group, rate, decay in numbers
+    ]
 
 
 def part_facts(parts: TrainedParts) -> Iterator[tuple[str, str, str]]:
     """Yield each part in words: its name, its class, and its size or its rates."""
     if model := parts.get("model"):
         yield "model", model["class"], size_of(model)
-    for name, one in (parts.get("optimizers") or {}).items():
-        rates = [*dict.fromkeys(map(_rate, one["groups"]))]
+    for name, groups in (parts.get("optimizers") or {}).items():
+        rates = [*dict.fromkeys(map(_rate, groups))]
         more = f"; {len(rates) - MOST_GROUPS} more" if len(rates) > MOST_GROUPS else ""
-        yield _named(name), one["class"], "; ".join(rates[:MOST_GROUPS]) + more
+        classes = " and ".join(dict.fromkeys(group["optimizer"] for group in groups))
+        yield _named(name), classes, "; ".join(rates[:MOST_GROUPS]) + more
 
 
 def part_rows(parts: TrainedParts) -> dict[str, str]:
     """Return the rows of a table of parameters: the size of the model, and of each optimizer its groups."""
     found = {"model size": size_of(parts["model"])} if parts.get("model") else {}
-    for name, one in (parts.get("optimizers") or {}).items():
-        if len(one["groups"]) > 1:
-            groups = "; ".join(f"{_rate(group)}, {plural(group['tensors'], 'tensor')}" for group in one["groups"])
-            found[f"{_named(name, '.')} groups"] = groups
+    for name, groups in (parts.get("optimizers") or {}).items():
+        if len(groups) > 1:
+            found[f"{_named(name, '.')} groups"] = "; ".join(map(_whole, groups))
     return found
 
 
@@ -85,3 +91,8 @@ def _named(name: str, between: str = " ") -> str:
 def _rate(group: Mapping[str, Any]) -> str:
     rate = "no lr" if group["lr"] is None else f"lr {group['lr']:g}"
     return f"{group['name']} {rate}" if group["name"] else rate
+
+
+def _whole(group: Mapping[str, Any]) -> str:
+    decay = "" if group["weight_decay"] is None else f", weight decay {group['weight_decay']:g}"
+    return f"{_rate(group)}{decay}, {plural(group['tensors'], 'tensor')}"
