@@ -30,9 +30,9 @@ function scale() {  // norms, or the root mean squares of what they are of
       const norms = curve.norms[name];
       curve[name] = state.rms ? norms.map(value => value == null ? null : value / curve.root) : norms;
     }
-    const said = i => `${text(curve.y.at(i))} at step ${text(curve.x.at(i))}`;
-    const i = curve.best == null ? -1 : curve.x.findIndex(step => step >= curve.best);
-    if (!curve.known) curve.end = said(-1) + (i < 0 ? "" : `, best ${said(i)}`);
+    const {x, y} = curve, i = curve.best == null ? -1 : x.findIndex(step => step >= curve.best);
+    const best = i < 0 ? "" : i === x.length - 1 ? ", the best" : `, best ${text(y[i])} at ${text(x[i])}`;
+    if (!curve.known) curve.end = `${text(y.at(-1))} at step ${text(x.at(-1))}${best}`;
   }
 }
 
