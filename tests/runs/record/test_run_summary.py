@@ -137,6 +137,21 @@ def test_an_evaluation_beside_the_training_is_not_its_best(tmp_path: Path) -> No
     assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.5, 1, 10, "min", "")
 
 
+def test_an_evaluation_of_the_untrained_model_is_not_the_best(tmp_path: Path) -> None:
+    write_runs(tmp_path, entry("aaaa"))
+    evaluated(tmp_path, "aaaa", {"loss": 0.125, "epoch": 0, "step": 0}, {"loss": 0.5})
+
+    assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.5, 2, 20, "min", "")
+
+
+def test_the_extension_that_decides_is_that_of_the_record(tmp_path: Path) -> None:
+    monitor = {"metric": "valid/f1", "mode": "max", "by": "Checkpoints"}
+    write_runs(tmp_path, entry("aaaa", trains={"monitor": monitor}))
+    evaluated(tmp_path, "aaaa", {"loss": 0.5, "f1": 0.1}, {"loss": 0.75, "f1": 0.9})
+
+    assert summary_of(named_run(tmp_path)).best == Best("valid/f1", 0.9, 2, 20, "max", "Checkpoints")
+
+
 def test_the_best_value_may_be_of_a_run_that_was_resumed_up_to_there(tmp_path: Path) -> None:
     write_runs(tmp_path, entry("aaaa"), entry("bbbb", goes_on_from={"run": "aaaa", "step": 10}))
     evaluated(tmp_path, "aaaa", {"loss": 0.25}, {"loss": 0.125})  # the second one is after the checkpoint
