@@ -48,8 +48,10 @@ def test_after_four_resumes_reader_page_and_comparison_have_each_step_once(tmp_p
 
 def test_the_loss_of_batches_has_another_name_than_that_of_epochs(tmp_path: Path) -> None:
     tm = tiny_manager(RunRecord(), MetricStore(), train_dir=tmp_path)
+    assert tm.train_data is not None
     with tm.run():
-        tm.train_on_batch(next(iter(tm.train_data)))
+        for batch in tm.train_data:
+            tm.train_on_batch(batch)
 
     assert [*compare_runs([tmp_path]).curves] == ["batch_loss", "lr"]
 
