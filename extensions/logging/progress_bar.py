@@ -192,7 +192,9 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
         if time.monotonic() - self._drawn_at < self._interval or not self._pace.allows():
             return
         if self._train_manager is not None:
-            self._texts |= texts_of(display_values(shown, self._train_manager.losses_by_optimizer))
+            texts = texts_of(display_values(shown, self._train_manager.losses_by_optimizer))
+            # A table of epochs above the bar has another loss: the mean over the epoch.
+            self._texts |= {"batch_loss" if name == "loss" else name: text for name, text in texts.items()}
             self._step_text = f"{1000 * self._train_manager.median_step_seconds:.3g} ms/step"
         self.move_to_last()
         self._drawn_at = time.monotonic()

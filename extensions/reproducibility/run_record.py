@@ -25,6 +25,7 @@ from train_manager.runs.record.environment import environment
 from train_manager.runs.record.made_objects import Made, made_objects, unrecorded_objects
 from train_manager.runs.record.processes import this_process
 from train_manager.runs.record.run_file import RunWriter, outcome
+from train_manager.runs.record.trained_parts import trained_parts
 from train_manager.telling.errors import InputError
 from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import users_level
@@ -185,6 +186,7 @@ class RecordedRuns:
     def _note_made(self, train_manager: TrainManager, phase_name: str | None) -> None:
         found: Made = collect_item("made", lambda: made_objects(train_manager), self.entry["problems"])
         if phase_name is None:
+            self._note_trained(train_manager)
             self._first = found | self._first
             new = unrecorded_objects(self._first, self.entry["parameters"])
         else:
@@ -192,6 +194,12 @@ class RecordedRuns:
             new = {f"phase {phase_name}.{path}": tree for path, tree in own.items()}
         for path, tree in new.items():
             self.entry["made"].setdefault(path, tree)  # as it was made, not as a hook has left it
+
+    def _note_trained(self, train_manager: TrainManager) -> None:
+        new = collect_item("trains", lambda: trained_parts(train_manager), self.entry["problems"])
+        # Parameters of lazy layers come with the first batch; the rates are those that the optimizers were made with.
+        first = self.entry["trains"].get("optimizers") or {}
+        self.entry["trains"] = {**new, "optimizers": {**new.get("optimizers", {}), **first}}
 
     def _count(self, train_manager: TrainManager) -> None:
         tm = train_manager
@@ -247,6 +255,7 @@ def new_entry(train_manager: TrainManager, variables: Sequence[str] = ()) -> dic
         "seed": tm.seed,
         "parameters": collect_item("parameters", lambda: parameters_of(tm), problems),
         "made": {},
+        "trains": {},
         "data": collect_item("data", lambda: data_of(tm), problems),
         "progress": {},
         "metrics": {},

@@ -68,6 +68,7 @@ def test_a_program_gets_all_as_json(tmp_path: Path, capsys: pytest.CaptureFixtur
                 "best": None,
                 "trained": True,
                 "parameters": {"": "TrainManager", "epochs": "2", "optimizer": "AdamW", "optimizer.lr": "0.1"},
+                "trains": {},
             }
         ],
         "damaged": [],

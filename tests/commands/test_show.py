@@ -33,7 +33,7 @@ def test_the_newest_checkpoint_of_a_train_dir_is_shown(trained: Path, capsys: py
         "counts      step_num 6, update_num 6, samples_seen 80, optimizer_updates (1)",
         "history     epochs (2), evaluations (3)",
         "random      python, numpy, torch",
-        "optimizer   optimizer: lr 0.25; 4 parameters, 4 tensors of state",
+        "optimizer   optimizer: SGD, lr 0.25; 4 parameters, 4 tensors of state",
         "extension   ema: updates 6, average (4 tensors), name , others (none)",
         "model       4 tensors, 42 numbers",
         "  0.weight  8x2  F32",

@@ -377,11 +377,12 @@ BASE: dict[str, Any] = {"$object": f"{HERE}:Base", "arguments": {}}
         ({"$same": [{}]}, "the top: '$same' is not a form with this content"),
         ({"$enum": [f"{HERE}:Colour"]}, "the top: '$enum' is not a form with this content"),
         ({"$tensor": "model.weight"}, "the top: '$tensor' is not a form with this content"),
+        ({"$not_rebuildable": "x", "described": 3}, "the top: '$not_rebuildable' is not a form with this content"),
         ([b"x"], "0: it is a bytes, which JSON does not have"),
         ([object()], "0: it is a object, which JSON does not have"),
         (nested(300), "0.0.0.0.0.0.0.0 is nested more than 100 deep"),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_a_foreign_tree_is_refused_with_the_place(tree: Any, message: str) -> None:
     what, cure = refused(tree).splitlines()

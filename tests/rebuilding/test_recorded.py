@@ -32,10 +32,10 @@ from tests.rebuilding.recorded_parts import (
     scaled_loss,
 )
 from tests.support.refusals import refusal
-from train_manager import Extension, every, recorded
+from train_manager import Extension, InMemory, every, recorded
 from train_manager.rebuilding.making import rebuild
 from train_manager.rebuilding.recorded import parameters_of
-from train_manager.rebuilding.recorded_rows import parameter_rows
+from train_manager.rebuilding.recorded_rows import expression, parameter_rows
 from train_manager.rebuilding.torch_names import torch_names
 
 HERE = "tests.rebuilding.recorded_parts"
@@ -261,9 +261,35 @@ def test_what_cannot_be_written_says_why(value: object, reason: str) -> None:
 def test_one_argument_that_cannot_be_written_leaves_the_others() -> None:
     assert arguments_of(Holder(width=3, hook=lambda: 1, options={"a": 1, "b": lambda: 1})) == {
         "width": 3,
-        "hook": {"$not_rebuildable": "a lambda"},
-        "options": {"a": 1, "b": {"$not_rebuildable": "a lambda"}},
+        "hook": {"$not_rebuildable": "a lambda", "described": "lambda: 1"},
+        "options": {"a": 1, "b": {"$not_rebuildable": "a lambda", "described": "lambda: 1"}},
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (
+            nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), *[nn.ReLU(inplace=True)] * 2, nn.Flatten()),
+            "Sequential(Conv2d(1, 4, (3, 3), stride=(1, 1)), BatchNorm2d(4), 2 x ReLU(inplace=True), Flatten())",
+        ),
+        (
+            InMemory({"x": torch.zeros(6, 3), "y": np.arange(6)}, batch_size=4),
+            "InMemory(6 rows, 2 batches of 4) of x float32 [6, 3], y int64 [6]",
+        ),
+    ],
+    ids=["layers", "arrays"],
+)
+def test_what_cannot_be_written_is_described_by_its_layers_or_arrays(value: object, text: str) -> None:
+    assert expression(written(value)) == text
+
+
+def test_a_list_with_a_lambda_is_not_described_as_the_lambda() -> None:
+    assert written([1, lambda: 1]) == {"$not_rebuildable": "a lambda"}
+
+
+def test_a_secret_is_not_described() -> None:
+    assert written({"password": lambda: "hunter2"}) == {"password": {"$not_rebuildable": "what looks like a secret"}}
 
 
 def test_a_default_that_cannot_be_written_is_left_to_the_class() -> None:

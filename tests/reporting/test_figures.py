@@ -73,7 +73,9 @@ def test_metrics_have_panels_below_the_losses(count: int) -> None:
     figure = panels_figure(
         loss_panels(training, sets, {f"$metric {i}": {"training": curve, "valid": curve} for i in range(count)})
     )
-    assert [axes.get_ylabel() for axes in figure.axes] == ["loss"] * 3 + [f"$metric {i}" for i in range(count)]
+    assert [axes.get_ylabel() for axes in figure.axes] == ["epoch loss", "batch loss", "batch loss"] + [
+        f"$metric {i}" for i in range(count)
+    ]
     assert overlaps(figure) == []
 
 

@@ -36,7 +36,15 @@ def test_the_loss_has_three_panels_and_each_metric_one() -> None:
     metrics = {name: {"valid": metric(0.1, 0.2)} for name in ("accuracy", "f1", "recall", "precision")}
     panels = panels_of(curves(2.0, 1.0), {"valid": curves(2.5, 1.5)}, metrics)
 
-    assert [panel.y_label for panel in panels] == ["loss"] * 3 + ["accuracy", "f1", "recall", "precision"]
+    assert [panel.y_label for panel in panels] == [
+        "epoch loss",
+        "batch loss",
+        "batch loss",
+        "accuracy",
+        "f1",
+        "recall",
+        "precision",
+    ]
 
 
 def test_a_set_that_has_metrics_but_no_loss_is_drawn() -> None:

@@ -92,7 +92,7 @@ def _state_lines(state: Mapping[str, Any]) -> Iterator[str]:
     yield line("parts", ", ".join(state))
     for name, value in state.items():
         if name in EACH:
-            yield from _lines_of_each(name, value)
+            yield from _lines_of_each(name, value, state.get("fit"))
         elif name in ENTRIES and value:
             yield line(name, _entries(value))
         elif name == "random":
@@ -106,10 +106,23 @@ def _state_lines(state: Mapping[str, Any]) -> Iterator[str]:
             yield line("parameter", _cut(f"{argument} = {expression(value)}"))
 
 
-def _lines_of_each(name: str, values: Mapping[str, Any]) -> Iterator[str]:
+def _lines_of_each(name: str, values: Mapping[str, Any], fit: Any = None) -> Iterator[str]:
     for key, value in values.items():
-        text = _optimizer(value) if name == "optimizers" else _entries(value) if value else "no state"
+        text = (
+            f"{_class_of(key, fit)}{_optimizer(value)}"
+            if name == "optimizers"
+            else _entries(value)
+            if value
+            else "no state"
+        )
         yield line(EACH[name], f"{key}: {text}")
+
+
+def _class_of(optimizer: str, fit: Any) -> str:
+    try:
+        return f"{fit['optimizers'][optimizer]['class']}, "
+    except (LookupError, TypeError):  # a checkpoint that another program has put together
+        return ""
 
 
 def _optimizer(state: Any) -> str:

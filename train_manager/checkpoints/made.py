@@ -88,7 +88,7 @@ def _options(component: Any) -> dict[str, Any]:
         attributes, signature = getattr(component, "__dict__", {}), signature_of(type(component))
         found = {name: _argument_of(component, name) for name in (signature.parameters if signature else ())}
         found |= {name: one for name, one in attributes.items() if not name.startswith("_") and name not in found}
-    plain = {name: _plain(value) for name, value in found.items() if name not in NOT_OPTIONS}
+    plain = {name: plain_of(value) for name, value in found.items() if name not in NOT_OPTIONS}
     return {name: values[0] for name, values in plain.items() if values}
 
 
@@ -108,12 +108,12 @@ def _common(values: list[Any]) -> Any:
     return values[0] if all(_is_equal(value, values[0]) for value in values) else tuple(values)
 
 
-def _plain(value: Any) -> list[Any]:
+def plain_of(value: Any) -> list[Any]:
     """Return a value that can be written and compared, as the one item of a list; else none."""
     if isinstance(value, Counter):  # MultiStepLR keeps its milestones so
         return [sorted(value.elements())]
     if type(value) in (list, tuple):
-        items = [plain for item in value for plain in _plain(item)]
+        items = [plain for item in value for plain in plain_of(item)]
         # A sequence with an item that cannot be compared (such as a function) is left out as a whole.
         return [type(value)(items)] if len(items) == len(value) else []
     # A number on a GPU would have to wait for the device.

@@ -87,6 +87,12 @@ class InMemory(RowBatches):
         """The arrays that the batches are cut from; not copies."""
         return self._arrays if self._names is None else dict(zip(self._names, self._arrays, strict=True))
 
+    def described(self) -> str:
+        """Return its rows and batches, with the shapes and dtypes of its arrays."""
+        arrays = (f"{str(one.dtype).removeprefix('torch.')} {[*one.shape]}" for one in self._arrays)
+        named = arrays if self._names is None else map("{} {}".format, self._names, arrays)
+        return f"{self!r} of {', '.join(named)}"
+
     @property
     def _device(self) -> torch.device:
         return self._arrays[0].device

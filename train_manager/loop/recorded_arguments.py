@@ -16,7 +16,7 @@ from train_manager.loop.arguments import kind_of, modules_of_loss
 from train_manager.rebuilding.record_tree import NOT_REBUILDABLE, Tree, with_parts
 from train_manager.rebuilding.registry import name_of
 from train_manager.rebuilding.signatures import signature_of
-from train_manager.rebuilding.value_trees import RECORD, tree_of, trees_of
+from train_manager.rebuilding.value_trees import RECORD, tree_of, trees_of, unwritten
 
 DATA: Final = ("train_data", "eval_data")
 
@@ -42,7 +42,7 @@ def _tree_of_data(data: Any) -> Tree:
         return tree_of(data)
     if isinstance(data, Mapping) and all(isinstance(name, str) for name in data):
         return with_parts({}, {name: _tree_of_data(one) for name, one in data.items()})
-    return {NOT_REBUILDABLE: f"{kind_of(data)}, which is not recorded"}
+    return unwritten(f"{kind_of(data)}, which is not recorded", data)
 
 
 def _tree_of_optimizer(optimizer: Any, modules: list[Any]) -> Tree:

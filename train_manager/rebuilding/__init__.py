@@ -6,6 +6,7 @@ Its files in reading order; each imports only those above it:
     signatures    the parameters of classes and functions
     torch_names   the names of PyTorch that any file may use
     registry      the classes and functions that a file may name
+    lambdas       a lambda in words
     torch_values  values of PyTorch and NumPy as trees
     value_trees   values as trees
     recorded      the decorator that records the arguments of a constructor

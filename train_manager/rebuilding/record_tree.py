@@ -7,7 +7,7 @@
 {"$path": ".."} {"$dtype": "torch.float32"} {"$device": "cuda:0"}
 {"$numbers": [[0.5, 2.0], "torch.float32"]}       a tensor of a few numbers
 {"$same": ["model", "head"]}              the object at that place, once more
-{"$not_rebuildable": "a lambda"}          a value that cannot be written, and the reason
+{"$not_rebuildable": "a lambda"}          a value that cannot be written, and the reason; with "described" what it is
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ Step = str | int
 RecordPath = tuple[Step, ...]
 
 NOT_REBUILDABLE: Final = "$not_rebuildable"
+DESCRIBED: Final = "described"
 CALLS: Final = ("$object", "$callable")  # marks beside which there are arguments
 _LISTS: Final = ("$tuple", "$set", "$frozenset", "$dict", "$OrderedDict", "$Counter")  # marks of lists of further trees
-_TEXTS: Final = ("$float", "$int", "$bytes", "$path", "$dtype", "$device", NOT_REBUILDABLE)
+_TEXTS: Final = ("$float", "$int", "$bytes", "$path", "$dtype", "$device")
 
 
 @final
@@ -65,6 +66,8 @@ def _is_form(mark: str, tree: dict[str, Any]) -> bool:
     if mark in CALLS:
         has_arguments = type(tree.get("arguments", {} if mark == "$callable" else None)) is dict
         return type(given) is str and has_arguments and {*tree} <= {mark, "arguments"}
+    if mark == NOT_REBUILDABLE:
+        return type(given) is str and type(tree.get(DESCRIBED, "")) is str and {*tree} <= {mark, DESCRIBED}
     if len(tree) > 1:
         return False
     if mark == "$enum":

@@ -50,6 +50,8 @@ def expression(tree: Any) -> str:
     'Net(width=8, bias=None, sizes=(3, 4))'
     >>> expression({"$not_rebuildable": "a lambda"})
     '<a lambda>'
+    >>> expression({"$not_rebuildable": "a lambda", "described": "lambda x: x + 1"})
+    'lambda x: x + 1'
     """
     match tree:
         case {"$object": str(name), "arguments": dict(arguments)} | {
@@ -60,6 +62,8 @@ def expression(tree: Any) -> str:
             return f"{name.rpartition(':')[2]}({given})"
         case {"$callable": str(name)}:
             return name.rpartition(":")[2]
+        case {"$not_rebuildable": _, "described": str(text)}:
+            return text
         case {"$not_rebuildable": why}:
             return f"<{why}>"
         case {"$tuple": list(items)}:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +23,7 @@ MAX_NUMBERS: Final = 64
 _DTYPES: Final = {str(kind): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
 # torch.device() reads many forms of text; only "cuda:0" and the like come from this library.
 _DEVICE: Final = re.compile(r"[a-z]{1,20}(:\d{1,3})?")
+_COMMA: Final = re.compile(r", (?=[^()]*(?:\(|$))")  # not one inside of brackets
 _DEPRECATED: Final = ("size_average", "reduce")  # arguments of losses that are not kept as attributes
 
 
@@ -59,6 +62,34 @@ def arguments_of(value: Any) -> dict[str, Any] | None:
         return None
     names = [p.name for p in parameters if p.name not in _DEPRECATED and hasattr(value, p.name)]
     return {name: getattr(value, name) for name in names}
+
+
+def layers_text(value: Any) -> str:
+    """Return the layers of a Sequential in short; nothing for any other value.
+
+    >>> layers_text(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Dropout(0.3), nn.Linear(8, 2, bias=False)))
+    'Sequential(2 x Linear(8, 8), Dropout(p=0.3), Linear(8, 2, bias=False))'
+    """
+    return _layer_text(value) if type(value) is nn.Sequential else ""
+
+
+def _layer_text(module: nn.Module) -> str:
+    if type(module) is nn.Sequential:
+        runs = [(text, len([*alike])) for text, alike in groupby(map(_layer_text, module))]
+        inside = [f"{count} x {text}" if count > 1 else text for text, count in runs]
+    else:
+        inside = [*_options_of(module)]
+    return f"{type(module).__name__}({', '.join(inside)})"
+
+
+def _options_of(module: nn.Module) -> Iterator[str]:
+    """Yield what the ``repr`` of a module has in brackets, without defaults and the names of required arguments."""
+    named = inspect.signature(type(module)).parameters
+    for option in _COMMA.split(module.extra_repr()) if module.extra_repr() else ():
+        name, _, value = option.partition("=")
+        default = named[name].default if value and name in named else None
+        if value != str(default):
+            yield value if default is inspect.Parameter.empty else option
 
 
 def dtype_of(name: str, at: str) -> torch.dtype:

@@ -20,7 +20,8 @@ from typing import Any, Final
 
 from train_manager.files.json_values import DEEPEST, Path, ValueEncoder
 from train_manager.files.secrets import looks_secret, may_have_entries
-from train_manager.rebuilding.record_tree import NOT_REBUILDABLE, Tree
+from train_manager.rebuilding.lambdas import lambda_text
+from train_manager.rebuilding.record_tree import DESCRIBED, NOT_REBUILDABLE, Tree
 from train_manager.rebuilding.registry import is_recorded, name_of, written_name
 from train_manager.rebuilding.signatures import arguments_by_name, signature_of
 from train_manager.telling.errors import CheckpointError
@@ -35,6 +36,9 @@ Two places of a tree with the same record are the same object, because each obje
 LARGEST: Final = 100_000
 """Items of a list, or characters of a text, that is written as an argument; a larger one is data."""
 
+LONGEST: Final = 400  # characters of a description
+SECRET: Final = "what looks like a secret"
+
 _PLAIN: Final = (type(None), bool, int, float, str, list, tuple)
 _DICTS: Final = (dict, OrderedDict, Counter)
 
@@ -43,9 +47,18 @@ def tree_of(value: Any, name: str = "") -> Tree:
     """Return the tree of a value, with the reason in the place of a value that cannot be written.
 
     >>> tree_of((1, float("inf"))), tree_of(lambda: 1)
-    ({'$tuple': [1, {'$float': 'inf'}]}, {'$not_rebuildable': 'a lambda'})
+    ({'$tuple': [1, {'$float': 'inf'}]}, {'$not_rebuildable': 'a lambda', 'described': 'lambda: 1'})
     """
     return ValueEncoder(_written)(value, (name,))
+
+
+def unwritten(why: str, value: Any = None) -> Tree:
+    """Return the tree of a value that is not written: the reason, and what it is if that can be said in short."""
+    try:
+        text = _description(value)
+    except Exception:  # a user's layer may raise anything as it describes itself
+        text = ""
+    return {NOT_REBUILDABLE: cut(why, 200)} | ({DESCRIBED: cut(text, LONGEST)} if text else {})
 
 
 def trees_of(values: Mapping[str, Any]) -> dict[str, Tree]:
@@ -65,7 +78,7 @@ def _written(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
     try:
         return _whole(value, path, encoder)
     except _NotWritten as why:
-        return {NOT_REBUILDABLE: cut(str(why), 200)}
+        return unwritten(str(why), None if str(why) == SECRET else value)
     except CheckpointError:
         return {NOT_REBUILDABLE: f"what is nested more than {DEEPEST} deep, or contains itself"}
     except Exception as error:  # a user's class may raise anything in its repr, == or iteration
@@ -79,12 +92,12 @@ def _whole(value: Any, path: Path, encoder: ValueEncoder) -> Tree:
         _NotWritten: the value, or a value inside it, cannot be written.
     """
     if _is_hidden(path[-1] if type(path[-1]) is str else "", value):
-        raise _NotWritten("what looks like a secret")
+        raise _NotWritten(SECRET)
     kind = type(value)
     if (kind is str or kind in _DICTS or kind in (list, tuple, set, frozenset)) and len(value) > LARGEST:
         raise _NotWritten(f"a text of {len(value)} characters" if kind is str else f"more than {LARGEST} values")
     if kind in _DICTS and any(_is_hidden("", key) for key in value):
-        raise _NotWritten("what looks like a secret")
+        raise _NotWritten(SECRET)
     if kind in _PLAIN or kind in _DICTS:
         return encoder.plain(value, path)
     if kind in (set, frozenset):
@@ -185,3 +198,18 @@ def _described(value: Any) -> str:
         return f"the method {value.__qualname__} of an object"
     base = next((base.__name__ for base in kind.__mro__[1:] if is_recorded(base)), "")
     return f"a {kind.__name__}, which is not recorded" + (f" (its base {base} is)" if base else "")
+
+
+def _description(value: Any) -> str:
+    """Return what a value is, if its class has a short form: its source, its layers, or its arrays; else nothing."""
+    kind = type(value)
+    if kind is FunctionType and value.__name__ == "<lambda>":
+        return lambda_text(value)
+    room = kind.__module__
+    if room.startswith("train_manager.") and hasattr(kind, "described"):
+        return str(value.described())
+    if room.startswith("torch.nn."):
+        from train_manager.rebuilding.torch_values import layers_text  # after torch itself
+
+        return layers_text(value)
+    return ""

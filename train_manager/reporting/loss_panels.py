@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 AXES: Final = {"epoch": "epochs", "batch": "batches", "example": "examples seen"}
 NOISY_LOOK: Final = {"linewidth": 0.8, "alpha": 0.8}  # of the curves of single batches
 LOSS_HEIGHT, METRIC_HEIGHT = 360, 240  # pixels of a panel
+EPOCH_LOSS: Final = "epoch loss"  # the mean over the examples of an epoch
+BATCH_LOSS: Final = "batch loss"  # of the examples of one batch
 ROWS_OF_RANK_0: Final = "rows of rank 0"
 """What the losses of batches are of if several processes train together; epochs and evaluations are of all rows."""
 
@@ -43,7 +45,9 @@ def loss_panels(
 
 def loss_label(by: str, is_of_rank: bool) -> str:
     """Return the label of the losses in a panel by "epoch", "batch" or "example"."""
-    return f"loss (batches: {ROWS_OF_RANK_0})" if is_of_rank and by != "epoch" else "loss"
+    if by == "epoch":
+        return EPOCH_LOSS
+    return f"{BATCH_LOSS} ({ROWS_OF_RANK_0})" if is_of_rank else BATCH_LOSS
 
 
 def part_label(name: str, is_of_rank: bool) -> str:

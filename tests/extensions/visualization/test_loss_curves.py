@@ -289,7 +289,13 @@ def test_metrics_of_the_training_and_of_the_evaluations_have_a_panel_by_epoch(tm
     curves = trained(tmp_path, metrics, EvalAt(4))
     found = {name: {of: curve.x for of, curve in by.items()} for name, by in curves.metrics.items()}
     assert found == {"right": {"valid": [0, 1, 2], "training": [1, 2]}, "wrong": {"valid": [0, 1, 2]}}
-    assert [axes.get_ylabel() for axes in curves.figure().axes] == ["loss"] * 3 + ["right", "wrong"]
+    assert [axes.get_ylabel() for axes in curves.figure().axes] == [
+        "epoch loss",
+        "batch loss",
+        "batch loss",
+        "right",
+        "wrong",
+    ]
 
 
 def test_a_training_draws_its_default_file_without_matplotlib_and_pillow(

@@ -46,6 +46,16 @@ def test_after_four_resumes_reader_page_and_comparison_have_each_step_once(tmp_p
     assert [step for step, _ in measured(tmp_path).pauses] == [3, 6, 9, 12]
 
 
+def test_the_loss_of_batches_has_another_name_than_that_of_epochs(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), MetricStore(), train_dir=tmp_path)
+    assert tm.train_data is not None
+    with tm.run():
+        for batch in tm.train_data:
+            tm.train_on_batch(batch)
+
+    assert [*compare_runs([tmp_path]).curves] == ["batch_loss", "lr"]
+
+
 def test_more_values_than_a_picture_has_points_are_compared_one_by_one(tmp_path: Path) -> None:
     tm = tiny_manager(RunRecord(), MetricStore(), epochs=1, train_dir=tmp_path)
     tm.train()

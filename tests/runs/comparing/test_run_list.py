@@ -59,7 +59,11 @@ def test_runs_of_the_folder_itself_have_its_name(tmp_path: Path) -> None:
 
 
 def test_the_best_value_has_a_column_with_its_epoch() -> None:
-    runs = [run("a", best=Best("valid/loss", 0.125, 1)), run("b"), run("c", best=Best("valid/loss", 0.25, 12))]
+    runs = [
+        run("a", best=Best("valid/loss", 0.125, 1, 10, "min", "")),
+        run("b"),
+        run("c", best=Best("valid/loss", 0.25, 12, 120, "min", "")),
+    ]
 
     assert texts(runs, 80) == [
         "run  began             outcome      best valid/loss",
@@ -70,7 +74,10 @@ def test_the_best_value_has_a_column_with_its_epoch() -> None:
 
 
 def test_best_values_of_several_metrics_have_their_names() -> None:
-    runs = [run("a", best=Best("valid/loss", 0.125, 1)), run("b", best=Best("valid/f1", 0.5, 2))]
+    runs = [
+        run("a", best=Best("valid/loss", 0.125, 1, 10, "min", "")),
+        run("b", best=Best("valid/f1", 0.5, 2, 20, "max", "")),
+    ]
 
     assert [line[-27:].strip() for line in texts(runs, 80)[1:3]] == [
         "valid/loss 0.1250 (epoch 1)",
@@ -90,14 +97,16 @@ def test_a_narrow_terminal_shows_beginning_outcome_and_a_value() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    best = Best("valid/accuracy", 0.125, 21)
+    best = Best("valid/accuracy", 0.125, 21, 210, "max", "")
     runs = [run("x" * 100, outcome="y" * 100, best=best), run("b", outcome="failed: RuntimeError: no room", best=best)]
 
     assert max(map(len, texts(runs, width))) <= width
 
 
 def test_what_has_no_room_stands_below_beside_the_runs() -> None:
-    runs = [run("a" * 30, best=Best("valid/accuracy", 0.5, 21), outcome="failed: RuntimeError: no room")]
+    runs = [
+        run("a" * 30, best=Best("valid/accuracy", 0.5, 21, 210, "max", ""), outcome="failed: RuntimeError: no room")
+    ]
 
     assert texts(runs, 60) == [
         "run                 began             outcome",

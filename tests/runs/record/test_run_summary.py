@@ -119,7 +119,7 @@ def test_the_best_value_is_of_the_first_metric(tmp_path: Path) -> None:
     write_runs(tmp_path, entry("aaaa"))
     evaluated(tmp_path, "aaaa", {"loss": 0.5, "f1": 0.1}, {"loss": 0.25, "f1": 0.2}, {"loss": 0.375, "f1": 0.9})
 
-    assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.25, 2)
+    assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.25, 2, 20, "min", "")
 
 
 def test_the_best_value_is_of_the_monitored_metric(tmp_path: Path) -> None:
@@ -127,14 +127,29 @@ def test_the_best_value_is_of_the_monitored_metric(tmp_path: Path) -> None:
     write_runs(tmp_path, entry("aaaa", parameters=parameters(extensions={"early_stopping": early})))
     evaluated(tmp_path, "aaaa", {"loss": 0.5, "f1": 0.1}, {"loss": 0.25, "f1": 0.9}, {"loss": 0.125, "f1": 0.2})
 
-    assert summary_of(named_run(tmp_path)).best == Best("valid/f1", 0.9, 2)
+    assert summary_of(named_run(tmp_path)).best == Best("valid/f1", 0.9, 2, 20, "max", "EarlyStopping")
 
 
 def test_an_evaluation_beside_the_training_is_not_its_best(tmp_path: Path) -> None:
     write_runs(tmp_path, entry("aaaa"))
     evaluated(tmp_path, "aaaa", {"loss": 0.5}, {"loss": float("nan")}, {"loss": 0.25, "standalone": True})
 
-    assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.5, 1)
+    assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.5, 1, 10, "min", "")
+
+
+def test_an_evaluation_of_the_untrained_model_is_not_the_best(tmp_path: Path) -> None:
+    write_runs(tmp_path, entry("aaaa"))
+    evaluated(tmp_path, "aaaa", {"loss": 0.125, "epoch": 0, "step": 0}, {"loss": 0.5})
+
+    assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.5, 2, 20, "min", "")
+
+
+def test_the_extension_that_decides_is_that_of_the_record(tmp_path: Path) -> None:
+    monitor = {"metric": "valid/f1", "mode": "max", "by": "Checkpoints"}
+    write_runs(tmp_path, entry("aaaa", trains={"monitor": monitor}))
+    evaluated(tmp_path, "aaaa", {"loss": 0.5, "f1": 0.1}, {"loss": 0.75, "f1": 0.9})
+
+    assert summary_of(named_run(tmp_path)).best == Best("valid/f1", 0.9, 2, 20, "max", "Checkpoints")
 
 
 def test_the_best_value_may_be_of_a_run_that_was_resumed_up_to_there(tmp_path: Path) -> None:
@@ -142,7 +157,7 @@ def test_the_best_value_may_be_of_a_run_that_was_resumed_up_to_there(tmp_path: P
     evaluated(tmp_path, "aaaa", {"loss": 0.25}, {"loss": 0.125})  # the second one is after the checkpoint
     evaluated(tmp_path, "bbbb", {"loss": 0.25}, {"loss": 0.5}, resumes="aaaa", step=10)
 
-    assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.25, 1)
+    assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.25, 1, 10, "min", "")
 
 
 def test_a_metric_of_which_no_value_is_known_to_be_better_has_no_best(tmp_path: Path) -> None:

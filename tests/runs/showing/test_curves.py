@@ -88,7 +88,7 @@ def test_a_rate_holds_until_the_end_and_batch_sizes_are_no_curve(tmp_path: Path)
     plots = {plot.name: plot for plot in shown_curves([measured_in(trained(tmp_path / "run"))])}
 
     [rate] = plots["lr"].curves
-    assert (rate.kind, rate.x, rate.y) == ("steps", [1, 6], [0.5, 0.5])
+    assert (rate.kind, rate.x, rate.y, rate.end) == ("steps", [1, 6], [0.5, 0.5], "0.5, constant")
     assert [*plots] == ["loss", "lr"]
 
 

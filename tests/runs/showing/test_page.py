@@ -19,6 +19,7 @@ from tests.runs.record.sample_runs import entry, parameters, write_code, write_r
 from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
 from tests.support.refusals import refusal
 from train_manager import Extension, InputError
+from train_manager.extensions import EarlyStopping
 from train_manager.runs.showing.page import run_to_show
 from train_manager.runs.store.writer import MetricWriter
 from train_manager.telling.findings import Finding
@@ -139,7 +140,7 @@ def test_the_summary_tells_outcome_metrics_seed_and_time(tmp_path: Path) -> None
     assert facts == {
         "outcome": "completed",
         "done": "2 epochs, 20 steps",
-        "loss": "0.5000",
+        "epoch loss": "0.5000",
         "valid/loss": "0.2500",
         "commit": "18afa3f+",
         "seed": "0",
@@ -154,6 +155,30 @@ def test_the_best_metric_stands_below_the_last_one(tmp_path: Path) -> None:
     text = page_of(trained(tmp_path / "run"))
 
     assert re.search(r"<dt>valid/loss</dt><dd>0.6540</dd><dd class=\"soft\">best 0.6540 at 6</dd>", text)
+
+
+def test_the_summary_tells_what_was_trained_and_which_number_decides(tmp_path: Path) -> None:
+    text = page_of(trained(tmp_path / "run", EarlyStopping("valid/loss")))
+
+    shown = re.findall(r'<dt>(best epoch|model|optimizer)</dt><dd>(.*?)</dd><dd class="soft">(.*?)</dd>', text)
+    assert shown == [
+        ("best epoch", "2", "lowest valid/loss: 0.6540, monitored by EarlyStopping"),
+        ("model", "Sequential", "42 parameters, all trained"),
+        ("optimizer", "SGD", "lr 0.5"),
+    ]
+
+
+def test_the_best_evaluation_is_marked_on_the_curve_of_the_monitored_metric_only(tmp_path: Path) -> None:
+    [plot, *_] = data_of(page_of(trained(tmp_path / "run")))["plots"]
+
+    assert [(curve["name"], curve["best"]) for curve in plot["curves"]] == [("training", None), ("valid", 6)]
+
+
+def test_the_loss_of_a_batch_and_of_an_epoch_have_two_names(tmp_path: Path) -> None:
+    text = page_of(trained(tmp_path / "run"))
+
+    assert "<dt>epoch loss</dt>" in text
+    assert [curve["value"] for curve in data_of(text)["plots"][0]["curves"]] == ["batch loss", ""]
 
 
 def test_a_store_that_has_no_tables_yet_is_no_error(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,17 @@ def test_a_curve_that_is_not_checked_is_not_drawn(opened: Opened, text: str) -> 
     assert page.evaluate(drawn) == ["valid"]
 
 
+def test_the_legend_tells_the_best_evaluation(opened: Opened, tmp_path: Path) -> None:
+    def ends_of(**given: Any) -> list[str]:
+        page = opened(page_of(trained(tmp_path / f"run {len(given)}", **given)), width=420)
+        assert page.locator(".legend .curve", has_text="valid").first.is_visible()
+        return [*page.locator(".legend li", has_text="valid").first.locator(".end").all_text_contents()]
+
+    assert ends_of() == ["0.654 at step 6, the best"]
+    [end] = ends_of(optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5, maximize=True), epochs=3)
+    assert re.fullmatch(r"\S+ at step 9, best \S+ at 3", end)
+
+
 def test_picked_curves_are_one_plot_with_a_second_axis_and_a_name_of_its_own(opened: Opened, text: str) -> None:
     page = opened(text)
     axes = "figures.find(one => one.isPicked).drawn.axes.length"
@@ -99,7 +111,7 @@ def test_picked_curves_are_one_plot_with_a_second_axis_and_a_name_of_its_own(ope
     assert alone == 2
     assert page.evaluate(axes) == 3
     assert page.locator(".plot", has=page.get_by_label("Name of the plot")).locator(".curve").all_text_contents() == [
-        "loss: training",
+        "loss: training (batch loss)",
         "loss: valid",
         "large: large (right axis)",
     ]

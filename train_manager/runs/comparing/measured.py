@@ -10,6 +10,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from train_manager.metrics.history_rows import is_loss
 from train_manager.metrics.monitor import mode_of
 from train_manager.runs.store.curves import Curve, SmallBatches, curves_of, small_batches
 from train_manager.runs.store.reader import MetricReader, open_to_read
@@ -48,7 +49,7 @@ class Measured:
 
     @cached_property
     def metrics(self) -> dict[str, Curve]:
-        """Each metric: as "loss" that of epochs with all values, or of batches if there are none; and "valid/loss"."""
+        """Each metric: that of epochs with all values, such as "loss"; "batch_loss" without one; and "valid/loss"."""
         if self.reader is None:
             return {}
         whole = (curves_of(self.reader, self.run, sys.maxsize, stage=stage) for stage in (EPOCHS, EVALUATIONS))
@@ -56,7 +57,9 @@ class Measured:
         found: dict[str, Curve] = {}
         for curves in (*whole, of_batches):
             for series, curve in curves.items():
-                found.setdefault(name_of(series), curve)
+                # A training that has not come to the end of an epoch has no other loss than that of its batches.
+                is_new = curves is of_batches and is_loss(series.name) and name_of(series) not in found
+                found.setdefault(name_of(series._replace(name=f"batch_{series.name}") if is_new else series), curve)
         return found
 
     # ---- the axes of pictures ------------------------------------------------------------------------------------

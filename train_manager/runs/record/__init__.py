@@ -6,6 +6,7 @@ Its files in reading order; each imports only those above it:
     packages      which packages are installed
     command       by which command a program was started, and the one that starts it again
     environment   where a program ran
+    trained_parts  what is trained, and by what
     made_objects  the optimizers and schedulers that lambdas and functions have made
     run_file      run-<id>.json: what a run was, and how it has ended; written and read
     run_notes     what another tool shows of a run beside its metrics

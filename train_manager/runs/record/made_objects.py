@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from train_manager.checkpoints.made import made_tree
-from train_manager.rebuilding.record_tree import Tree, check, parts_of
+from train_manager.rebuilding.record_tree import NOT_REBUILDABLE, Tree, check, parts_of
 from train_manager.rebuilding.recorded_rows import ArgumentRows, parameter_rows
+from train_manager.runs.record.trained_parts import part_rows
 
 Made = dict[str, Tree]
 """What was made, by the dotted path of the parameter that has made it."""
@@ -36,11 +37,12 @@ def unrecorded_objects(made: Made, parameters: Tree) -> Made:
     return {path: tree for path, tree in made.items() if not _is_recorded(tree, _at(parameters, path.split(".")))}
 
 
-def made_rows(made: Made, rows: Mapping[str, str]) -> Iterator[tuple[str, Tree]]:
+def made_rows(made: Made, recorded: Tree) -> Iterator[tuple[str, Tree]]:
     """Yield each object with the name of its row in a table of parameters."""
-    # A row such as "<function make>" is replaced; beside a row with a value of its own, " made" is added to the name.
+    # The row of a lambda is replaced; beside a row with a value of its own, " made" is added to the name.
     for path, tree in made.items():
-        is_free = rows.get(path, "<").startswith("<")
+        given = _at(recorded, path.split("."))
+        is_free = given is None or NOT_REBUILDABLE in given
         yield (path if is_free else f"{path} made"), tree
 
 
@@ -53,7 +55,8 @@ def parameter_rows_of(entry: Mapping[str, Any]) -> ArgumentRows:
     for tree in (recorded, made):
         check(tree)  # nothing that was not written by this library, and nothing too deep
     rows = parameter_rows(recorded)
-    return rows | (parameter_rows(dict(made_rows(made, rows))) if made else {})
+    of_made = parameter_rows(dict(made_rows(made, recorded))) if made else {}
+    return rows | of_made | part_rows(entry.get("trains") or {})
 
 
 def _is_recorded(made: Tree, recorded: Tree) -> bool:

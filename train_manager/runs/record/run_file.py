@@ -139,7 +139,7 @@ KEYS: Final[Mapping[str, type]] = {
     **REQUIRED,
     "ended": datetime,
     **dict.fromkeys(("reason", "train_dir"), str),
-    **dict.fromkeys(("error", "goes_on_from", "calls", "command", "environment", "parameters", "made"), dict),
+    **dict.fromkeys(("error", "goes_on_from", "calls", "command", "environment", "parameters", "made", "trains"), dict),
     **dict.fromkeys(("data", "progress", "metrics"), dict),
     **dict.fromkeys(("findings", "problems"), list),
     "manager": int,

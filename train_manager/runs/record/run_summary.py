@@ -32,6 +32,9 @@ class Best:
     metric: str  # the evaluation set and the name: "valid/accuracy"
     value: float
     epoch: int  # number of completed epochs at the best evaluation
+    step: int
+    mode: str  # "min" or "max", the side on which it is better
+    by: str  # the extension that monitors it; empty if none does
 
 
 @final
@@ -54,6 +57,7 @@ class RunSummary:
         best: None if no evaluation is stored, or if the metric's name does not tell which value is better.
         trained: whether it has taken a step, or may have: it has not ended.
         parameters: the recorded constructor parameters, by their dotted paths.
+        trains: the size of the model, the optimizers with their rates, and the monitored metric; see ``trained_parts``.
     """
 
     label: str
@@ -69,6 +73,7 @@ class RunSummary:
     best: Best | None = None
     trained: bool = True
     parameters: Mapping[str, str] = field(default_factory=dict)
+    trains: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def began_in_minutes(self) -> str:
@@ -120,6 +125,7 @@ def summary_of(run: FoundRun) -> RunSummary:
         best=_best_of(run),
         trained=has_trained(run.entry),
         parameters=_parameters_of(run),
+        trains=run.entry.get("trains") or {},
     )
 
 
@@ -178,30 +184,36 @@ def _best_of(run: FoundRun) -> Best | None:
         rows = MetricReader(run.train_dir).history(run.id)["evaluations"]
     except InputError:
         return None
+    metric, mode, by = _monitor_of(run.entry)
     values = [
-        Best(f"{row['set']}/{name}", value, row["epoch"])
+        (f"{row['set']}/{name}", value, row)
         for row in rows
-        if not row.get("standalone")
+        # As Checkpoints and EarlyStopping do: an evaluation of the untrained model is none of the best.
+        if not row.get("standalone") and row["step"]
         for name, value in metrics_of(row).items()
         if is_number(value) and math.isfinite(value)
     ]
-    monitored, mode = _monitor_of(run.entry) or (values[0].metric if values else "", None)
+    metric = metric or (values[0][0] if values else "")
     try:
-        sign = 1 if mode_of(monitored, mode, "runs") == "min" else -1
+        mode = mode_of(metric, mode, "runs")
     except InputError:
         return None
-    return min((one for one in values if one.metric == monitored), key=lambda one: sign * one.value, default=None)
+    best = max if mode == "max" else min
+    found = best((one for one in values if one[0] == metric), key=lambda one: one[1], default=None)
+    return found and Best(metric, found[1], found[2]["epoch"], found[2]["step"], mode, by)
 
 
-def _monitor_of(entry: Mapping[str, Any]) -> tuple[str, str | None] | None:
-    """Return metric and mode of the first extension that was given a metric to monitor."""
+def _monitor_of(entry: Mapping[str, Any]) -> tuple[str | None, str | None, str]:
+    """Return metric, mode and name of the extension that decides which evaluation is best."""
     try:
-        extensions = [one.get("arguments") or {} for one in entry["parameters"]["arguments"]["extensions"].values()]
-        return next(
-            ((one["monitor"], one.get("mode")) for one in extensions if isinstance(one.get("monitor"), str)), None
-        )
-    except MALFORMED:
-        return None
+        if found := (entry.get("trains") or {}).get("monitor"):
+            return found["metric"], found["mode"], str(found["by"])
+        # An extension that keeps no weights, such as Log, may have been given a metric all the same.
+        extensions = entry["parameters"]["arguments"]["extensions"].values()
+        made = [(one["$object"].rpartition(":")[2], one.get("arguments") or {}) for one in extensions]
+        return next((of["monitor"], of.get("mode"), by) for by, of in made if isinstance(of.get("monitor"), str))
+    except (StopIteration, *MALFORMED):
+        return None, None, ""
 
 
 def _seconds(run: FoundRun, began: datetime) -> float | None:

@@ -10,12 +10,14 @@ from typing import Any, Final, final
 import numpy as np
 
 from train_manager.metrics.history_rows import is_loss
-from train_manager.reporting.loss_panels import ROWS_OF_RANK_0
-from train_manager.runs.comparing.measured import Measured, is_setting
+from train_manager.reporting.loss_panels import BATCH_LOSS, EPOCH_LOSS, ROWS_OF_RANK_0
+from train_manager.runs.comparing.measured import Measured, is_setting, name_of
+from train_manager.runs.record.run_summary import Best
 from train_manager.runs.store.curves import Curve
 from train_manager.runs.store.schema import BATCH_SIZE, BATCHES, EPOCHS, EVALUATIONS, RANKS, Series
 
 TRAINING: Final = "training"
+LOSSES: Final = {BATCHES: BATCH_LOSS, EPOCHS: EPOCH_LOSS}
 DIGITS: Final = 6  # significant digits of a value on the page
 
 
@@ -34,6 +36,8 @@ class DrawnCurve:
     high: Sequence[float | None] = ()  # the highest values of stretches
     end: str = ""  # the last value and its step in words, if the value is not a number that can be drawn
     root: float | None = None  # the divisor that makes a root mean square of a norm; None if it is not a norm
+    value: str = ""  # what its values are, if its name does not tell: "batch loss"
+    best: float | None = None  # the step of the best value; None if the value does not decide which epoch is best
     depth: float | None = None  # from 0 for the first layer to 1 for the last one; None if it is not of a layer
 
 
@@ -48,14 +52,23 @@ class Plot:
     section: str = "plots"  # of the page
 
 
-def shown_curves(runs: Sequence[Measured]) -> list[Plot]:
-    """Return the plots of what runs have measured."""
+def shown_curves(runs: Sequence[Measured], best: Sequence[Best | None] = ()) -> list[Plot]:
+    """Return the plots of what runs have measured.
+
+    Args:
+        runs: what they have measured.
+        best: of each run its best evaluation, which is marked.
+    """
     plots: dict[str, Plot] = {}
     for number, measured in enumerate(runs):
         for series, curve in _in_order(measured.curves):
             name = _plot_of(series)
             plot = plots.setdefault(name, Plot(name, is_loss(series.name)))
-            plot.curves.append(_drawn(number, series, curve, measured))
+            drawn = _drawn(number, series, curve, measured)
+            decides = best[number] if number < len(best) else None
+            if decides and series.stage == EVALUATIONS and name_of(series) == decides.metric:
+                drawn.best = decides.step
+            plot.curves.append(drawn)
     return list(plots.values())
 
 
@@ -92,7 +105,9 @@ def _drawn(run: int, series: Series, curve: Curve, measured: Measured) -> DrawnC
     elif name == "lr" or name.startswith("lr/"):
         # Its last value holds until the run's end.
         x, y = [*curve.steps, max(measured.last, curve.steps[-1])], [*curve.mean, curve.mean[-1]]
-        return DrawnCurve(run, part or name, part or TRAINING, "steps", whole(x), rounded(y))
+        shown = DrawnCurve(run, part or name, part or TRAINING, "steps", whole(x), rounded(y))
+        shown.end = f"{y[0]:g}, constant" if len({*y}) == 1 else ""
+        return shown
     elif series.stage == BATCHES:
         # The dataset is named only if there are batches of several.
         several = sum((one.name, one.stage) == (name, BATCHES) for one in measured.curves) > 1
@@ -102,6 +117,7 @@ def _drawn(run: int, series: Series, curve: Curve, measured: Measured) -> DrawnC
         words = [part or (TRAINING if series.stage else name), series.datasource]
         key = part or series.datasource or TRAINING
     shown = DrawnCurve(run, " ".join(filter(None, words)), key, kind, whole(curve.steps), rounded(curve.mean))
+    shown.value = LOSSES.get(series.stage, "") if is_loss(name) else ""
     if not math.isfinite(curve.mean[-1]):
         shown.end = f"{curve.mean[-1]} at step {curve.steps[-1]:,.0f}"
     if has_band(curve):

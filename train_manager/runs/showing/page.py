@@ -24,6 +24,7 @@ from train_manager.runs.comparing.run_facts import RunFacts
 from train_manager.runs.comparing.run_list import outcome_in_short
 from train_manager.runs.record.run_file import has_runs, outcome_of
 from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, nearby, short_id
+from train_manager.runs.record.run_summary import Best
 from train_manager.runs.showing.clocks import clock
 from train_manager.runs.showing.curves import Plot, as_json, shown_curves
 from train_manager.runs.showing.layers import shown_layers
@@ -152,7 +153,7 @@ def report_page(runs: Sequence[ShownRun], renews: float | None = None) -> str:
     """
     labels, measured = names_of(runs), [run.measured for run in runs]
     compared, notes = _compare(runs, labels)
-    plots, maps, results = _measured(runs, labels)
+    plots, maps, results = _measured(runs, labels, [run.best for run in compared.runs] if compared else ())
     clocks = [clock(of_run) for of_run in measured]
     return _template().render(
         script=_script(),
@@ -175,10 +176,10 @@ def report_page(runs: Sequence[ShownRun], renews: float | None = None) -> str:
 
 
 def _measured(
-    runs: Sequence[ShownRun], labels: Sequence[str]
+    runs: Sequence[ShownRun], labels: Sequence[str], best: Sequence[Best | None]
 ) -> tuple[list[Plot], list[dict[str, Any]], dict[str, list[Any]]]:
     """Return the plots and the heat maps of runs; and their results, pictures and texts, by these names."""
-    plots, maps = shown_curves([run.measured for run in runs]), list[dict[str, Any]]()
+    plots, maps = shown_curves([run.measured for run in runs], best), list[dict[str, Any]]()
     found: dict[str, list[Any]] = {"results": [], "pictures": [], "texts": []}
     for number, (run, label) in enumerate(zip(runs, labels, strict=True)):
         reader, id_, of = run.measured.reader, run.measured.run, f" of {label}" if len(runs) > 1 else ""

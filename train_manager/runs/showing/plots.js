@@ -206,7 +206,7 @@ class Figure extends Box {
   }
   nameOf(curve) {
     const run = data.runs.length > 1 ? `${data.runs[curve.run]} ` : "";
-    return (this.isPicked ? `${curve.plot}: ` : "") + run + curve.name;
+    return (this.isPicked ? `${curve.plot}: ` : "") + run + curve.name + (curve.value && ` (${curve.value})`);
   }
 
   isLog() {
@@ -273,9 +273,20 @@ class Figure extends Box {
       scales: {x: {time: false, distr: state.logx && joined[0].length ? 3 : 1}, y: {distr, range},
                ...(hasRight ? {right: {distr, range}} : {})},
       axes: [axis, yAxis, ...(hasRight ? [{...yAxis, scale: "right", side: 1, grid: {show: false}}] : [])],
-      hooks: {setSelect: [u => this.select(u)], setCursor: [u => this.tell(u)]},
+      hooks: {draw: [u => curves.forEach(curve => this.ring(u, curve))], setSelect: [u => this.select(u)], setCursor: [u => this.tell(u)]},
     }, joined, this.canvas);
     if (zoom) this.drawn.setScale("x", {min: zoom[0], max: zoom[1]});
+  }
+
+  ring(u, curve) {  // around the value that decides which epoch is best
+    const i = curve.best == null ? -1 : curve.x.findIndex(step => step >= curve.best), x = xOf(curve)[i];
+    const {min, max} = u.scales.x;
+    if (i < 0 || curve.y[i] == null || x < min || x > max) return;
+    u.ctx.beginPath();
+    u.ctx.arc(u.valToPos(x, "x", true), u.valToPos(curve.y[i], this.isRight(curve) ? "right" : "y", true),
+      7 * devicePixelRatio, 0, 2 * Math.PI);
+    Object.assign(u.ctx, {strokeStyle: this.inkOf(curve), lineWidth: 2 * devicePixelRatio});
+    u.ctx.stroke();
   }
 
   tell(u) {  // the values below the cursor, in the legend

@@ -30,7 +30,9 @@ function scale() {  // norms, or the root mean squares of what they are of
       const norms = curve.norms[name];
       curve[name] = state.rms ? norms.map(value => value == null ? null : value / curve.root) : norms;
     }
-    if (!curve.known) curve.end = `${text(curve.y.at(-1))} at step ${text(curve.x.at(-1))}`;
+    const {x, y} = curve, i = curve.best == null ? -1 : x.findIndex(step => step >= curve.best);
+    const best = i < 0 ? "" : i === x.length - 1 ? ", the best" : `, best ${text(y[i])} at ${text(x[i])}`;
+    if (!curve.known) curve.end = `${text(y.at(-1))} at step ${text(x.at(-1))}${best}`;
   }
 }
 
