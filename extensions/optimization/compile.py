@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 from train_manager.core.extension import Extension
-from train_manager.loop.compiled import CompiledBatch, Mode
+from train_manager.loop.compiling import Mode
 from train_manager.rebuilding.recorded import recorded
 
 if TYPE_CHECKING:
@@ -59,8 +59,5 @@ class Compile(Extension):
         self.graph_made = graph_made
 
     def around_run(self, train_manager: TrainManager) -> Iterator[None]:
-        train_manager._compiled = CompiledBatch(self.file, self.graph_made)
-        try:
+        with train_manager._with_graphs(self.file, self.graph_made):
             yield
-        finally:
-            train_manager._compiled = None

@@ -52,8 +52,10 @@ order of their imports; each imports only those above it:
     asking        what hooks ask for: a stop, an evaluation, a checkpoint, a closure
     saving        the table of what a checkpoint holds; saving and loading
     run           a run and the phases in it; what is checked before, loaded and saved
-    compiled      a batch that graphs train on or evaluate, and the hook that prevents it
     batch         a batch that is trained on or evaluated, and the stages inside it
+    ways          how batches run beside Compile, as far as hooks say: as one graph, as two, or eagerly
+    compiling     what the extension Compile keeps while a run is open, and tells
+    compiled      a batch that graphs train on or evaluate
     evaluation    evaluation and prediction
     training_call  how much of a training call is left, where it ends, and what it returns
     training      the page: a training call, its epochs, their batches, and the requests between two batches

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from math import inf
+from time import perf_counter
 from typing import Any, Final, NamedTuple, final
 
 import torch
@@ -31,8 +32,8 @@ TIMES: Final = 3
 """A graph is made for a shape that comes the third time: a ragged last batch of an epoch does not pay."""
 
 
-SAMPLES: Final = 20
-"""So many batches of the first graph are clocked, as single ones vary."""
+SAMPLES: Final = 10
+"""So many batches of the first graph are timed, as single ones vary."""
 
 
 class Call(NamedTuple):
@@ -61,9 +62,9 @@ class Ran(NamedTuple):
     """What a graph has returned: prediction and loss, without a graph of autograd, and the gradients."""
 
     prediction: Any
-    loss: Tensor
-    gradients: Sequence[Tensor | None] | None  # None if the graph has made the step
-    parameters: Sequence[Tensor]
+    loss: Any  # None of `predict`
+    gradients: Sequence[Tensor | None] | None = None  # None if the graph has made the step, or there is none
+    parameters: Sequence[Tensor] = ()
     norm: Tensor | None = None  # of the gradients before the clipping that the graph has made
 
 
@@ -90,33 +91,45 @@ def shape_of(value: Any) -> Hashable:
 
 @final
 class Price:
-    """What the first graph costs and saves, from the times of batches; a sentence once both are known."""
+    """What the first graph costs and saves, from the least times of batches of its shape."""
 
     def __init__(self) -> None:
-        self.is_told = False
-        self._eager, self._made, self._graph, self._runs = inf, 0.0, inf, 0
+        self.shape: Hashable = None  # of the graph; none has run yet if it is None
+        self._eager: dict[Hashable, float] = {}
+        self._made, self._graph, self._runs = 0.0, inf, 0
 
-    def sentence(self, seconds: float, *, is_graph: bool) -> str:
-        """Note the time of a batch; return the sentence after a few batches, and else an empty text.
+    def note(self, shape: Hashable, seconds: float, *, is_graph: bool) -> None:
+        """Note the time of a batch."""
+        if not is_graph:
+            self._eager[shape] = min(self._eager.get(shape, inf), seconds)
+        elif self.shape is None:
+            self.shape, self._made = shape, seconds
+        elif shape == self.shape:
+            self._graph, self._runs = min(self._graph, seconds), self._runs + 1
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough batches were timed."""
+        return self._runs >= SAMPLES
+
+    @property
+    def saved(self) -> float:
+        """The seconds that the graph saves in each batch."""
+        return self._eager.get(self.shape, inf) - self._graph
+
+    def __str__(self) -> str:
+        """Return it as a sentence.
 
         >>> price = Price()
-        >>> _ = price.sentence(0.003, is_graph=False), price.sentence(8.0, is_graph=True)
-        >>> [price.sentence(0.001, is_graph=True) for _ in range(20)][-1]
-        'the graph was made in 8.0 s, and has paid after 4,000 batches: each takes 1.00 ms in place of 3.00'
+        >>> price.note("64x8", 0.003, is_graph=False)
+        >>> for seconds in (8.0, 0.001):
+        ...     price.note("64x8", seconds, is_graph=True)
+        >>> print(price)
+        the graph was made in 8.0 s, and has paid after 4,000 batches: each takes 1.00 ms in place of 3.00
         """
-        if not is_graph:
-            self._eager = min(self._eager, seconds)
-        elif self._runs == 0:
-            self._made, self._runs = seconds, 1
-        else:
-            self._graph, self._runs = min(self._graph, seconds), self._runs + 1
-        self.is_told = self._runs > SAMPLES
-        return self._text() if self.is_told else ""
-
-    def _text(self) -> str:
-        saved = self._eager - self._graph
+        saved, eager = self.saved, self._graph + self.saved
         pays = f"has paid after {self._made / saved:,.0f} batches" if saved > 0 else "does not pay"
-        each = f"each takes {self._graph * 1000:.2f} ms in place of {self._eager * 1000:.2f}"
+        each = f"each takes {self._graph * 1000:.2f} ms in place of {eager * 1000:.2f}"
         return f"the graph was made in {self._made:.1f} s, and {pays}: {each}"
 
 
@@ -129,7 +142,12 @@ class Shapes:
         self._in_round: tuple[object, set[Hashable]] = None, set()  # the shapes that the present round has had
 
     def count(self, shape: Hashable, round: object) -> int:
-        """Return how often a shape has come; the first time in a round does not count if there are several shapes."""
+        """Return how often a shape has come; the first time in a round does not count if there are several shapes.
+
+        It is counted up to ``TIMES``.
+        """
+        if self._seen[shape] >= TIMES:
+            return TIMES
         # So the last batch of each epoch, which is smaller, has no graph.
         known, shapes = self._in_round
         if known != round:
@@ -145,18 +163,85 @@ class GraphsByShape:
     Attributes:
         refused: why there are none; empty if there may be some.
         resting: why the last batch has run eagerly although there is a graph for it; empty if it has not.
-        price: what the first graph costs.
+        shape: the shape of the last batch.
+        price: what the first graph costs; None once it was told.
         new: how many were made since the extension ``Compile`` was last told.
     """
+
+    may_not_pay = False
+    """Whether there are none if the first of them is slower than an eager batch."""
 
     def __init__(self) -> None:
         self.refused = ""
         self.resting = ""
-        self.price = Price()
+        self.shape: Hashable = None
+        self.price: Price | None = Price()
         self.new = 0
         self._made: dict[Hashable, Graph] = {}
         self._shapes = Shapes()
         self._watchers: list[Mapping[Any, Any]] = []  # the hooks of torch on modules, empty as a rule
+
+    def note_time(self, seconds: float, *, is_graph: bool) -> str:
+        """Note the time of the last batch, until the price is known; return what is to be told then."""
+        assert self.price is not None
+        self.price.note(self.shape, seconds, is_graph=is_graph)
+        if not self.price.is_known:
+            return ""
+        price, self.price = self.price, None
+        if self.may_not_pay and price.saved <= 0:
+            self.refused, self._made = str(price), {}
+        return str(price)
+
+
+@final
+class Attempt:
+    """One batch that a graph is tried for; its forward pass takes the place of that of the loop.
+
+    Args:
+        kind: "train", "eval" or "predict".
+        graphs: the graphs of such batches.
+        run: runs the batch by a graph, if there is one.
+        eager: returns the prediction without a graph.
+        wait: waits for the device, while batches are timed.
+
+    Attributes:
+        ran: what the graph has returned; None if there was none.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        graphs: GraphsByShape,
+        run: Callable[[], Ran | None],
+        eager: Callable[[], Any],
+        wait: Callable[[], None],
+    ) -> None:
+        self.kind, self.graphs = kind, graphs
+        self._run, self._eager, self._wait = run, eager, wait
+        self.ran: Ran | None = None
+        self._start = 0.0 if graphs.price is None else self._now()
+
+    def _now(self) -> float:
+        self._wait()
+        return perf_counter()
+
+    def forward(self) -> Any:
+        """Return the prediction: of the graph, which has done the rest too, or as always."""
+        self.ran = self._run()
+        return self._eager() if self.ran is None else self.ran.prediction
+
+    def loss(self) -> Tensor:
+        """Return the loss that the graph has computed."""
+        assert self.ran is not None
+        loss: Tensor = self.ran.loss
+        return loss
+
+    def note_time(self) -> str:
+        """Note how long the batch has taken; return what is to be told of the price of the graph."""
+        graphs = self.graphs
+        if graphs.price is None or graphs.refused:
+            return ""
+        return graphs.note_time(self._now() - self._start, is_graph=self.ran is not None)
 
 
 @final
@@ -190,13 +275,13 @@ class Graphs(GraphsByShape):
     def _train(
         self, call: Call, trained: Trained, optimizer: Optimizer, *, is_whole: bool, limits: Limits | None
     ) -> Ran | None:
-        shape = call.shape
-        times = self._shapes.count(shape, call.round)
+        self.shape = call.shape
+        times = self._shapes.count(self.shape, call.round)
         lacked, self._lacking = self._lacking, trained.lacking
         if is_whole and trained.lacking != lacked:  # an eager step makes the state that lacks, as in the first batch
             return None
         clipping = limits.clipping if limits is not None and is_whole else None
-        graph = self._graph_of((shape, clipping), times, trained, call, optimizer, is_whole=is_whole)
+        graph = self._graph_of(clipping, times, trained, call, optimizer, is_whole=is_whole)
         if graph is None:
             return None
         self.resting = self._rests(trained, optimizer)
@@ -231,9 +316,16 @@ class Graphs(GraphsByShape):
             optimizer.step()
 
     def _graph_of(
-        self, shape: Hashable, times: int, trained: Trained, call: Call, optimizer: Optimizer, *, is_whole: bool
+        self,
+        clipping: Clipping | None,
+        times: int,
+        trained: Trained,
+        call: Call,
+        optimizer: Optimizer,
+        *,
+        is_whole: bool,
     ) -> Graph | None:
-        key = shape, trained.rules, is_whole and trained.lacking, is_whole
+        key = self.shape, clipping, trained.rules, is_whole and trained.lacking, is_whole
         graph = self._made.get(key)
         if graph is None:
             if times < TIMES or len(self._made) >= MOST:

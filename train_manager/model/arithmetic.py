@@ -122,7 +122,7 @@ def trained_by(optimizer: Optimizer) -> Trained:
 
 
 def _rule_of(group: dict[str, Any], size: int) -> Rule:
-    others = tuple(group.get(name) for name in SHARED)
+    others = tuple(map(group.get, SHARED))
     if "betas" in group:
         return Rule("adam", size, is_decoupled=bool(group["decoupled_weight_decay"]), others=others)
     return Rule("sgd", size, bool(group["momentum"]), bool(group["nesterov"]), others=others)

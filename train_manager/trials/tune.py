@@ -193,9 +193,7 @@ class Tuning:
                 yield
 
     def _now(self) -> float:
-        device = next((one.device for one in self._tm._setup.parameters()), torch.device("cpu"))
-        if device.type != "cpu":
-            torch.accelerator.synchronize(device)  # the steps that were asked for are still being computed
+        self._tm._setup.wait()
         return self._clock()
 
     def _say(self, text: str) -> None:
