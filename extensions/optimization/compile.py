@@ -28,7 +28,8 @@ class Compile(Extension):
     own. ``explain()`` says which it is, and what bounds it.
 
     Evaluations have graphs of their own, of forward pass and loss in eval mode, unless a hook stands between the two or
-    a method of your own runs there; ``predict`` has graphs of the model. Metrics are computed outside.
+    a method of your own runs there; ``predict`` has graphs of the model. Metrics are computed outside. The graph and
+    the eager batch take turns until ten times of each are known; then the faster runs, and a line says so.
 
     The results are not those of an eager training bit for bit: the sums are the same, but are rounded elsewhere. The
     optimizer keeps its state, and the model its names, so that a checkpoint loads into a training without ``Compile``.

@@ -21,6 +21,7 @@ order of their imports; each imports only those above it:
     outputs       checks of a batch, a prediction, a loss and results
     probe         forward passes beside the training
     example_losses  the loss of each example of a batch
+    graphs_by_shape  what the graphs of training and of evaluations share, and what the first one saves
     graphs        the graphs of a model, a loss and an optimizer, by the shape of the batch
     eval_graphs   the graphs of evaluations and of predict
     setup         the components of a training: model, loss, optimizers, data, ...

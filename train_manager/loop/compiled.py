@@ -19,7 +19,8 @@ from train_manager.data.shares import ALONE
 from train_manager.loop.attributes import Model
 from train_manager.loop.batch import Batch
 from train_manager.loop.compiling import Compiling, Mode, how_it_runs
-from train_manager.loop.graphs import Attempt, Call, Ran, add_gradients, with_gradients
+from train_manager.loop.graphs import add_gradients, with_gradients
+from train_manager.loop.graphs_by_shape import Attempt, Call, Ran
 from train_manager.loop.step import NO_BACKWARD, Backward, Step
 from train_manager.loop.ways import STAGES, WHOLE, Way, way_of_hooks
 from train_manager.model.arithmetic import why_not

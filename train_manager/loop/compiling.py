@@ -7,7 +7,7 @@ from collections.abc import Callable
 from operator import is_
 from typing import Any, Final, Literal, TextIO, TypeAlias, final
 
-from train_manager.loop.graphs import Attempt, GraphsByShape
+from train_manager.loop.graphs_by_shape import Attempt, GraphsByShape
 from train_manager.loop.ways import Way
 
 KINDS: Final = {"train": "batches", "eval": "batches of evaluations", "predict": "batches of predict"}

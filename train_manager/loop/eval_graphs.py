@@ -12,7 +12,7 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor, nn
 
-from train_manager.loop.graphs import MOST, TIMES, Call, GraphsByShape, Ran, watchers_of
+from train_manager.loop.graphs_by_shape import MOST, TIMES, Call, GraphsByShape, Ran, watchers_of
 from train_manager.model.graph import Graph, NotMade
 
 KINDS: Final = ("eval", "predict")

@@ -13,7 +13,7 @@ from tests.support.graphs import PlainGraph, batches, manager, net, note, use_pl
 from tests.support.training import At, modes
 from train_manager import Extension, TrainManager
 from train_manager.extensions import EMA, Compile, Metrics
-from train_manager.loop import graphs as of_loop
+from train_manager.loop import graphs_by_shape as of_loop
 from train_manager.loop.eval_graphs import EvalGraphs
 
 NEAR = 1e-6
