@@ -36,6 +36,7 @@ NAMES: Final = (
     "defaults",
     "learner",
     "soak",
+    "gpu",
 )
 
 
@@ -44,6 +45,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"some of: {', '.join(NAMES)}; default all")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, for a look")
     parser.add_argument("--stages", type=float, help="how many stages the soak runs; default 3e6")
+    parser.add_argument("--device", default="cuda", help="where `gpu` runs; default cuda")
     options = parser.parse_args()
     sections = []
     for name in options.names or NAMES:
@@ -52,6 +54,8 @@ def main() -> None:
         sizes = dict(module.QUICK) if options.quick else {}
         if name == "soak" and options.stages:
             sizes["stages"] = int(options.stages)
+        if name == "gpu":
+            sizes["device"] = options.device
         sections.append(module.section(**sizes))
         print(page.shown(sections[-1]), flush=True)
     if not options.names and not options.quick:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from benchmarks import counts, loop, measure, page, section, subscribers, trace
+from benchmarks import counts, gpu, loop, measure, page, section, subscribers, trace
 from benchmarks.__main__ import NAMES
 from benchmarks.measure import Spread
 from benchmarks.mlp import Clocked, new_batches
@@ -42,6 +42,7 @@ TINY: dict[str, dict[str, Any]] = {
     "learner": {"seeds": 1, "phase_epochs": 1, "epochs": 1},
     "soak": {"stages": 2000},
     "change_log": {"rounds": 1, "steps": 1},
+    "gpu": {"rounds": 1, "scale": 0.1, "device": "cpu"},
 }
 KEEPING = """
 import json
@@ -69,6 +70,12 @@ def test_a_benchmark_makes_its_section_of_the_page(name: str, tmp_path: Path) ->
     ]
     for target in re.findall(r"]\(([^)]+)\)", text):
         assert (tmp_path / target).exists()
+
+
+def test_what_needs_a_gpu_is_skipped_by_name_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+
+    assert gpu.section().text == "Skipped: gpu, as torch finds no device 'cuda' here."
 
 
 def test_every_file_that_has_a_section_is_run() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 from train_manager.core.extension import Extension
-from train_manager.loop.compiled import CompiledBatch, Mode
+from train_manager.loop.compiling import Mode
 from train_manager.rebuilding.recorded import recorded
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ class Compile(Extension):
     own. ``explain()`` says which it is, and what bounds it.
 
     Evaluations have graphs of their own, of forward pass and loss in eval mode, unless a hook stands between the two or
-    a method of your own runs there; ``predict`` has graphs of the model. Metrics are computed outside.
+    a method of your own runs there; ``predict`` has graphs of the model. Metrics are computed outside. The graph and
+    the eager batch take turns until ten times of each are known; then the faster runs, and a line says so.
 
     The results are not those of an eager training bit for bit: the sums are the same, but are rounded elsewhere. The
     optimizer keeps its state, and the model its names, so that a checkpoint loads into a training without ``Compile``.
@@ -59,8 +60,5 @@ class Compile(Extension):
         self.graph_made = graph_made
 
     def around_run(self, train_manager: TrainManager) -> Iterator[None]:
-        train_manager._compiled = CompiledBatch(self.file, self.graph_made)
-        try:
+        with train_manager._with_graphs(self.file, self.graph_made):
             yield
-        finally:
-            train_manager._compiled = None

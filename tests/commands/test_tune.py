@@ -47,3 +47,21 @@ def test_a_script_that_does_not_train_cannot_be_tuned(tmp_path: Path, capsys: py
         "train-manager: train.py has ended, and no TrainManager in it has trained",
         "  give a script that calls tm.train()",
     ]
+
+
+def test_a_trick_that_is_left_out_is_not_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    options = ["--steps", "1", "--quiet", "--without", "bf16", "--without", "fused"]
+
+    assert cli.main(["tune", str(tmp_path / "train.py"), *options, "--", "2"]) == 0
+    assert not re.search("^(bf16|fused) ", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_an_unknown_trick_is_refused_before_the_script_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text("raise OSError")
+
+    assert cli.main(["tune", str(tmp_path / "train.py"), "--without", "compile"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "train-manager: there is no trick 'compile'",
+        "  did you mean 'Compile'?",
+    ]

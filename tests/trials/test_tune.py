@@ -19,9 +19,9 @@ from tests.trials.test_preserve import noisy, nothing, trained
 from tests.trials.test_tricks import Rows, X, Y, images
 from train_manager import Extension, InMemory, InputError, TrainManager, tune
 from train_manager.errors import StageError
-from train_manager.extensions import EMA, HardExamples, MixedPrecision
+from train_manager.extensions import EMA, Compile, HardExamples, MixedPrecision
 from train_manager.testing import tiny_manager
-from train_manager.trials.tricks import Trick
+from train_manager.trials.tricks import CHANNELS_LAST, FUSED, KINDS, PINNED, Trick, _of_extension, _workers
 from train_manager.trials.tune import Clocked, largest_difference, noise_in, promising, tune_script
 from train_manager.trials.tune_report import WARM_UP, Tried
 
@@ -59,6 +59,20 @@ def clock_of(tm: TrainManager, **factors: float) -> Callable[[], float]:
 
 def tensors() -> TrainManager:
     return tiny_manager(train_data=DataLoader(TensorDataset(X, Y), batch_size=8))
+
+
+def test_tricks_that_are_left_out_are_not_tried() -> None:
+    report = tune(tensors(), steps=1, quiet=True, without=["bf16", "InMemory"])
+
+    assert names(report.tried)[:2] == ["as it is", "fused"]
+    assert {"bf16", "InMemory", "workers"}.isdisjoint(one.kind for tried in report.tried for one in tried.tricks)
+
+
+def test_every_trick_has_a_kind_by_which_it_is_left_out() -> None:
+    ones = [FUSED, CHANNELS_LAST, PINNED, _workers(2), _of_extension(MixedPrecision), _of_extension(Compile)]
+
+    assert [one.kind for one in ones] == ["fused", "channels_last", "pinned", "workers", "bf16", "Compile"]
+    assert {one.kind for one in ones} | {"InMemory"} == set(KINDS)
 
 
 def names(tried: list[Tried]) -> list[str]:

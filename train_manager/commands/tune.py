@@ -26,6 +26,8 @@ def add_to(commands: Any) -> None:
     command.add_argument("script", type=Path, metavar="SCRIPT", help="a script that trains with a TrainManager")
     text = "how many steps to time in each of the five rounds of a trial (default: 20)"
     command.add_argument("--steps", type=int, default=20, metavar="N", help=text)
+    text = "a trick to leave out, such as bf16 or Compile; repeat it for more"
+    command.add_argument("--without", action="append", default=[], metavar="TRICK", help=text)
     command.add_argument("--quiet", action="store_true", help="print no line for each trial")
 
 
@@ -34,5 +36,6 @@ def tune(options: argparse.Namespace) -> int:
     from train_manager.reporting.terminal import print_wrapped
     from train_manager.trials.tune import tune_script  # needs torch
 
-    print_wrapped(str(tune_script(options.script, options.arguments, steps=options.steps, quiet=options.quiet)))
+    given = {"steps": options.steps, "without": options.without, "quiet": options.quiet}
+    print_wrapped(str(tune_script(options.script, options.arguments, **given)))
     return ALL_IS_WELL

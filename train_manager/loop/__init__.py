@@ -22,6 +22,7 @@ order of their imports; each imports only those above it:
     outputs       checks of a batch, a prediction, a loss and results
     probe         forward passes beside the training
     example_losses  the loss of each example of a batch
+    graphs_by_shape  what the graphs of training and of evaluations share, and what the first one saves
     graphs        the graphs of a model, a loss and an optimizer, by the shape of the batch
     eval_graphs   the graphs of evaluations and of predict
     setup         the components of a training: model, loss, optimizers, data, ...
@@ -53,8 +54,10 @@ order of their imports; each imports only those above it:
     asking        what hooks ask for: a stop, an evaluation, a checkpoint, a closure
     saving        the table of what a checkpoint holds; saving and loading
     run           a run and the phases in it; what is checked before, loaded and saved
-    compiled      a batch that graphs train on or evaluate, and the hook that prevents it
     batch         a batch that is trained on or evaluated, and the stages inside it
+    ways          how batches run beside Compile, as far as hooks say: as one graph, as two, or eagerly
+    compiling     what the extension Compile keeps while a run is open, and tells
+    compiled      a batch that graphs train on or evaluate
     evaluation    evaluation and prediction
     training_call  how much of a training call is left, where it ends, and what it returns
     training      the page: a training call, its epochs, their batches, and the requests between two batches

@@ -207,7 +207,7 @@ class Attributes(Extensible, Generic[Model]):
         own["_progress"].first_step = 0  # a copy made in a phase is in no phase
         own |= {name: copy.deepcopy(state[name]) for name in ("_counts", "history")}
         own |= {"_windows": Windows(), "_collector": Collector(), "_program": Program()}
-        return {**state, **own, "run_id": secrets.token_hex(8), "_chosen": None, "_compiled": None, "_held": None}
+        return {**state, **own, "run_id": secrets.token_hex(8), "_chosen": None, "_compiling": None, "_held": None}
 
     def __repr__(self) -> str:
         return as_text(type(self).__name__, self._facts())

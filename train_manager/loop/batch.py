@@ -32,7 +32,6 @@ from train_manager.data.shares import ALONE
 from train_manager.loop.arguments import INNER
 from train_manager.loop.attributes import Model
 from train_manager.loop.batch_losses import BatchLosses
-from train_manager.loop.compiled import CompiledBatch
 from train_manager.loop.losses import Losses
 from train_manager.loop.outputs import (
     count_rows,
@@ -58,8 +57,6 @@ CLOCKED: Final = 50
 
 class Batch(Run[Model]):
     """The methods that train on a batch or evaluate it, and the stages that they open."""
-
-    _compiled: CompiledBatch | None = None  # runs batches by graphs, while an extension Compile is there
 
     def _train_or_drop(self, batch: Any, step: Step) -> Tensor | None:
         """Train on a batch, or drop all of it: a batch that is skipped or fails leaves no gradient behind."""
@@ -128,7 +125,7 @@ class Batch(Run[Model]):
         """Train in ``train_batch``, which opens the inner stages."""
         # Only an own train_batch can add losses around forward().
         with self._collecting(step) if self._chosen.trains_in_own_way else nullcontext():
-            returned = self._chosen.train_batch() if self._compiled is None else self._compiled.train(self, step)
+            returned = self._chosen.train_batch()
         if returned is not None:
             raise returned_value_error(returned, "train_batch")
 
@@ -518,8 +515,6 @@ class Batch(Run[Model]):
         closed = "stays closed: nothing looks into it"
         late = dict.fromkeys(INNER.intersection(self._store.open), "opened late: code inside it has asked for it")
         looking = {stage: ", ".join(self._registry.plans[stage].lookers) for stage in INNER}
-        notes = {
+        return {
             stage: f"opened for {lookers}" if lookers else late.get(stage, closed) for stage, lookers in looking.items()
         }
-        compiles = any(getattr(one, "compiles", False) for one in self.extensions.values())
-        return {**notes, **(self._compiled or CompiledBatch()).notes(self)} if compiles else notes

@@ -15,6 +15,7 @@ from train_manager.loop.arguments import (
 )
 from train_manager.loop.attributes import Model
 from train_manager.loop.batch import Batch
+from train_manager.loop.compiled import Compiled
 from train_manager.loop.feed import eval_batches
 from train_manager.loop.losses import Losses
 from train_manager.loop.outputs import (
@@ -33,7 +34,7 @@ from train_manager.metrics.averages import WeightedMean, mean_of
 from train_manager.reporting.results import EvalResult
 
 
-class Evaluation(Batch[Model]):
+class Evaluation(Compiled[Model]):
     """The stages of an evaluation and of a prediction."""
 
     @skippable("run")
@@ -122,20 +123,12 @@ class Evaluation(Batch[Model]):
         """Return which of the methods are overridden that an evaluated batch calls before its inner stages."""
         return {name for name in ("eval_batch", "forward") if self._overrides(name, Batch)}
 
-    def _eval_forward(self) -> None:
-        """Open the stages inside a batch, as the ``eval_batch`` and ``forward`` of the library do, in fewer calls."""
-        if self._compiled is not None:
-            self._compiled.evaluate(self)
-            return
-        self._eval_model_forward(self._chosen.eval_model_forward)
-        self._eval_loss_forward(self._chosen.eval_loss_forward)
-
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
         """Leave modes, random states and gradients as they were."""
         # An eval_batch may run a backward pass (attacks on the inputs): its gradients must not enter an open window.
-        if self._compiled is not None:
-            self._compiled.round = object()
+        if self._compiling is not None:
+            self._compiling.round = object()
         with self.mode(training=False), preserve_random_state(), preserve_gradients(self._setup.parameters()):
             with self._collector:
                 yield
@@ -178,8 +171,7 @@ class Evaluation(Batch[Model]):
         with self.staged("predict_step_batch", {"batch": batch}) as stage:
             self.fixtures["inputs"] = self._inputs_and_targets("data")["inputs"]
             try:
-                compiled = self._compiled
-                prediction = self._chosen.eval_model_forward() if compiled is None else compiled.predict(self)
+                prediction = self._predict_forward()
             except Exception as error:
                 add_cure(error, self._store.computed)
                 raise

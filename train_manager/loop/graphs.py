@@ -3,160 +3,23 @@
     whole        forward, loss, gradients and step are one graph
     two graphs   the first ends with the gradients, the second is the step: hooks look at what is between
 
-They belong to the model, the loss and the optimizer of a setup; ``CompiledBatch`` asks them for each batch.
+They belong to the model, the loss and the optimizer of a setup; ``Compiled`` asks them for each batch.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import chain
-from math import inf
-from typing import Any, Final, NamedTuple, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.modules import module as of_torch
 from torch.optim import Optimizer
 
+from train_manager.loop.graphs_by_shape import MOST, TIMES, Call, GraphsByShape, Ran, watchers_of
 from train_manager.model.arithmetic import Rule, State, Trained, has_hooks, note_step, step, trained_by, why_not
 from train_manager.model.clipping import Clipping, Limits, clip
 from train_manager.model.graph import Graph, NotMade
-
-MOST: Final = 20
-"""So many graphs are kept; batches of further shapes run eagerly, as do the first two of each shape."""
-
-TIMES: Final = 3
-"""A graph is made for a shape that comes the third time: a ragged last batch of an epoch does not pay."""
-
-
-SAMPLES: Final = 20
-"""So many batches of the first graph are clocked, as single ones vary."""
-
-
-class Call(NamedTuple):
-    """How a batch goes through the model and the loss."""
-
-    model: nn.Module
-    loss: Callable[..., Tensor] | None  # None if only the prediction is asked for
-    args: tuple[Any, ...]  # of the model
-    options: Mapping[str, Any]  # its arguments by keyword
-    others: tuple[Any, ...]  # what the loss takes after the prediction
-    named: Mapping[str, Any]  # what it takes by keyword
-    round: object  # through the data: the number of the epoch, or an object of the evaluation
-
-    @property
-    def shape(self) -> Hashable:
-        """The shape of the batch."""
-        return shape_of(self.args), shape_of(self.options), shape_of(self.others), shape_of(self.named)
-
-    @property
-    def modules(self) -> list[nn.Module]:
-        """The model, and the loss if it is a module."""
-        return [one for one in (self.model, self.loss) if isinstance(one, nn.Module)]
-
-
-class Ran(NamedTuple):
-    """What a graph has returned: prediction and loss, without a graph of autograd, and the gradients."""
-
-    prediction: Any
-    loss: Tensor
-    gradients: Sequence[Tensor | None] | None  # None if the graph has made the step
-    parameters: Sequence[Tensor]
-    norm: Tensor | None = None  # of the gradients before the clipping that the graph has made
-
-
-def shape_of(value: Any) -> Hashable:
-    """Return the shape of a batch, or of a part of it: batches of one shape share a graph.
-
-    >>> shape_of((torch.zeros(2, 3), None))
-    ((torch.Size([2, 3]), torch.float32, device(type='cpu')), None)
-
-    Raises:
-        NotMade: a part is not a tensor, or requires a gradient.
-    """
-    kind = type(value)
-    if kind is Tensor and not value.requires_grad:
-        return value.shape, value.dtype, value.device
-    if kind is tuple or kind is list:
-        return tuple([shape_of(one) for one in value])
-    if kind is dict:
-        return tuple([(name, shape_of(one)) for name, one in value.items()])
-    if value is None:
-        return None
-    raise NotMade(f"a batch has a {type(value).__name__}, which is not a plain tensor without a gradient")
-
-
-@final
-class Price:
-    """What the first graph costs and saves, from the times of batches; a sentence once both are known."""
-
-    def __init__(self) -> None:
-        self.is_told = False
-        self._eager, self._made, self._graph, self._runs = inf, 0.0, inf, 0
-
-    def sentence(self, seconds: float, *, is_graph: bool) -> str:
-        """Note the time of a batch; return the sentence after a few batches, and else an empty text.
-
-        >>> price = Price()
-        >>> _ = price.sentence(0.003, is_graph=False), price.sentence(8.0, is_graph=True)
-        >>> [price.sentence(0.001, is_graph=True) for _ in range(20)][-1]
-        'the graph was made in 8.0 s, and has paid after 4,000 batches: each takes 1.00 ms in place of 3.00'
-        """
-        if not is_graph:
-            self._eager = min(self._eager, seconds)
-        elif self._runs == 0:
-            self._made, self._runs = seconds, 1
-        else:
-            self._graph, self._runs = min(self._graph, seconds), self._runs + 1
-        self.is_told = self._runs > SAMPLES
-        return self._text() if self.is_told else ""
-
-    def _text(self) -> str:
-        saved = self._eager - self._graph
-        pays = f"has paid after {self._made / saved:,.0f} batches" if saved > 0 else "does not pay"
-        each = f"each takes {self._graph * 1000:.2f} ms in place of {self._eager * 1000:.2f}"
-        return f"the graph was made in {self._made:.1f} s, and {pays}: {each}"
-
-
-@final
-class Shapes:
-    """How often each shape of batch has come."""
-
-    def __init__(self) -> None:
-        self._seen: Counter[Hashable] = Counter()
-        self._in_round: tuple[object, set[Hashable]] = None, set()  # the shapes that the present round has had
-
-    def count(self, shape: Hashable, round: object) -> int:
-        """Return how often a shape has come; the first time in a round does not count if there are several shapes."""
-        # So the last batch of each epoch, which is smaller, has no graph.
-        known, shapes = self._in_round
-        if known != round:
-            self._in_round = _, shapes = round, set()
-        self._seen[shape] += shape in shapes or len(self._seen.keys() | {shape}) == 1
-        shapes.add(shape)
-        return self._seen[shape]
-
-
-class GraphsByShape:
-    """Graphs of batches, one for each shape.
-
-    Attributes:
-        refused: why there are none; empty if there may be some.
-        resting: why the last batch has run eagerly although there is a graph for it; empty if it has not.
-        price: what the first graph costs.
-        new: how many were made since the extension ``Compile`` was last told.
-    """
-
-    def __init__(self) -> None:
-        self.refused = ""
-        self.resting = ""
-        self.price = Price()
-        self.new = 0
-        self._made: dict[Hashable, Graph] = {}
-        self._shapes = Shapes()
-        self._watchers: list[Mapping[Any, Any]] = []  # the hooks of torch on modules, empty as a rule
 
 
 @final
@@ -190,13 +53,13 @@ class Graphs(GraphsByShape):
     def _train(
         self, call: Call, trained: Trained, optimizer: Optimizer, *, is_whole: bool, limits: Limits | None
     ) -> Ran | None:
-        shape = call.shape
-        times = self._shapes.count(shape, call.round)
+        self.shape = call.shape
+        times = self._shapes.count(self.shape, call.round)
         lacked, self._lacking = self._lacking, trained.lacking
         if is_whole and trained.lacking != lacked:  # an eager step makes the state that lacks, as in the first batch
             return None
         clipping = limits.clipping if limits is not None and is_whole else None
-        graph = self._graph_of((shape, clipping), times, trained, call, optimizer, is_whole=is_whole)
+        graph = self._graph_of(clipping, times, trained, call, optimizer, is_whole=is_whole)
         if graph is None:
             return None
         self.resting = self._rests(trained, optimizer)
@@ -231,9 +94,16 @@ class Graphs(GraphsByShape):
             optimizer.step()
 
     def _graph_of(
-        self, shape: Hashable, times: int, trained: Trained, call: Call, optimizer: Optimizer, *, is_whole: bool
+        self,
+        clipping: Clipping | None,
+        times: int,
+        trained: Trained,
+        call: Call,
+        optimizer: Optimizer,
+        *,
+        is_whole: bool,
     ) -> Graph | None:
-        key = shape, trained.rules, is_whole and trained.lacking, is_whole
+        key = self.shape, clipping, trained.rules, is_whole and trained.lacking, is_whole
         graph = self._made.get(key)
         if graph is None:
             if times < TIMES or len(self._made) >= MOST:
@@ -274,32 +144,6 @@ class Graphs(GraphsByShape):
             self._values, device = values, trained.parameters[0].device
             self._as_tensor = torch.tensor(values, dtype=torch.float64, device=device)
         return self._as_tensor
-
-
-def watchers_of(modules: Iterable[nn.Module]) -> list[Mapping[Any, Any]]:
-    """Return the hooks that torch calls around modules and their submodules: mappings, empty as a rule."""
-    parts = chain.from_iterable(one.modules() for one in modules)
-    return [*hooks_of_all(), *chain.from_iterable(map(hooks_of, parts))]
-
-
-def hooks_of(module: nn.Module) -> list[Mapping[Any, Any]]:
-    """Return the hooks that torch calls around a module."""
-    return [
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    ]
-
-
-def hooks_of_all() -> list[Mapping[Any, Any]]:
-    """Return the hooks that torch calls around every module."""
-    return [
-        of_torch._global_forward_hooks,
-        of_torch._global_forward_pre_hooks,
-        of_torch._global_backward_hooks,
-        of_torch._global_backward_pre_hooks,
-    ]
 
 
 def add_gradients(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:

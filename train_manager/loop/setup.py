@@ -187,6 +187,12 @@ class Setup:
             if plain_name(name) in names:
                 module.training = False
 
+    def wait(self) -> None:
+        """Wait until the device has computed all that it was asked for, so that a clock may be read."""
+        device = next((one.device for one in self.parameters()), torch.device("cpu"))
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+
     def parameters(self) -> Iterator[nn.Parameter]:
         """Give the parameters of all modules."""
         return (parameter for module in self.modules() for parameter in module.parameters())

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FunctionType
-from typing import Any, Never, final
+from types import CodeType, FunctionType
+from typing import Any, Final, Never, final
 from unittest.mock import patch
 
 import torch
+
+IDENTITIES: Final = frozenset({"CLOSURE_MATCH", "MODULE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH"})
+"""The conditions of torch that a name stands for the same function, module or class as before."""
+
+LIBRARIES: Final = ("G['__import_torch_dot_", "G['__import_train_manager_dot_", "G['torch']", "G['__builtins_dict_")
+"""How torch's names of what torch, this library and Python have begin in conditions."""
 
 
 @final
@@ -30,7 +37,9 @@ class Graph:
         # Code of its own: torch counts how often a code object was compiled, and leaves it alone after eight times.
         own = FunctionType(function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__)
         own.__module__, own.__kwdefaults__ = function.__module__, function.__kwdefaults__
-        self._compiled = torch.compile(own, fullgraph=True, dynamic=False)
+        TOO_OFTEN.look_at(own.__code__)
+        options: dict[str, Any] = {"guard_filter_fn": _may_change}
+        self._compiled = torch.compile(own, fullgraph=True, dynamic=False, options=options)
         self.is_made = False
 
     def __call__(self, *arguments: Any) -> Any:
@@ -38,7 +47,9 @@ class Graph:
         if self.is_made:
             try:
                 return self._compiled(*arguments)
-            except _errors_of_tracing():
+            except _errors_of_torch().FailOnRecompileLimitHit as error:
+                raise NotMade(f"what it computes changes too often for a graph: {TOO_OFTEN.change}") from error
+            except _errors_of_torch().TorchDynamoException:
                 pass  # a mode or `requires_grad` has changed, so torch traces anew, without the settings: see below
         try:
             with _settings():
@@ -47,6 +58,20 @@ class Graph:
             raise NotMade(_why_it_failed(error)) from error
         self.is_made = True
         return returned
+
+
+def _may_change(guards: Sequence[Any]) -> list[bool]:
+    """Return of each condition that torch looks at before a call whether it may change.
+
+    That a name in a module of torch or of this library still stands for the same function is not looked at.
+    """
+    return [not (one.guard_type in IDENTITIES and one.name.startswith(LIBRARIES)) for one in guards]
+
+
+def _errors_of_torch() -> Any:
+    from torch._dynamo import exc  # not above: importing it takes half a second
+
+    return exc
 
 
 @contextmanager
@@ -76,10 +101,35 @@ def _refuse_random(*_arguments: Any, **_options: Any) -> Never:
     raise Unsupported("it draws from a random.Random, which a graph would not move on", gb_type="random.Random")
 
 
-def _errors_of_tracing() -> tuple[type[Exception], ...]:
-    from torch._dynamo import exc
+@final
+class TooOften(logging.Filter):
+    """Keeps back torch's warning of fifteen lines that it has made a graph too often: an error in a line follows.
 
-    return exc.TorchDynamoException, exc.FailOnRecompileLimitHit
+    Attributes:
+        functions: the functions of graphs, as the warning names them; it is shown for others.
+        change: what has changed last.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.functions: set[str] = set()
+        self.change = ""
+
+    def look_at(self, code: CodeType) -> None:
+        """Keep back the warning for a function."""
+        self.functions.add(f"{code.co_name!r} ({code.co_filename}:{code.co_firstlineno})")
+        logging.getLogger("torch._dynamo.convert_frame").addFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line of torch is shown."""
+        match record.args:
+            case (_, _, str(function), str(change), *_) if function in self.functions:
+                self.change = " ".join(change.partition("\n")[0].split()).partition(": ")[2]
+                return False
+        return True
+
+
+TOO_OFTEN: Final = TooOften()
 
 
 def _why_it_failed(error: Exception) -> str:

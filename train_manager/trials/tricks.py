@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -28,9 +28,12 @@ from train_manager.data.in_memory import InMemory
 from train_manager.data.seeded_loader import SeededDataLoader
 from train_manager.extensions.optimization.mixed_precision import MixedPrecision
 from train_manager.manager import TrainManager
+from train_manager.telling.errors import InputError, did_you_mean, near
 
 WORKERS: Final = (0, 2, 4, 8)
 """The numbers of workers that are tried, up to the number of processors."""
+KINDS: Final = ("fused", "channels_last", "bf16", "Compile", "InMemory", "workers", "pinned")
+"""The tricks by name, of which some may be left out."""
 IMAGES: Final = 4  # the dimensions of a batch of images, and of the weights of their convolutions
 
 
@@ -57,6 +60,29 @@ class Trick:
     extension: Callable[[], Extension] | None = None
     reads: str = ""
     note: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The name without the number of workers: one of ``KINDS``."""
+        return self.name.split()[-1]
+
+
+def require_kinds(given: str | Iterable[str]) -> frozenset[str]:
+    """Return the kinds of tricks that are left out.
+
+    >>> require_kinds(["Compile", "bf61"])
+    Traceback (most recent call last):
+    train_manager.errors.InputError: there is no trick 'bf61'
+      did you mean 'bf16'?
+
+    Raises:
+        InputError: there is no such kind.
+    """
+    kinds = frozenset([given] if isinstance(given, str) else given)
+    for one in sorted(kinds.difference(KINDS), key=repr):
+        cure = did_you_mean(near(str(one), KINDS, cutoff=0.5)) or f"the tricks are: {', '.join(KINDS)}"
+        raise InputError(f"there is no trick {one!r}", name="without", cure=cure)
+    return kinds
 
 
 def tricks_for(train_manager: TrainManager, batch: Any) -> Iterator[Trick]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import closing, contextmanager, redirect_stdout
 from functools import cached_property
 from io import StringIO
@@ -35,7 +35,7 @@ from train_manager.trials.first_batches import FirstBatches
 from train_manager.trials.rehearse import finding_of
 from train_manager.trials.resumed_runs import script_as_function
 from train_manager.trials.trial import TRAIN_DATA, Trial, data_of, in_a_line, require_manager, working
-from train_manager.trials.tricks import Trick, tricks_for
+from train_manager.trials.tricks import Trick, require_kinds, tricks_for
 from train_manager.trials.tune_report import HELPS, ROUNDS, WARM_UP, Tricks, Tried, TuneReport
 from train_manager.validation import require_count
 
@@ -49,7 +49,12 @@ Clock = Callable[[], float]
 
 
 def tune(
-    train_manager: TrainManager, *, steps: int = STEPS, quiet: bool = False, clock: Clock = perf_counter
+    train_manager: TrainManager,
+    *,
+    steps: int = STEPS,
+    without: str | Iterable[str] = (),
+    quiet: bool = False,
+    clock: Clock = perf_counter,
 ) -> TuneReport:
     """Try what may make the steps of a training faster, on its own model and data, and put everything back.
 
@@ -70,12 +75,14 @@ def tune(
     Args:
         train_manager: the manager that will train; no run of it may be open.
         steps: the timed steps of a round.
+        without: the tricks that are left out: "fused", "channels_last", "bf16", "Compile", "InMemory", "workers",
+            "pinned".
         quiet: print no line for each trial on the standard error.
         clock: returns the seconds now.
 
     Raises:
-        InputError: there is no optimizer, the data can be read only once, there are none, or the model has lazy
-            parameters.
+        InputError: a trick that is left out is unknown, there is no optimizer, the data can be read only once, there
+            are none, or the model has lazy parameters.
         StageError: a run is open.
     """
     tm = require_manager(train_manager, "tune")
@@ -83,7 +90,8 @@ def tune(
     if not tm.optimizers:
         raise InputError("there is no optimizer to tune", name="optimizer", cure="pass optimizer=torch.optim.AdamW")
     data_of(tm, "tune on")
-    return Tuning(tm, require_count(steps, "steps", at_least=1), clock, quiet=quiet).report()
+    left_out = require_kinds(without)
+    return Tuning(tm, require_count(steps, "steps", at_least=1), clock, left_out, quiet=quiet).report()
 
 
 @final
@@ -94,11 +102,15 @@ class Tuning:
         train_manager: the manager of the training.
         steps: the timed steps of a round.
         clock: returns the seconds now.
+        without: the kinds of tricks that are left out.
         quiet: print no line for each trial.
     """
 
-    def __init__(self, train_manager: TrainManager, steps: int, clock: Clock, *, quiet: bool) -> None:
+    def __init__(
+        self, train_manager: TrainManager, steps: int, clock: Clock, without: Set[str], *, quiet: bool
+    ) -> None:
         self._tm, self._steps, self._clock, self._quiet = train_manager, steps, clock, quiet
+        self._without = without
         with Trial(train_manager, "tune"):
             self._first = FirstBatches(data_of(train_manager, "tune on")[TRAIN_DATA], TRAIN_DATA, STEPS)
         self._notes: dict[str, None] = {}
@@ -106,7 +118,7 @@ class Tuning:
 
     def report(self) -> TuneReport:
         """Try each trick alone, and then combinations of those that help."""
-        singles = [(one,) for one in tricks_for(self._tm, self._first.batches[0])]
+        singles = [(one,) for one in tricks_for(self._tm, self._first.batches[0]) if one.kind not in self._without]
         tried, plain = self._try(singles)
         more = promising([one for one in tried[1:] if one.ratio <= HELPS], MOST - len(singles))
         tried += self._try(more)[0][1:] if more else []
@@ -193,9 +205,7 @@ class Tuning:
                 yield
 
     def _now(self) -> float:
-        device = next((one.device for one in self._tm._setup.parameters()), torch.device("cpu"))
-        if device.type != "cpu":
-            torch.accelerator.synchronize(device)  # the steps that were asked for are still being computed
+        self._tm._setup.wait()
         return self._clock()
 
     def _say(self, text: str) -> None:
@@ -295,18 +305,27 @@ class Tuned(BaseException):
         self.outcome = outcome
 
 
-def tune_script(script: Path, arguments: Sequence[str] = (), *, steps: int = STEPS, quiet: bool = False) -> TuneReport:
+def tune_script(
+    script: Path,
+    arguments: Sequence[str] = (),
+    *,
+    steps: int = STEPS,
+    without: str | Iterable[str] = (),
+    quiet: bool = False,
+) -> TuneReport:
     """Run a script, as ``python script.py arguments...`` would, up to its first training, and tune that one.
 
     Args:
         script: the file.
         arguments: the arguments of the script.
         steps: as in ``tune``.
+        without: as in ``tune``.
         quiet: as in ``tune``.
 
     Raises:
         InputError: the script is not there, fails, or does not train; or as in ``tune``.
     """
+    left_out = require_kinds(without)  # before the script runs
     if not script.is_file():
         raise InputError(f"there is no script {script}", name=str(script), cure="give the path of a Python file")
     in_run = TrainManager._in_run
@@ -316,7 +335,7 @@ def tune_script(script: Path, arguments: Sequence[str] = (), *, steps: int = STE
             return in_run(manager, entry)
         setattr(TrainManager, "_in_run", in_run)  # noqa: B010  # type checkers know methods only
         try:
-            raise Tuned(tune(manager, steps=steps, quiet=quiet))
+            raise Tuned(tune(manager, steps=steps, without=left_out, quiet=quiet))
         except Exception as error:
             raise Tuned(error) from None
 

@@ -28,7 +28,7 @@ from train_manager.extensions import (
     LRSchedule,
     MixedPrecision,
 )
-from train_manager.loop import graphs as of_loop
+from train_manager.loop import graphs_by_shape as of_loop
 
 NEAR = 1e-6
 

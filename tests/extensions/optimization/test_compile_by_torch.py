@@ -130,6 +130,24 @@ def test_a_model_that_adds_a_loss_runs_eagerly(traced_only: None) -> None:
     assert note(tm, "eval").startswith("runs eagerly: torch cannot make a graph of it (Unsupported: ")
 
 
+def test_a_model_that_changes_in_each_step_runs_eagerly_and_one_line_says_what_changes(
+    traced_only: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Scaled(nn.Linear):
+        factor = 0.0
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            self.factor += 1
+            return super().forward(inputs) * self.factor
+
+    tm = manager(Compile(), model=Scaled(6, 2), epochs=5)
+    tm.train()
+
+    assert note(tm).startswith("runs eagerly: what it computes changes too often for a graph: model.factor == ")
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line == f"Compile: batches {note(tm).replace('runs', 'run')}"
+
+
 def test_a_model_with_a_random_number_generator_of_python_runs_eagerly(traced_only: None) -> None:
     class Scaled(nn.Linear):
         def __init__(self) -> None:

@@ -13,7 +13,8 @@ from tests.support.graphs import PlainGraph, batches, manager, net, note, use_pl
 from tests.support.training import At, modes
 from train_manager import Extension, TrainManager
 from train_manager.extensions import EMA, Compile, Metrics
-from train_manager.loop import graphs as of_loop
+from train_manager.loop import graphs_by_shape as of_loop
+from train_manager.loop.eval_graphs import EvalGraphs
 
 NEAR = 1e-6
 
@@ -165,6 +166,63 @@ def test_a_new_model_has_graphs_of_its_own_and_a_new_optimizer_keeps_them(plain:
     tm.eval()
 
     assert calls() == [6, 2]
+
+
+class Clock:
+    """A clock that only moves as a batch of an evaluation is computed, eagerly or by a graph."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *, eager: float, graph: float) -> None:
+        self.now, self.eager = 0.0, eager
+        run = PlainGraph.__call__
+
+        def timed(plain: PlainGraph, *arguments: Any) -> Any:
+            self.now += graph - eager  # the model inside adds what it takes
+            return run(plain, *arguments)
+
+        patch.setattr(PlainGraph, "__call__", timed)
+        patch.setattr(of_loop, "perf_counter", lambda: self.now)
+        patch.setattr(EvalGraphs, "may_not_pay", True)
+
+    def manager(self) -> TrainManager:
+        tm = manager(Compile(), eval_data=[batches()[0]] * 30)
+        tm.model.append(Ticks(self))
+        return tm
+
+
+class Ticks(torch.nn.Module):
+    """A layer that takes time."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.clock.now += self.clock.eager
+        return inputs
+
+
+def test_a_graph_that_is_slower_than_the_eager_batch_is_given_up_after_ten_of_each(
+    plain: type[PlainGraph], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tm = Clock(monkeypatch, eager=0.002, graph=0.003).manager()
+    tm.eval()
+    found = "the graph was made in 0.0 s, and does not pay: each takes 3.00 ms in place of 2.00"
+
+    assert calls() == [11]  # the first of them is not timed, as the graph is made
+    assert note(tm, "eval") == f"runs eagerly: {found}"
+    assert capsys.readouterr().err == f"Compile: batches of evaluations run eagerly: {found}\n"
+
+
+def test_a_graph_that_is_faster_runs_all_batches_once_that_is_known(
+    plain: type[PlainGraph], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tm = Clock(monkeypatch, eager=0.003, graph=0.002).manager()
+    tm.eval()
+    eager = 2 + 10  # the first two of a shape, and those that are timed
+
+    assert calls() == [30 - eager]
+    assert note(tm, "eval") == "one graph"
+    assert capsys.readouterr().err.startswith("Compile: batches of evaluations: the graph was made in 0.0 s, and has ")
 
 
 def test_a_graph_that_cannot_be_made_is_told_and_the_training_keeps_its_own(
