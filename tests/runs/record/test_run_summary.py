@@ -137,6 +137,23 @@ def test_an_evaluation_beside_the_training_is_not_its_best(tmp_path: Path) -> No
     assert summary_of(named_run(tmp_path)).best == Best("valid/loss", 0.5, 1, 10, "min", "")
 
 
+@pytest.mark.parametrize(
+    "trains",
+    [
+        {"model": {"parameters": 5}},
+        {"optimizers": {"a": [{"lr": "x"}]}},
+        {"optimizers": [3]},
+        {"monitor": {"metric": 5}},
+    ],
+    ids=range(4),
+)
+def test_a_damaged_record_of_what_was_trained_is_left_out(tmp_path: Path, trains: dict[str, object]) -> None:
+    write_runs(tmp_path, entry("aaaa", trains=trains))
+    evaluated(tmp_path, "aaaa", {"loss": 0.5})
+
+    assert summary_of(named_run(tmp_path)).trains == {}
+
+
 def test_an_evaluation_of_the_untrained_model_is_not_the_best(tmp_path: Path) -> None:
     write_runs(tmp_path, entry("aaaa"))
     evaluated(tmp_path, "aaaa", {"loss": 0.125, "epoch": 0, "step": 0}, {"loss": 0.5})

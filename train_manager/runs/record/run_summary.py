@@ -16,6 +16,7 @@ from train_manager.runs.code.record import changed_files, read_code_record
 from train_manager.runs.record.made_objects import parameter_rows_of
 from train_manager.runs.record.run_file import first_line, outcome_of, run_file, runs_and_problems
 from train_manager.runs.record.run_paths import FoundRun, folders_with_runs, has_trained
+from train_manager.runs.record.trained_parts import TrainedParts, part_facts
 from train_manager.runs.store.reader import MetricReader
 from train_manager.telling.errors import CheckpointError, InputError, TrainManagerError
 from train_manager.validation import is_number
@@ -73,7 +74,7 @@ class RunSummary:
     best: Best | None = None
     trained: bool = True
     parameters: Mapping[str, str] = field(default_factory=dict)
-    trains: Mapping[str, Any] = field(default_factory=dict)
+    trains: TrainedParts = field(default_factory=dict)
 
     @property
     def began_in_minutes(self) -> str:
@@ -125,7 +126,7 @@ def summary_of(run: FoundRun) -> RunSummary:
         best=_best_of(run),
         trained=has_trained(run.entry),
         parameters=_parameters_of(run),
-        trains=run.entry.get("trains") or {},
+        trains=_trains_of(run),
     )
 
 
@@ -134,6 +135,15 @@ def _parameters_of(run: FoundRun) -> Mapping[str, str]:
     try:
         return parameter_rows_of(run.entry)
     except (TrainManagerError, *MALFORMED):
+        return {}
+
+
+def _trains_of(run: FoundRun) -> TrainedParts:
+    """Return what was trained; nothing if it is damaged."""
+    parts: TrainedParts = run.entry.get("trains") or {}
+    try:
+        return parts if [*part_facts(parts)] else {}
+    except MALFORMED:
         return {}
 
 
@@ -207,7 +217,7 @@ def _monitor_of(entry: Mapping[str, Any]) -> tuple[str | None, str | None, str]:
     """Return metric, mode and name of the extension that decides which evaluation is best."""
     try:
         if found := (entry.get("trains") or {}).get("monitor"):
-            return found["metric"], found["mode"], str(found["by"])
+            return found["metric"], str(found["mode"]), str(found["by"])
         # An extension that keeps no weights, such as Log, may have been given a metric all the same.
         extensions = entry["parameters"]["arguments"]["extensions"].values()
         made = [(one["$object"].rpartition(":")[2], one.get("arguments") or {}) for one in extensions]

@@ -25,7 +25,7 @@ def facts(summary: RunSummary, entry: Entry, metrics: Mapping[str, str | None]) 
     if decides := summary.best:
         side, by = "lowest" if decides.mode == "min" else "highest", f", monitored by {decides.by}" * bool(decides.by)
         yield "best epoch", f"{decides.epoch:,}", f"{side} {decides.metric}: {number_text(decides.value)}{by}"
-    yield from part_facts(dict(summary.trains))
+    yield from part_facts(summary.trains)
     for name, text in metrics.items():
         if text is not None and not name.endswith(BEST) and not is_setting(name):
             best = metrics.get(name + BEST)
