@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, final
 
 from torch import Tensor
 from torch.nn.parameter import is_lazy
-from torch.optim import Optimizer
 
 from train_manager.model.combined_optimizer import CombinedOptimizer
 
@@ -24,7 +23,7 @@ class GroupFacts(NamedTuple):
 
 
 def group_facts(optimizer: Any) -> list[GroupFacts]:
-    """Return the facts of each group of an optimizer; nothing if it is not one of torch.
+    """Return the facts of each group of an optimizer; one without groups is a group without parameters.
 
     >>> import torch
     >>> weight, bias = torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones(3))
@@ -34,15 +33,15 @@ def group_facts(optimizer: Any) -> list[GroupFacts]:
     matrices AdamW 1 6 0.1 0.01
      AdamW 1 3 0.1 0
     """
-    if not isinstance(optimizer, Optimizer):
-        return []
     parts = optimizer.parts if isinstance(optimizer, CombinedOptimizer) else (optimizer,)
-    return [_facts(type(part).__name__, group) for part in parts for group in part.param_groups]
+    return [
+        _facts(type(part).__name__, group) for part in parts for group in getattr(part, "param_groups", None) or [{}]
+    ]
 
 
 def _facts(kind: str, group: dict[str, Any]) -> GroupFacts:
     rate, decay = _number(group.get("initial_lr", group.get("lr"))), _number(group.get("weight_decay"))
-    sizes = [0 if is_lazy(parameter) else parameter.numel() for parameter in group["params"]]
+    sizes = [0 if is_lazy(parameter) else parameter.numel() for parameter in group.get("params", ())]
     return GroupFacts(str(group.get("name", "")), kind, len(sizes), sum(sizes), rate, decay)
 
 

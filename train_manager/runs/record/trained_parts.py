@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from train_manager.checkpoints.made import plain_of
 from train_manager.metrics.monitor import monitor_of
 from train_manager.reporting.values import plural
 
@@ -25,33 +24,18 @@ def trained_parts(train_manager: Any) -> TrainedParts:
     # Imported here, because readers of a record need no torch.
     from torch.nn import Module
 
+    from train_manager.model.group_facts import group_facts
     from train_manager.model.summary import layer_of, total
 
     tm, found = train_manager, TrainedParts()
     if isinstance(tm.model, Module):
         parameters, trained = total(layer_of(tm.model, {}))
         found["model"] = {"class": type(tm.model).__name__, "parameters": parameters, "trained": trained}
-    found["optimizers"] = {name: _groups(one) for name, one in tm.optimizers.items()}
+    optimizers = tm.optimizers.items()
+    found["optimizers"] = {name: [group._asdict() for group in group_facts(one)] for name, one in optimizers}
     if monitor := monitor_of(one for name, one in tm.extensions.items() if name not in tm.paused_extensions):
         found["monitor"] = {"metric": monitor.metric, "mode": monitor.mode, "by": monitor.asked_by}
     return found
-
-
-def _groups(optimizer: Any) -> list[dict[str, Any]]:
-    """Return the parameter groups of an optimizer, with the rates that a user has given."""
-    # A schedule changes "lr" as soon as it is made, and keeps the rate of the user.
-    groups = getattr(optimizer, "param_groups", None) or [{}]
-    numbers = [(group, group.get("initial_lr", group.get("lr")), group.get("weight_decay")) for group in groups]
-    return [
-        {
-            "name": str(group.get("name", "")),
-            "optimizer": type(optimizer).__name__,
-            "tensors": len(group.get("params", ())),
-            "lr": next(iter(plain_of(rate)), None),
-            "weight_decay": next(iter(plain_of(decay)), None),
-        }
-        for group, rate, decay in numbers
-    ]
 
 
 def part_facts(parts: TrainedParts) -> Iterator[tuple[str, str, str]]:
