@@ -173,6 +173,21 @@ def data_loader_with_a_generator_of_its_own() -> dict[str, Any]:
     return {"train_data": loader(generator=seeded()), "epochs": 3}
 
 
+class Doubled:
+    """Wraps a loader, of which it tells nothing."""
+
+    def __init__(self, inner: DataLoader[Any]) -> None:
+        self.inner = inner
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from ((2 * inputs, targets) for inputs, targets in self.inner)
+
+
+@training()
+def a_wrapper_of_a_shuffled_data_loader() -> dict[str, Any]:
+    return {"train_data": Doubled(loader(shuffle=True))}
+
+
 @training()
 def epochs_cut_within_a_pass_over_a_data_loader_with_a_generator() -> dict[str, Any]:
     return {"train_data": loader(generator=seeded()), "steps_per_epoch": 3, "epochs": 3}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -51,12 +51,28 @@ def tells_its_ends(data: Any) -> bool:
 
 
 def loaders_in(data: Any) -> list[DataLoader[Any]]:
-    """Return the loaders without a state of their own: a loader itself, or those that ``Interleaved`` is made of."""
+    """Return the loaders without a state of their own: a loader, or those in ``Interleaved`` or in a user's wrapper."""
     if isinstance(data, DataLoader):
         return [] if has_state(data) else [data]
-    inner = getattr(data, "data", None) if has_state(data) else None  # of Interleaved and Together by name
+    if not has_state(data):
+        return _loaders_held_by(data)
+    inner = getattr(data, "data", None)  # of Interleaved and Together by name
     sets = inner.values() if isinstance(inner, dict) else (inner,)
     return [loader for one in sets if isinstance(one, DataLoader) or has_state(one) for loader in loaders_in(one)]
+
+
+def _loaders_held_by(wrapper: object) -> list[DataLoader[Any]]:
+    """Return the loaders in the attributes of an iterable, and of the iterables that it wraps."""
+    wrappers, found = [wrapper], dict[int, DataLoader[Any]]()
+    known = {id(wrapper)}
+    for one in wrappers:  # the list grows in the loop: a bar may show a class that wraps a loader
+        for value in getattr(one, "__dict__", {}).values():
+            if isinstance(value, DataLoader) and not has_state(value):
+                found[id(value)] = value
+            elif callable(getattr(type(value), "__iter__", None)) and not has_state(value) and id(value) not in known:
+                known.add(id(value))  # two wrappers may refer to each other
+                wrappers.append(value)
+    return [*found.values()]
 
 
 def generators_of(data: object) -> list[Generator]:
@@ -70,12 +86,12 @@ def _generators_in(loaders: Iterable[DataLoader[Any]]) -> list[Generator]:
 
 
 def beginning_of(data: Any) -> dict[str, Any] | None:
-    """Return the states that a loader draws the order of a pass from, if called right before it; None for other data.
+    """Return the states that a pass draws its order from, if called right before it; None for data that draw nothing.
 
-    A loader without workers draws again as its first batch is asked for. If that is later, the caller adds the states
-    of that moment under the key "first".
+    A loader without workers draws again as its first batch is asked for, and the function behind a wrapper begins only
+    then. If that is later, the caller adds the states of that moment under the key "first".
     """
-    if not isinstance(data, DataLoader) or stateful(data) is not None:
+    if data is None or isinstance(data, list | tuple) or stateful(data) is not None:
         return None
     return {"random": random_state(), **_state_of(loaders_in(data)), "datasets": []}
 
@@ -103,7 +119,11 @@ def put_back(data: Any, kept: Mapping[str, Any]) -> None:
 
 
 def read_past(
-    data: Iterable[Any], skipped: int, beginning: Mapping[str, Any] | None, kept: Mapping[str, Any] | None
+    data: Iterable[Any],
+    skipped: int,
+    beginning: Mapping[str, Any] | None,
+    kept: Mapping[str, Any] | None,
+    note: Callable[[int, Any], object] | None = None,
 ) -> Iterator[Any]:
     """Return a pass without its first batches; reading these leaves the random states as they are.
 
@@ -112,6 +132,7 @@ def read_past(
         skipped: how many batches are left out.
         beginning: the result of ``beginning_of`` before these batches were given; None if it is unknown.
         kept: the result of ``loader_state`` after these batches were given.
+        note: is called with the number of each of these batches, from 1, and with the batch.
     """
     with preserve_random_state():  # the checkpoint has restored the states from after these batches
         if kept is not None:
@@ -121,8 +142,9 @@ def read_past(
         batches = iter(data)
         if beginning is not None and "first" in beginning:
             _put_back_beginning(data, beginning["first"])
-        for _ in islice(batches, skipped):
-            pass
+        for number, batch in enumerate(islice(batches, skipped), 1):
+            if note is not None:
+                note(number, batch)
         if kept is not None and skipped:  # reading the skipped batches has moved the states of the datasets
             put_back(data, {**kept, "generators": []})
     return batches
