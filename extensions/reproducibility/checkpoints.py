@@ -32,6 +32,7 @@ from train_manager.data.shares import ALONE
 from train_manager.distribution.sharded import full_state
 from train_manager.files.background import Background
 from train_manager.files.moves import move_away
+from train_manager.files.train_dirs import TRAIN_DIR
 from train_manager.loop.saved_state import not_a_state
 from train_manager.metrics.monitor import Monitor, is_at_start, metric_name, metric_value, mode_of
 from train_manager.model.modules import plain_name
@@ -203,11 +204,13 @@ class Checkpoints(Extension):
     def _open(self, train_dir: Path, *, moves: bool) -> OpenedFolder:
         """Return the opened folder; in the first run with ``resume="fresh"`` rank 0 moves an existing folder aside."""
         if self._present is None or self._present.given_dir != train_dir:
-            self._present = OpenedFolder(train_dir, self.mirror)
+            # A program that is run again into another folder must not write among the copies of the first run.
+            mirror = None if os.environ.get(TRAIN_DIR) else self.mirror
+            self._present = OpenedFolder(train_dir, mirror)
             if self.resume == "fresh" and moves:
-                move_away(self._present.lock.train_dir)
-                if self.mirror is not None and self.mirror.is_dir():
-                    move_away(self.mirror)
+                for folder in (train_dir, mirror):
+                    if folder is not None and folder.is_dir():
+                        move_away(folder.absolute())
         return self._present
 
     @property

@@ -67,4 +67,4 @@ def require_mirror(mirror: str | os.PathLike[str] | None) -> Path | None:
         raise InputError(
             f"mirror must be a folder, not {mirror!r:.60}", name="mirror", asked_by="Checkpoints", cure=cure
         )
-    return None if mirror is None else Path(mirror)
+    return None if mirror is None else Path(mirror).expanduser()

@@ -1,6 +1,6 @@
 """The base of a model: the tensors that the checkpoints of a training leave out, known by their hashes.
 
-Each is hashed once: afterwards ``Mark`` shows whether it has changed. ``selection`` says which ones are left out.
+A parameter is hashed once: afterwards ``Mark`` shows whether it has changed. ``selection`` says what is left out.
 """
 
 from __future__ import annotations
@@ -47,20 +47,22 @@ class Base:
 
     def mark(self, model: Any) -> None:
         """Take the tensors for unchanged as they are now, as after their own values were written to them."""
-        self._marks = {name: Mark(tensor) for name, tensor in tensors_of(model).items()}
+        tensors = tensors_of(model)
+        self._marks = {name: Mark(tensor) for name, tensor in tensors.items()}
+        self._digests |= digests_of(_changes_unmarked(tensors), tensors)
 
     def unchanged(self, names: Iterable[str], model: Any) -> dict[str, str]:
         """Return the digests of those of the named tensors that are as they were."""
         tensors = tensors_of(model)
         found = {name: tensors[name] for name in map(plain_name, names) if name in tensors}
-        moved = {name: one for name, one in found.items() if self._marks.get(name) != Mark(one)}
+        moved = {name: found[name] for name in _changes_unmarked(found)}
+        moved |= {name: one for name, one in found.items() if self._marks.get(name) != Mark(one)}
         # A tensor that was written to may have the same values, as after a load of its weights.
-        same = {
-            name
-            for name, digest in digests_of(moved.keys() & self._digests, found).items()
-            if digest == self._digests[name]
-        }
+        now = digests_of(moved.keys() & self._digests, found)
+        same = {name for name, digest in now.items() if digest == self._digests[name]}
         self._marks |= {name: Mark(moved[name]) for name in same}
+        for name in now.keys() - same:
+            del self._digests[name]  # it is out for good, and not hashed again with each checkpoint
         kept = [name for name in found if name not in moved or name in same]
         self._digests |= digests_of([name for name in kept if name not in self._digests], found)
         return {name: self._digests[name] for name in kept}
@@ -72,6 +74,11 @@ def tensors_of(model: Any) -> dict[str, Tensor]:
         return {}
     found = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
     return {plain_name(name): found[name] for name in model.state_dict() if name in found and not why_not(found[name])}
+
+
+def _changes_unmarked(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of buffers that may change without a new ``Mark``: the kernel of a norm counts no change."""
+    return [name for name, one in tensors.items() if not isinstance(one, nn.Parameter) and one.is_floating_point()]
 
 
 def digests_of(names: Iterable[str], tensors: Mapping[str, Tensor]) -> dict[str, str]:
