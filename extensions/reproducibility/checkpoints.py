@@ -234,7 +234,7 @@ class Checkpoints(Extension):
             # The warnings of the others would be those of rank 0 once more.
             with warnings.catch_warnings(action="ignore") if ranks.place.rank else nullcontext():
                 self._load(path, state, train_manager, fixtures)
-        if self.saved_weights.are_some and opened.base is None and not ranks.place.rank:
+        if (self.only or self.exclude) and opened.base is None and not ranks.place.rank:
             opened.base = Base(train_manager.model)
         opened.is_new, opened.loaded = False, path
         return path or False
@@ -356,10 +356,7 @@ class Checkpoints(Extension):
         state = train_manager.state_dict()
         # Of shards each process must leave out the same ones, else the others wait for a part that is not sent.
         base = ranks.of_first({} if ranks.place.rank else self._base_of(state.get("model", {}), train_manager))
-        left_out = self.saved_weights.left_out(state.get("model", {}), train_manager.model)
-        if self.saved_weights.is_trainable:
-            left_out = [name for name in left_out if plain_name(name) in base]
-        state["model"] = {name: value for name, value in state.get("model", {}).items() if name not in {*left_out}}
+        state["model"] = self.saved_weights.of(state.get("model", {}), train_manager.model, base)
         state["fixtures"] = state_of_fixtures(fixtures, self.fixtures)
         state = whole_state(ranks, state)
         # The others wait until rank 0 has written: its error is an error of all, also at the end of the training.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final, final
@@ -39,14 +39,20 @@ class SavedWeights:
             raise InputError(what, name="only", asked_by="Checkpoints", cure=cure)
 
     @property
-    def are_some(self) -> bool:
-        """Whether a checkpoint may leave out a part of the model."""
-        return bool(self.exclude or self.only)
-
-    @property
     def is_trainable(self) -> bool:
         """Whether the flags ``requires_grad`` decide, and not patterns."""
         return self.only == (TRAINABLE,)
+
+    def of(self, state: Mapping[str, Any], model: Any, base: Collection[str]) -> dict[str, Any]:
+        """Return the saved entries of a model's state.
+
+        Args:
+            state: the state.
+            model: the model.
+            base: the plain names of tensors that are as they were: of frozen parameters these alone are left out.
+        """
+        left_out = {name for name in self.left_out(state, model) if not self.is_trainable or plain_name(name) in base}
+        return {name: value for name, value in state.items() if name not in left_out}
 
     def left_out(self, names: Iterable[str], model: Any) -> list[str]:
         """Return those of the names in a model's state that a checkpoint leaves out."""
