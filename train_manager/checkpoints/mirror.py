@@ -6,6 +6,7 @@ that cannot be written ends no training: the next call brings all that are missi
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import final
 
@@ -49,6 +50,12 @@ class Mirror:
         self._source, self._lock = source, WriterLock(path)
         self._background = Background(self._bring_all)
         self._asked: tuple[int | None, str] | None = None  # of a call that came while the thread was copying
+
+    def has_some(self) -> bool:
+        """Return whether there are copies that can be read now."""
+        with suppress(OSError):
+            return bool(self.folder.checkpoints())
+        return False
 
     def begin(self) -> None:
         """Take the lock; a mirror that cannot be written is tried again with each checkpoint.
@@ -95,8 +102,8 @@ class Mirror:
         if not self._lock.is_held:
             with translate_os_errors("write", self.path):
                 self.path.mkdir(exist_ok=True)
-            self._lock.acquire()
-            self.folder.clean_up(self._lock)
+                self._lock.acquire()
+                self.folder.clean_up(self._lock)
 
     def _bring_all(self, keep: int | None, mode: str) -> None:
         try:

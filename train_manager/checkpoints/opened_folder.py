@@ -54,7 +54,7 @@ class OpenedFolder:
         """
         folder = self.folder
         # A train_dir that was lost, as with its disk, resumes from the copies.
-        if not folder.checkpoints() and self.mirror is not None and self.mirror.folder.checkpoints():
+        if not folder.checkpoints() and self.mirror is not None and self.mirror.has_some():
             folder = self.mirror.folder
         names = [path.name for path in folder.checkpoints()]
         if resume is not True:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import pytest
 from tests.support.checkpointing import Fails, path_of, steps_in
 from tests.support.training import weights
 from train_manager import every, rehearse
+from train_manager.checkpoints import checkpoint_folder
+from train_manager.checkpoints.checkpoint_names import checkpoints_in
 from train_manager.checkpoints.verification import verify
 from train_manager.errors import CheckpointError, InputError
 from train_manager.extensions import Checkpoints
@@ -51,6 +55,20 @@ def test_a_mirror_that_is_not_there_is_told_once_and_ends_nothing(tmp_path: Path
     cure = "the training goes on, and copies what is missing with each further checkpoint"
     assert [str(one.message) for one in told] == [f"{text}: {mirror} ({cure})"]
     assert ([one.what for one in tm.findings], tm.step_num) == ([text], 3)
+
+
+def test_neither_does_one_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(folder: Path) -> list[Path]:
+        if "mirror" in folder.parts:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return checkpoints_in(folder)
+
+    monkeypatch.setattr(checkpoint_folder, "checkpoints_in", refused)
+    tm = tiny_manager(Checkpoints(mirror=tmp_path / "mirror", resume=True), train_dir=tmp_path / "run")
+    with pytest.warns(UserWarning, match="could not be copied to the mirror: Permission denied"):
+        tm.train()
+
+    assert steps_in(tmp_path / "run") == [3]
 
 
 def test_checkpoints_of_another_training_in_the_mirror_are_refused_or_moved_away(tmp_path: Path) -> None:
