@@ -10,7 +10,7 @@ PY   := $(VENV)/bin/python
 PINS := $(VENV)/constraints.txt
 OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 
-.PHONY: demo test versions check sinks sweeps exports pages real-models docs bench bench-peers chaos playground clean
+.PHONY: demo test versions check sinks sweeps exports adapters pages real-models docs bench bench-peers chaos playground clean
 
 # If it is killed:  make demo RESUME=1
 demo: $(OK)
@@ -53,6 +53,12 @@ exports: $(OK)
 	    $(PY) -m pip install -q -c $(PINS) -e '.[onnx,quantize]'
 	@$(RUN_TESTS) tests/tools/test_export_*.py tests/learner/test_deployment.py \
 	    tests/examples/test_smaller_models.py $(ARGS)
+
+# The adapters of peft are trained below a small model of transformers, saved and resumed; they are installed first.
+adapters: $(OK)
+	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) transformers peft || \
+	    $(PY) -m pip install -q -c $(PINS) transformers peft
+	@$(RUN_TESTS) tests/examples/test_lora.py $(ARGS)
 
 # The buttons of the page of a run are pressed in the Chromium that the machine has, and axe-core looks at it.
 pages: $(OK)

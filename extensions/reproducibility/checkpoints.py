@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch.nn.parameter import is_lazy
 
-from train_manager.checkpoints.arguments import require_resume, require_save_at
+from train_manager.checkpoints.arguments import require_mirror, require_resume, require_save_at
+from train_manager.checkpoints.base import Base, facts_of, refuse_another, tensors_of
 from train_manager.checkpoints.copies import copy_state
-from train_manager.checkpoints.fit import Difference, Left
+from train_manager.checkpoints.fit import Difference, Left, list_names
 from train_manager.checkpoints.left_out import numbers_of_all, warn_of_forgotten
 from train_manager.checkpoints.manifest import warn_of_differences
+from train_manager.checkpoints.mirror import Mirror
 from train_manager.checkpoints.opened_folder import OpenedFolder
 from train_manager.checkpoints.selection import SavedWeights, numbers_of, restore_fixtures, several, state_of_fixtures
 from train_manager.checkpoints.state_tree import split
@@ -30,12 +32,15 @@ from train_manager.data.shares import ALONE
 from train_manager.distribution.sharded import full_state
 from train_manager.files.background import Background
 from train_manager.files.moves import move_away
+from train_manager.files.train_dirs import TRAIN_DIR
 from train_manager.loop.saved_state import not_a_state
 from train_manager.metrics.monitor import Monitor, is_at_start, metric_name, metric_value, mode_of
+from train_manager.model.modules import plain_name
 from train_manager.rebuilding.recorded import recorded
 from train_manager.schedules import scheduled
 from train_manager.signals import stop_on_signals
 from train_manager.telling.errors import CheckpointError, InputError, StageError, TrainManagerError
+from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count
 
@@ -99,9 +104,14 @@ class Checkpoints(Extension):
             ``checkpoints/superseded`` as it continues.
         exclude: patterns of names in the model's state that are not saved, as ``"backbone.*"``; loading leaves them as
             they are.
-        only: patterns of the names that are saved, as ``"*.lora_*"``, in place of ``exclude``.
+        only: patterns of the names that are saved, as ``"*.lora_*"``, in place of ``exclude``; or "trainable": all
+            but the frozen parameters that have not changed. A checkpoint names the tensors that it leaves out by their
+            hashes: a model in which one of them is another is refused.
         fixtures: names of live fixtures to save too: objects with a ``state_dict``, or plain values.
         in_background: write in a thread, one checkpoint at a time; the training waits for the copy only.
+        mirror: a second folder, to which a thread copies each checkpoint; ``keep`` counts there too. If it cannot be
+            written, a finding says so, the training goes on, and a later checkpoint brings what is missing. A
+            ``train_dir`` without checkpoints resumes from there.
         strict: refuse a checkpoint that does not fit; False loads the entries that fit, and lists the others.
         requeue_exit_code: of the process after SIGUSR1: 99 for Grid Engine, 85 for HTCondor.
 
@@ -132,6 +142,7 @@ class Checkpoints(Extension):
         only: str | Iterable[str] = (),
         fixtures: str | Iterable[str] = (),
         in_background: bool = False,
+        mirror: str | os.PathLike[str] | None = None,
         strict: bool = True,
         requeue_exit_code: int = 99,
     ) -> None:
@@ -146,6 +157,7 @@ class Checkpoints(Extension):
         self.saved_weights, self.fixtures = SavedWeights(several(exclude), several(only)), several(fixtures)
         self.exclude, self.only = self.saved_weights.exclude, self.saved_weights.only
         self.in_background, self.strict = in_background, strict
+        self.mirror = require_mirror(mirror)
         self.requeue_exit_code = requeue_exit_code
         self.best: float | None = None
         self._present: OpenedFolder | None = None  # from the first run on; another train_dir gets another one
@@ -180,18 +192,25 @@ class Checkpoints(Extension):
                 try:
                     self._background.join()
                 finally:
-                    opened.lock.release()
+                    opened.close()
 
     @always
-    def post_run(self) -> None:
+    def post_run(self, train_manager: TrainManager) -> None:
         self._background.join()  # here, so that RunRecord, around this hook, sees an error of the thread
+        if self._present is not None and self._present.mirror is not None:
+            self._present.mirror.join()
+            tell_of_trouble(self._present.mirror, train_manager)
 
     def _open(self, train_dir: Path, *, moves: bool) -> OpenedFolder:
         """Return the opened folder; in the first run with ``resume="fresh"`` rank 0 moves an existing folder aside."""
         if self._present is None or self._present.given_dir != train_dir:
-            self._present = OpenedFolder(train_dir)
+            # A program that is run again into another folder must not write among the copies of the first run.
+            mirror = None if os.environ.get(TRAIN_DIR) else self.mirror
+            self._present = OpenedFolder(train_dir, mirror)
             if self.resume == "fresh" and moves:
-                move_away(self._present.lock.train_dir)
+                for folder in (train_dir, mirror):
+                    if folder is not None and folder.is_dir():
+                        move_away(folder.absolute())
         return self._present
 
     @property
@@ -215,6 +234,8 @@ class Checkpoints(Extension):
             # The warnings of the others would be those of rank 0 once more.
             with warnings.catch_warnings(action="ignore") if ranks.place.rank else nullcontext():
                 self._load(path, state, train_manager, fixtures)
+        if (self.only or self.exclude) and opened.base is None and not ranks.place.rank:
+            opened.base = Base(train_manager.model)
         opened.is_new, opened.loaded = False, path
         return path or False
 
@@ -227,15 +248,33 @@ class Checkpoints(Extension):
         if path is None:
             return None, {}
         state = self._opened.folder.read(path)
-        warn_of_differences(path.name, read_manifest(path), self._opened.rows)
+        manifest = read_manifest(path)
+        warn_of_differences(path.name, manifest, self._opened.rows)
+        state["base"] = self._compare_base(path.name, manifest, train_manager.model)
         return path, state
+
+    def _compare_base(self, checkpoint: str, manifest: Mapping[str, Any], model: Any) -> list[str]:
+        """Return the names of what a checkpoint leaves out; refuse, or with ``strict=False`` warn of, other tensors."""
+        saved = (manifest.get("base") or {}).get("tensors", {})
+        if saved:
+            self._opened.base = Base(model)
+            try:
+                refuse_another(checkpoint, saved, self._opened.base, model)
+            except CheckpointError as error:
+                if self.strict:
+                    raise
+                warnings.warn(error.what, RuntimeWarning, stacklevel=users_level())
+        return [*saved]
 
     def _load(self, path: Path, state: dict[str, Any], train_manager: TrainManager, fixtures: Fixtures) -> None:
         if not all(isinstance(state.get(part, {}), dict) for part in ("model", "fixtures")):
             raise CheckpointError(f"{path} is damaged: its model and its fixtures are not dicts", name=path.name)
         # Entries that `exclude` or `only` has left out are taken from the present model, so that nothing is missing.
-        state["model"] = self.saved_weights.put_back(state.get("model", {}), train_manager.model)
+        model, base = train_manager.model, state.pop("base", ())
+        state["model"] = self.saved_weights.put_back(state.get("model", {}), model, base)
         train_manager.load_state_dict(state, strict=self.strict)
+        if self._opened.base is not None:
+            self._opened.base.mark(model)  # its own values were written to it, so that nothing was missing
         try:
             restore_fixtures(fixtures, state.get("fixtures", {}))
         except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -313,19 +352,40 @@ class Checkpoints(Extension):
         if not ranks.place.rank:
             opened.begin_to_write()
             warn_of_forgotten(opened.numbers, train_manager)
+            tell_of_trouble(opened.mirror, train_manager)
         state = train_manager.state_dict()
-        state["model"] = self.saved_weights.of(state.get("model", {}))
+        # Of shards each process must leave out the same ones, else the others wait for a part that is not sent.
+        base = ranks.of_first({} if ranks.place.rank else self._base_of(state.get("model", {}), train_manager))
+        state["model"] = self.saved_weights.of(state.get("model", {}), train_manager.model, base)
         state["fixtures"] = state_of_fixtures(fixtures, self.fixtures)
         state = whole_state(ranks, state)
         # The others wait until rank 0 has written: its error is an error of all, also at the end of the training.
-        return ranks.of_first(Path() if ranks.place.rank else self._save(step_num, state, train_manager))
+        return ranks.of_first(Path() if ranks.place.rank else self._save(step_num, state, base, train_manager))
 
-    def _save(self, step_num: int, state: dict[str, Any], train_manager: TrainManager) -> Path:
+    def _base_of(self, names: Iterable[str], train_manager: TrainManager) -> dict[str, str]:
+        """Return the digests of what is left out and as it was; note what is left out although it was trained."""
+        base, model = self._opened.base, train_manager.model
+        if base is None:
+            return {}
+        left_out = self.saved_weights.left_out(names, model)
+        found = base.unchanged(left_out, model)
+        changed = sorted((tensors_of(model).keys() & map(plain_name, left_out)) - found.keys())
+        if changed and not self.saved_weights.is_trainable:
+            argument = "only" if self.only else "exclude"
+            what = (
+                f"no checkpoint holds tensors that have changed since the training began, as {argument} leaves them out"
+            )
+            cure = 'a training that resumes begins them anew; only="trainable" saves what changes'
+            train_manager.add_finding(Finding("checkpoints", "note", what, list_names(changed), cure))
+        return found
+
+    def _save(self, step_num: int, state: dict[str, Any], base: Mapping[str, str], train_manager: TrainManager) -> Path:
         """Write a state, in the background or here, and return the path of the checkpoint."""
         self._background.join()  # next_path counts the folders that are there, so the one being written must be
         # Checkpoints of later steps belong to a course that was left: an earlier state was loaded within the run.
         self._opened.folder.set_aside_after(step_num)
         path, facts = self._opened.folder.next_path(step_num), self._facts(step_num, train_manager)
+        facts["base"] = facts_of(base)
         if self.in_background:
             # A copy, because the next step changes the tensors while the thread writes them.
             self._background.submit(step_num, copy_state(state), facts)
@@ -353,6 +413,8 @@ class Checkpoints(Extension):
         folder.write(step, state, facts)
         if self.keep is not None:
             folder.keep(self.keep, self.mode)
+        if (mirror := self._opened.mirror) is not None:
+            mirror.catch_up(self.keep, self.mode)
 
     # ---- its own state -------------------------------------------------------------------------------------------
 
@@ -381,6 +443,12 @@ class Checkpoints(Extension):
 def whole_state(ranks: Ranks, state: dict[str, Any]) -> dict[str, Any]:
     """Return a state with whole tensors; of several processes with shards of them, all must call this."""
     return full_state(state) if ranks.makes_equal_steps else state
+
+
+def tell_of_trouble(mirror: Mirror | None, train_manager: TrainManager) -> None:
+    """Tell once why the mirror could not be written: it is a finding, which is known from then on."""
+    if mirror is not None and mirror.trouble is not None:
+        train_manager.add_finding(mirror.trouble)
 
 
 def ask_for_a_checkpoint(train_manager: Any) -> None:

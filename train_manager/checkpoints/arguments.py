@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 from train_manager.core.schedule import Schedule
@@ -53,3 +54,17 @@ def require_resume(value: Any, at: Any) -> bool | str:
         what = f"at={at!r:.60} says where to resume, but resume is {value!r}"
         raise InputError(what, name="at", asked_by="Checkpoints", cure=f"Checkpoints(resume=True, at={at!r:.60})")
     return bool(value) if value != "fresh" else "fresh"
+
+
+def require_mirror(mirror: str | os.PathLike[str] | None) -> Path | None:
+    """Return the argument ``mirror`` of Checkpoints as a path.
+
+    Raises:
+        InputError: it is not a path.
+    """
+    if mirror is not None and (not isinstance(mirror, str | os.PathLike) or not os.fspath(mirror)):
+        cure = 'give a folder, such as "/backup/digits"'
+        raise InputError(
+            f"mirror must be a folder, not {mirror!r:.60}", name="mirror", asked_by="Checkpoints", cure=cure
+        )
+    return None if mirror is None else Path(mirror).expanduser()

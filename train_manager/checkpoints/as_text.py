@@ -80,7 +80,9 @@ def reason(error: CheckpointError, path: Path) -> str:
 
 def _manifest_lines(manifest: Mapping[str, Any]) -> Iterator[str]:
     sizes = {name: f"{entry['size'] / 1e3:,.1f} kB" for name, entry in manifest["files"].items()}
-    for name, value in {"step": "unknown", **manifest, "files": sizes}.items():
+    base = manifest.get("base")
+    shown = {"base": f"{base['sha256'][:8]}, {len(base['tensors'])} tensors that are not in it"} if base else {}
+    for name, value in {"step": "unknown", **manifest, "files": sizes, **shown}.items():
         if name in EACH:
             yield from _lines_of_each(name, value or {})
         elif name not in ("format", "rows") and value is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
@@ -36,7 +37,13 @@ from train_manager.checkpoints.hashed_file import (
 from train_manager.checkpoints.manifest import FILES, MANIFEST, MODEL, TENSORS, TREE
 from train_manager.checkpoints.state_tree import join, split, tensor_names
 from train_manager.checkpoints.tensors import content_of, read_tensors
-from train_manager.checkpoints.verification import damaged_error, require_hash, translate_gone_errors, verify_sizes
+from train_manager.checkpoints.verification import (
+    damaged_error,
+    require_hash,
+    translate_gone_errors,
+    verify,
+    verify_sizes,
+)
 from train_manager.files.atomic import new_folder
 from train_manager.files.json_text import json_of
 from train_manager.telling.errors import CheckpointError
@@ -75,6 +82,34 @@ def write_checkpoint(folder: Path, name: str, state: Mapping[str, Any], facts: M
     with translate_os_errors("write", final), new_folder(final, error=CheckpointError) as temporary:
         _write_files(temporary, tree, model, tensors, facts)
     # The new name lies in the parent folder, which is synced apart from the files.
+    _sync_name(final)
+    return final
+
+
+def copy_checkpoint(folder: Path, checkpoint: Path) -> Path:
+    """Copy a checkpoint to another folder; when this returns, the disk has the copy, and its hashes were compared.
+
+    Args:
+        folder: the other folder.
+        checkpoint: the checkpoint, of which the copy gets the name.
+
+    Returns:
+        Where the copy is.
+
+    Raises:
+        CheckpointError: the name is taken, a copied file has not the hash of the manifest, or the disk is full or
+            fails. Then no checkpoint is made, except if only the last sync fails.
+    """
+    final = folder / checkpoint.name
+    with translate_os_errors("copy", final), new_folder(final, error=CheckpointError) as temporary:
+        for name in (*FILES, MANIFEST):
+            shutil.copyfile(checkpoint / name, temporary / name)
+            sync_file(temporary / name)
+        sync_folder(temporary)
+        try:
+            verify(temporary)  # before the rename: a copy that was spoilt on the way never gets the name
+        except CheckpointError as error:
+            raise CheckpointError(f"a copy in {folder} is not what was written", name=final.name) from error.__cause__
     _sync_name(final)
     return final
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
-from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
+from train_manager.checkpoints.checkpoint import copy_checkpoint, read_checkpoint, write_checkpoint
 from train_manager.checkpoints.checkpoint_names import checkpoints_in, folder_in, name_of, order_of, step_of
 from train_manager.checkpoints.hashed_file import Gone
 from train_manager.checkpoints.verification import is_damage, read_manifest, verify
@@ -140,6 +140,12 @@ class CheckpointFolder:
         self._facts[path] = _ranking_facts(facts)
         return path
 
+    def take(self, checkpoint: Path) -> Path:
+        """Copy a checkpoint of another folder under its name, and return the path of the copy."""
+        path = copy_checkpoint(self.path, checkpoint)
+        self._known_sound.add(path)
+        return path
+
     def keep(self, n: int, mode: str | None = None) -> None:
         """Delete all but the newest ``n`` sound checkpoints and the best sound one.
 
@@ -174,11 +180,14 @@ class CheckpointFolder:
         """
         # A step as the limit keeps all of its checkpoints, whatever their number behind the dash.
         limit = (at, math.inf) if isinstance(at, int) else _order(at)
-        later = [path for path in self.checkpoints() if _order(path) > limit]
+        return self.set_aside([path for path in self.checkpoints() if _order(path) > limit])
+
+    def set_aside(self, checkpoints: Sequence[Path]) -> list[Path]:
+        """Move checkpoints to ``superseded/``, and return their new paths."""
         # Forgotten before the first rename: a rename that fails must leave no path here that no longer exists.
-        for path in later:
+        for path in checkpoints:
             self._forget(path)
-        return [_move(path, self.path / SUPERSEDED / path.name) for path in later]
+        return [_move(path, self.path / SUPERSEDED / path.name) for path in checkpoints]
 
     def clean_up(self, lock: WriterLock) -> None:
         """Remove the half-written and half-deleted checkpoints of killed processes.

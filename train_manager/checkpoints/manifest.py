@@ -38,6 +38,7 @@ KINDS: Final = {
     "monitored": (float, int, type(None)),
     "mode": (str, type(None)),
     "rows": (dict, type(None)),
+    "base": (dict, type(None)),
 }
 """The types of the facts that readers of a manifest rely on."""
 

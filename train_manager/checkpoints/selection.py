@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, final
+from typing import Any, Final, final
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from train_manager.core.fixtures import Fixtures
-from train_manager.model.modules import has_state
+from train_manager.model.modules import has_state, plain_name
 from train_manager.telling.errors import CheckpointError, InputError
 from train_manager.telling.source_locations import users_level
+
+TRAINABLE: Final = "trainable"
 
 
 @final
@@ -21,8 +23,10 @@ from train_manager.telling.source_locations import users_level
 class SavedWeights:
     """Which names of a model's state a checkpoint holds: those that match ``only``, or all but those of ``exclude``.
 
-    >>> SavedWeights(exclude=("backbone.*",)).of({"backbone.weight": 1, "head.weight": 2})
-    {'head.weight': 2}
+    >>> SavedWeights(exclude=("backbone.*",)).left_out(["backbone.weight", "head.weight"], model=None)
+    ['backbone.weight']
+
+    ``only="trainable"`` leaves out the frozen parameters.
     """
 
     exclude: tuple[str, ...] = ()
@@ -34,14 +38,36 @@ class SavedWeights:
             cure = "give one of them: only names the weights that are saved, exclude those that are not"
             raise InputError(what, name="only", asked_by="Checkpoints", cure=cure)
 
-    def of(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the saved entries of a model's state."""
+    @property
+    def is_trainable(self) -> bool:
+        """Whether the flags ``requires_grad`` decide, and not patterns."""
+        return self.only == (TRAINABLE,)
+
+    def of(self, state: Mapping[str, Any], model: Any, base: Collection[str]) -> dict[str, Any]:
+        """Return the saved entries of a model's state.
+
+        Args:
+            state: the state.
+            model: the model.
+            base: the plain names of tensors that are as they were: of frozen parameters these alone are left out.
+        """
+        left_out = {name for name in self.left_out(state, model) if not self.is_trainable or plain_name(name) in base}
+        return {name: value for name, value in state.items() if name not in left_out}
+
+    def left_out(self, names: Iterable[str], model: Any) -> list[str]:
+        """Return those of the names in a model's state that a checkpoint leaves out."""
+        if self.is_trainable:
+            named = model.named_parameters(remove_duplicate=False) if isinstance(model, nn.Module) else ()
+            frozen = {name for name, parameter in named if not parameter.requires_grad}
+            return [name for name in names if name in frozen]
         patterns = self.only or self.exclude
-        return {name: value for name, value in state.items() if _matches(name, patterns) == bool(self.only)}
+        return [name for name in names if _matches(name, patterns) != bool(self.only)]
 
     def warn_of_no_match(self, model: Any) -> None:
         """Warn of a pattern that matches nothing, since it is misspelt or of another model."""
         names = list(model.state_dict()) if has_state(model) else []
+        if self.is_trainable:
+            return
         for pattern in self.only or self.exclude:
             if not any(_matches(name, [pattern]) for name in names):
                 there = f"its state has {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}"
@@ -49,12 +75,20 @@ class SavedWeights:
                 what = f"{argument} has {pattern!r}, which matches nothing in the model: {there}"
                 warnings.warn(what, stacklevel=users_level())
 
-    def put_back(self, state: Mapping[str, Any], model: Any) -> dict[str, Any]:
-        """Return a saved state of a model with the entries that were not saved, as the model has them now."""
+    def put_back(self, state: Mapping[str, Any], model: Any, base: Iterable[str] = ()) -> dict[str, Any]:
+        """Return a saved state of a model with the entries that were not saved, as the model has them now.
+
+        Args:
+            state: the saved state.
+            model: the model.
+            base: the plain names of what the checkpoint says that it leaves out, whatever is left out now.
+        """
         own = model.state_dict() if has_state(model) else {}
         # load_state_dict(strict=True) wants every name, so the names left out get the values that are there.
-        kept = self.of(own)
-        return {**{name: value for name, value in own.items() if name not in kept}, **state}
+        left_out, saved = {*self.left_out(own, model)}, {*map(plain_name, state)}
+        base = {*base}
+        kept = {name: value for name, value in own.items() if name in left_out or plain_name(name) in base}
+        return {name: value for name, value in kept.items() if plain_name(name) not in saved} | {**state}
 
 
 def several(value: str | Iterable[str]) -> tuple[str, ...]:

@@ -13,10 +13,11 @@ Its files in reading order; each imports only those above it:
     seeded_dataset  order and random numbers by seed, epoch and example
     seeded_loader   a DataLoader with both, which knows its position
     loader_position  where a DataLoader is in its pass, and whether that is known
+    fingerprint   what data is made of, in a few numbers
+    landmarks    digests of some batches of a pass: whether it gives the same when it is read again
     reader       one set of data, read pass after pass; a pass that moves nothing, for evaluations
     named_sets    the base of Interleaved and Together: sets by name, each with a reader; data without an end
     interleaved   several sets of data in turns
     together      several sets of data at once
-    fingerprint   what data is made of, in a few numbers
     mixing        examples that are blended with one another
 """

@@ -8,15 +8,13 @@ With these states restored, and with the same settings, it gives the same batche
 from __future__ import annotations
 
 import hashlib
-import random
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from torch import Generator, Tensor
 from torch.utils.data import (
@@ -82,10 +80,9 @@ def beginning_of(data: Any) -> dict[str, Any] | None:
     Returns:
         The states; None of data that draw nothing, or tell their position.
     """
-    if isinstance(data, list | tuple) or stateful(data) is not None:
+    if data is None or isinstance(data, list | tuple) or stateful(data) is not None:
         return None
-    state = {"random": random_state(), **_state_of(loaders_in(data)), "datasets": []}
-    return state if isinstance(data, DataLoader) else {**state, "counters": _counters_of(data)}
+    return {"random": random_state(), **_state_of(loaders_in(data)), "datasets": []}
 
 
 def loader_state(data: Any) -> dict[str, Any]:
@@ -111,7 +108,11 @@ def put_back(data: Any, kept: Mapping[str, Any]) -> None:
 
 
 def read_past(
-    data: Iterable[Any], skipped: int, beginning: Mapping[str, Any] | None, kept: Mapping[str, Any] | None
+    data: Iterable[Any],
+    skipped: int,
+    beginning: Mapping[str, Any] | None,
+    kept: Mapping[str, Any] | None,
+    note: Callable[[int, Any], object] | None = None,
 ) -> Iterator[Any]:
     """Return a pass without its first batches; reading these leaves the random states as they are.
 
@@ -120,6 +121,7 @@ def read_past(
         skipped: how many batches are left out.
         beginning: the result of ``beginning_of`` before these batches were given; None if it is unknown.
         kept: the result of ``loader_state`` after these batches were given.
+        note: is called with the number of each of these batches, from 1, and with the batch.
     """
     with preserve_random_state():  # the checkpoint has restored the states from after these batches
         if kept is not None:
@@ -129,8 +131,9 @@ def read_past(
         batches = iter(data)
         if beginning is not None and "first" in beginning:
             _put_back_beginning(data, beginning["first"])
-        for _ in islice(batches, skipped):
-            pass
+        for number, batch in enumerate(islice(batches, skipped), 1):
+            if note is not None:
+                note(number, batch)
         if kept is not None and skipped:  # reading the skipped batches has moved the states of the datasets
             put_back(data, {**kept, "generators": []})
     return batches
@@ -281,13 +284,12 @@ def repeats_its_order(data: object) -> bool:
     True
 
     A list does; and so does a DataLoader with torch's samplers, or with a sampler that draws its order from the epoch
-    alone (it has ``set_epoch``, as torch's ``DistributedSampler``); and an object that wraps such data, and holds no
-    iterator and no generator of random numbers itself.
+    alone (it has ``set_epoch``, as torch's ``DistributedSampler``).
     """
     if isinstance(data, list | tuple):
         return True
     if not isinstance(data, DataLoader):
-        return _has_epochs(data) or _only_wraps(data)
+        return _has_epochs(data)
     if not getattr(data, "in_order", True):  # batches come as workers finish them
         return False
     # A stream decides its order itself: it is known only if it is a function of the epoch.
@@ -296,27 +298,6 @@ def repeats_its_order(data: object) -> bool:
     samplers = [one for one in (data.batch_sampler, data.sampler) if one is not None]
     # `type` and not isinstance: a subclass of RandomSampler may draw from elsewhere.
     return _has_epochs(samplers[0]) or all(type(one) in DRAW_AS_THEY_BEGIN or _has_epochs(one) for one in samplers)
-
-
-def _only_wraps(data: object) -> bool:
-    """Return whether the order of an iterable is that of the data that it wraps, as far as its attributes show."""
-    wrapped = wrapped_in(data)
-    hidden = (Iterator, Generator, random.Random, np.random.Generator, np.random.RandomState)
-    return (
-        bool(wrapped)
-        and all(map(repeats_its_order, wrapped))
-        and not any(isinstance(value, hidden) for value in vars(data).values())
-    )
-
-
-def _counters_of(data: object) -> dict[str, Any]:
-    """Return the numbers among the attributes of an iterable, from which it may make the order of a pass."""
-    return {name: value for name, value in getattr(data, "__dict__", {}).items() if isinstance(value, int | float)}
-
-
-def has_counted(data: object, beginning: Mapping[str, Any] | None) -> bool:
-    """Return whether an iterable holds other numbers than those it held as the pass of ``beginning`` began."""
-    return beginning is not None and "counters" in beginning and beginning["counters"] != _counters_of(data)
 
 
 def doubts(data: Any) -> Iterator[Doubt]:

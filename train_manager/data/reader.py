@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, final
 
+from train_manager.data.landmarks import Landmarks, warn_of_other_batches
 from train_manager.data.loader_position import (
     beginning_of,
     generators_of,
@@ -17,6 +18,7 @@ from train_manager.data.loader_position import (
     loader_state,
     put_back,
     read_past,
+    repeats_its_order,
     stateful,
     translate_position_errors,
 )
@@ -62,6 +64,7 @@ class Reader:
         # The states of loaders from the last pass, and from the beginning of this one: see `read_past`.
         self._kept: Mapping[str, Any] | None = None if state is None else state["kept"]
         self._beginning: dict[str, Any] | None = None if state is None else state.get("beginning")
+        self._landmarks: Landmarks | None = None  # of this pass, unless the data are known to repeat their order
         self._is_told = False  # the data know the number of the present pass
         self._iterator: Iterator[Any] | None = None
 
@@ -108,6 +111,8 @@ class Reader:
             self._forget_pass()
         else:
             self.given += 1
+            if self._landmarks is not None:
+                self._landmarks.note(self.given, batch)
         return batch
 
     def read_on(self) -> Any:
@@ -158,6 +163,8 @@ class Reader:
             return {**state, "passes": self.passes + 1, "given": 0}
         if self.given or self._iterator is not None:
             state["beginning"] = self._beginning
+        if self._landmarks is not None:
+            state["landmarks"] = [*self._landmarks.digests]
         own = self.own_state() if self.given else None  # before the first batch it is the state of an earlier pass
         return state if own is None else {**state, "data": own}
 
@@ -184,7 +191,7 @@ class Reader:
         if self._kept is not None:
             put_back(self.data, self._kept)
             self._kept = None
-        self._beginning = beginning_of(self.data)
+        self._beginning, self._landmarks = beginning_of(self.data), self._new_landmarks()
         return iter(self.data)
 
     def _continue(self) -> Iterator[Any]:
@@ -193,9 +200,19 @@ class Reader:
             self.begin_pass()
             knows_its_place = self._load()
             skipped = self.given if self._counts_off and not knows_its_place else 0
-            batches = read_past(self.data, skipped, self._beginning, self._kept)
+            landmarks = self._landmarks = self._new_landmarks() if skipped == self.given else None
+            note = None if landmarks is None else landmarks.note
+            batches = read_past(self.data, skipped, self._beginning, self._kept, note)
             self._kept = None
+            if landmarks is not None and skipped:
+                saved = () if self._loaded is None else self._loaded.get("landmarks", ())
+                if not landmarks.are_of_the_pass(saved, skipped):
+                    warn_of_other_batches(self.name, self.data, skipped, is_known=bool(saved))
             return batches
+
+    def _new_landmarks(self) -> Landmarks | None:
+        is_known = stateful(self.data) is not None or repeats_its_order(self.data)
+        return None if is_known else Landmarks()
 
     def _forget_pass(self) -> None:
         if self.given:  # else the state that was loaded is of the time between two passes, and waits for the next one

@@ -38,6 +38,11 @@ class Background(Generic[P]):
         self._thread: threading.Thread | None = None  # the call in flight, until it is joined
         self._error: BaseException | None = None  # raised by the function, until a caller gets it
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is in flight."""
+        return self._thread is not None and self._thread.is_alive()
+
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Wait for the call in flight, then start the next one.
 

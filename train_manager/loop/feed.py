@@ -16,11 +16,8 @@ from typing import Any, Final, NamedTuple, final
 
 from train_manager.data.batch import FromSource
 from train_manager.data.loader_position import (
-    cure_of_order,
-    has_counted,
     order_of,
     other_order,
-    repeats_its_order,
     stateful,
     tells_its_ends,
     warn_of_other_draws,
@@ -250,18 +247,12 @@ class Feed:
             self._is_within, self.batch_num = False, 0
             warn_of_epoch_begun_anew(data, reader["given"])
             reader = {"passes": reader["passes"], "given": 0, "kept": reader["kept"]}
-        elif data is not None and reader["given"] and not knows_its_place and not _is_same_order(data, reader):
-            warn_of_unknown_order(data, reader["given"])
         self._reader = _reader_of(data, reader)
         return self._is_within
 
 
 def _reader_of(data: Any, state: Mapping[str, Any] | None = None) -> Reader:
     return Reader("train_data", data, state=state, counts_off_endless=True)
-
-
-def _is_same_order(data: Any, reader: Mapping[str, Any]) -> bool:
-    return repeats_its_order(data) and not has_counted(data, reader.get("beginning"))
 
 
 def misfits_of_position(data: Any, state: Mapping[str, Any]) -> list[str]:
@@ -277,13 +268,6 @@ def warn_of_epoch_begun_anew(data: object, given: int) -> None:
     why = "gives other batches than those that the checkpoint was written among"
     text = f"train_data ({type(data).__name__}) {why}, so the epoch begins anew"
     warnings.warn(f"{text}: its {given} batches are not counted off", RuntimeWarning, stacklevel=users_level())
-
-
-def warn_of_unknown_order(data: object, given: int) -> None:
-    """Warn that a training resumes where it was only if the data give the same batches again."""
-    what = f"train_data ({type(data).__name__}) does not tell its position, so its first {given} batches are read again"
-    text = f"{what} and left out: the training resumes where it was only if they are the same ones"
-    warnings.warn(f"{text}; {cure_of_order(data)}", RuntimeWarning, stacklevel=users_level())
 
 
 def epoch_length(data: Iterable[Any] | None, steps_per_epoch: int | None) -> int | None:

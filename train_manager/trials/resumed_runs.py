@@ -280,6 +280,7 @@ class Observer:
         own = [one for one in manager._registry.extensions.values() if isinstance(one, Checkpoints)]
         self._resumes.append(any(one.resume is True for one in own))
         for checkpoints in own or [Checkpoints()]:
+            checkpoints.mirror = None  # this is another train_dir than the one that the program mirrors
             checkpoints.in_background = False  # a kill after the step must not come before the file is written
             if self.attempt.resumes:
                 checkpoints.resume, checkpoints.at = True, "last"

@@ -29,6 +29,7 @@ from train_manager.data.readable import is_read_once, objects_in
 from train_manager.extensions.evaluation.metrics import Metrics
 from train_manager.extensions.logging.log import Log
 from train_manager.extensions.logging.progress_bar import ProgressBar
+from train_manager.extensions.reproducibility.checkpoints import Checkpoints
 from train_manager.loop.epoch import Epoch
 from train_manager.loop.eval_at import NEVER
 from train_manager.loop.feed import Feed
@@ -339,6 +340,8 @@ def _on_copies(extensions: Mapping[str, Extension], shared: Iterable[object]) ->
             object.__setattr__(one, "__dict__", vars(made))
             if isinstance(one, (Log, Metrics, ProgressBar)):
                 one.file = io.StringIO()  # a user would take their lines for those of the training
+            elif isinstance(one, Checkpoints):
+                one.mirror = None  # else a trial would write among the copies of the training
         yield refused
 
 
