@@ -82,9 +82,12 @@ def test_the_number_of_workers_may_be_another_one_after_a_resume(before: int, af
     assert differences(whole_of("seeded_data_loader_with_augmentation"), end_of(resumed)) == []
 
 
+KILLED = ["all_recipes_at_once", "nested_phases", "two_optimizers", "a_wrapper_of_a_shuffled_data_loader"]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
-@pytest.mark.parametrize("name", part_of(["all_recipes_at_once", "nested_phases", "two_optimizers"], 3))
+@pytest.mark.parametrize("name", part_of(KILLED, 3))
 def test_so_it_does_if_the_process_is_killed(name: str, fork_server: ForkServer, tmp_path: Path) -> None:
     child = fork_server.start(killed, name, str(tmp_path), whole_of(name)["counts"]["step_num"] * 2 // 3)
     assert child.wait() == -signal.SIGKILL, child.errors
