@@ -18,7 +18,8 @@ from train_manager.extensions import Checkpoints, Compile
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.whole,  # torch takes seconds to make a graph
+    pytest.mark.whole,  # torch takes seconds to make a graph, of which it finds nothing in its cache
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here"),
     pytest.mark.filterwarnings("ignore:this program is not the one"),
 ]
