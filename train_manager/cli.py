@@ -13,14 +13,14 @@ from contextlib import nullcontext
 from typing import Final, NoReturn, final
 
 from train_manager._version import __version__
-from train_manager.commands import check, compare, export, report, reproduce, runs, show, tune, verify_resume
+from train_manager.commands import check, compare, export, report, reproduce, runs, show, skill, tune, verify_resume
 from train_manager.commands.answer import Answer, error_data, nothing_printed
 from train_manager.commands.exit_codes import ALL_IS_WELL, CANNOT_BE_DONE
 from train_manager.files.json_text import text_of
 from train_manager.reporting.terminal import printable_lines
 from train_manager.telling.errors import TrainManagerError
 
-COMMANDS = (show, check, runs, compare, report, export, reproduce, verify_resume, tune)  # as the help lists them
+COMMANDS = (show, check, runs, compare, report, export, reproduce, verify_resume, tune, skill)  # as the help lists them
 
 JSON: Final = "print one JSON document and nothing else on the standard output, also of an error"
 

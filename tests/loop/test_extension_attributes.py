@@ -263,7 +263,8 @@ def test_an_object_that_is_made_anew_in_each_step_begins_anew() -> None:
 
     assert it.biases != [5]
     assert str(tm.findings[0]) == (
-        "note: made of extension 'it' was made anew in train_step_batch, without its state in the checkpoint [attribute-made-anew]\n"
+        "note: made of extension 'it' was made anew in train_step_batch, without its state in the checkpoint "
+        "[attribute-made-anew]\n"
         "  do     if it is to resume, look for it first: if self.made is None"
     )
 

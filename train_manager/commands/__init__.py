@@ -15,4 +15,5 @@ order; each imports only those above it:
     reproduce      whether a recorded run gives the same metrics again
     verify_resume  whether a script resumes exactly
     tune           what makes the steps of a script's training faster
+    skill          how an agent works with this library
 """
