@@ -261,8 +261,7 @@ EXAMPLES: Final = {
 KEYS: Final = {
     "show": "`path`, `problem` (empty if it is sound), `manifest`, `epoch`, `counts`, `history`, `findings`, "
     "`parameters`, `tensors`",
-    "check": "`checkpoints` (each with `name`, `status` (sound, damaged or unreadable), `problem`), `others` (`name`, "
-    "`what`)",
+    "check": "`checkpoints` (`name`, `status`: sound, damaged or unreadable, `problem`), `others` (`name`, `what`)",
     "runs": "`runs`, `damaged`",
     "compare": "`runs`, `parameters`, `code`, `environment`, `data`, `metrics`, `files`, `curves`, `notes`, `findings`",
     "report": "`html`, `points`: the files that were written",

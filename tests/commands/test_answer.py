@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from tests.commands.test_check import checkpoint
 from train_manager import cli
 from train_manager.commands.answer import nothing_printed
 
-COMMANDS = [action for action in cli.parser()._actions if action.choices][0].choices
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
+COMMANDS = next(action.choices for action in cli.parser()._actions if action.choices)
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
@@ -22,7 +24,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, An
     return code, json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
 
 
-@pytest.mark.parametrize("command", list(COMMANDS or ()))
+@pytest.mark.parametrize("command", [*(COMMANDS or ())])
 def test_every_command_says_an_invalid_argument_as_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, data = answer(capsys, command, "--nonsense")
 
@@ -51,6 +53,16 @@ def test_an_error_is_json_with_its_class_and_its_cure(command: str, capsys: pyte
     assert code == 2
     assert [*data["error"]] == ["code", "message", "name", "cure"]
     assert data["error"]["code"] in ("InputError", "CheckpointError")
+
+
+@pytest.mark.parametrize("command", ["show", "check", "runs", "skill"])
+def test_the_reference_lists_the_keys_of_the_document(
+    command: str, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, data = answer(capsys, command, *([] if command == "skill" else [str(trained)]))
+    row = re.findall(rf"^\| `{command}` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)[0]
+
+    assert re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row)) == [*data]
 
 
 def test_a_checkpoint_is_shown_as_data(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
