@@ -41,16 +41,8 @@ def check_last_batch(model: Any, data: Any, processes: int, frozen: Collection[i
         return []
     what = "BatchNorm gets one example of the last batch of an epoch"
     where = "" if processes == 1 else f"{rest} examples for {processes} processes"
-    return [
-        Finding(
-            "last batch",
-            "warning",
-            what,
-            where,
-            "give drop_last=True, or another batch_size",
-            code="one-example-for-norm",
-        )
-    ]
+    cure = "give drop_last=True, or another batch_size"
+    return [Finding("last batch", "warning", what, where, cure, code="one-example-for-norm")]
 
 
 def _rest_of(data: Any) -> int:

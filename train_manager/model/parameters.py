@@ -226,9 +226,8 @@ def check_beside(module: nn.Module, sums: list[float], counts: dict[str, int]) -
     if counts != counts_now and sums == sums_now:  # the parameters of a mean teacher change too
         what = f"a {type(module).__name__} that no optimizer trains is in train mode, so its statistics change"
         names = ", ".join(name for name in counts if counts[name] != counts_now[name])
-        yield Finding(
-            CHECK, "warning", what, names, "call its eval() before the training", code="teacher-in-train-mode"
-        )
+        cure = "call its eval() before the training"
+        yield Finding(CHECK, "warning", what, names, cure, code="teacher-in-train-mode")
 
 
 def any_nonzero(gradient: Tensor) -> bool:
@@ -263,14 +262,8 @@ def check_modes(model: nn.Module) -> Iterator[Finding]:
         if names:
             layers = f"{kind} is" if len(names) == 1 else f"{kind}s are"
             what = f"{len(names):,} {layers} in eval mode, while the model is trained"
-            yield Finding(
-                CHECK,
-                "warning",
-                what,
-                ", ".join(names),
-                "call model.train() after each evaluation",
-                code="layer-in-eval-mode",
-            )
+            cure = "call model.train() after each evaluation"
+            yield Finding(CHECK, "warning", what, ", ".join(names), cure, code="layer-in-eval-mode")
 
 
 def _is_trained(name: str, model: nn.Module) -> bool:

@@ -191,11 +191,8 @@ class Rehearsal:
         if held:
             what = f"tensors of the first {STEPS - 1} steps are kept with the graphs that they were computed by"
             cure = "keep tensor.detach(), or tensor.item(): with its graph each keeps the memory of a step"
-            self._find(
-                Finding(
-                    GRAPHS, "error", what, holder_of(held, self._tm), cure, {"tensors": len(held)}, code="graph-kept"
-                )
-            )
+            where, numbers = holder_of(held, self._tm), {"tensors": len(held)}
+            self._find(Finding(GRAPHS, "error", what, where, cure, numbers, code="graph-kept"))
         self.covered.append(Coverage(GRAPHS, f"what the first {STEPS} steps have left"))
 
     def _look_at_disk(self, disk: DiskWatch, planned: int) -> None:
@@ -205,16 +202,8 @@ class Rehearsal:
         if needed > free:
             what = f"the disk has {room} free, but {planned} epochs write {need} at least"
             numbers = {"free": free, "needed": needed}
-            self._find(
-                Finding(
-                    DISK,
-                    "error",
-                    what,
-                    cure="make room, or keep fewer checkpoints",
-                    numbers=numbers,
-                    code="disk-too-small",
-                )
-            )
+            cure = "make room, or keep fewer checkpoints"
+            self._find(Finding(DISK, "error", what, "", cure, numbers, code="disk-too-small"))
         self.covered.append(Coverage(DISK, f"{need} of {room} that are free, for {planned} epochs"))
 
     def _load_checkpoint(self, saved: list[Path]) -> None:
