@@ -1,4 +1,4 @@
-"""The documentation is run: every python and console block of README, CONTRIBUTING and docs/, page by page, in order.
+"""The documentation is run: every python and console block of README, CONTRIBUTING, docs/ and the skill, page by page.
 
 A page says what its blocks print in two ways:
 
@@ -37,7 +37,8 @@ from tests.support.programs import module, script
 from train_manager.telling import errors
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SKILL = ROOT / "train_manager" / "skill" / "SKILL.md"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", SKILL, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
     r"^( *)```(?P<language>python|console|toml(?=\n *# \w+\.toml\n))\n(?P<code>.*?)^\1```\n"
     r"(?:\s*^\1```text\n(?P<shown>.*?)^\1```\n)?",

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import torch
 from docstrings import arguments_of, as_list, labelled, summary_of, typed
 from learner_keys import learner_files_page
+from llms_page import llms_page
 
 import train_manager
 from train_manager import Extension, Fixtures, InMemory, TrainManager, extensions
@@ -254,7 +255,23 @@ EXAMPLES: Final = {
     "reproduce": "train-manager reproduce runs/digits --link data",
     "verify-resume": "train-manager verify-resume train.py --at 40 --at 90 --lose 3 -- --epochs 2",
     "tune": "train-manager tune train.py -- --epochs 2",
+    "skill": "train-manager skill",
 }
+
+KEYS: Final = {
+    "show": "`path`, `problem` (empty if it is sound), `manifest`, `epoch`, `counts`, `history`, `findings`, "
+    "`parameters`, `tensors`",
+    "check": "`checkpoints` (`name`, `status`: sound, damaged or unreadable, `problem`), `others` (`name`, `what`)",
+    "runs": "`runs`, `damaged`",
+    "compare": "`runs`, `parameters`, `code`, `environment`, `data`, `metrics`, `files`, `curves`, `notes`, `findings`",
+    "report": "`html`, `points`: the files that were written",
+    "export": "`to`, `metrics`: how many were sent",
+    "reproduce": "`identical`, `metrics`, `cut_short`, `around`, `causes`, `folder`",
+    "verify-resume": "`identical`, `at`, `differences`, `causes`, `notes`",
+    "tune": "`tried`, `seconds`, `steps`, `compared`, `notes`, `best`, `lines`",
+    "skill": "`path`, `text`",
+}
+KEY_ROWS: Final = [f"| `{name}` | {keys} |" for name, keys in KEYS.items()]
 
 
 def command_line_page() -> Iterator[str]:
@@ -265,6 +282,13 @@ def command_line_page() -> Iterator[str]:
         "damaged or differs, 2 if the command cannot be done. `verify_resume`, `compare_runs`, `reproduce` and `tune` "
         "are also [functions](api/tools.md)."
     )
+    yield (
+        "With `--json` a command prints one JSON document on the standard output; what a script or a program prints "
+        "goes to the standard error. Its keys are always there, and nan and infinities are written as "
+        '`{"$float": "nan"}`. Of an error it is `{"error": {"code", "message", "name", "cure"}}`, where the code is '
+        "the class of the [error](errors-and-cures.md), or `UsageError` for arguments that the command does not have."
+    )
+    yield "\n".join(["| command | keys of the JSON document |", "|---|---|", *KEY_ROWS])
     for name, command in commands_of(parser()).items():
         yield f"## `train-manager {name}`"
         yield sentence(command.description or "")
@@ -293,6 +317,7 @@ PAGES: Final = {
     "decorators-and-schedules.md": decorators_page,
     "command-line.md": command_line_page,
     "learner-files.md": learner_files_page,
+    "../llms.txt": llms_page,
 }
 
 

@@ -1,4 +1,4 @@
-"""Writes the pages for language models too: llms.txt, the list of them, and llms-full.txt, their whole text."""
+"""Writes the pages for language models too: llms.txt, their list, and llms-full.txt, their whole text."""
 
 from __future__ import annotations
 
@@ -21,14 +21,11 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> None:
 
 def on_post_build(config: MkDocsConfig) -> None:
     """Write both files beside the site's first page."""
-    title = f"# {config.site_name}\n\n> {config.site_description}\n"
-    lines, section = [title], None
+    site, title = Path(config.site_dir), f"# {config.site_name}\n\n> {config.site_description}\n"
+    # The list of the repository has links to files; those of the site lead to pages.
+    listed = (Path(config.docs_dir) / "llms.txt").read_text()
     for page in _pages:
-        if page.parent is not None and page.parent.title != section:
-            section = page.parent.title
-            lines.append(f"\n## {section}\n")
-        lines.append(f"- [{page.title}]({page.url}index.html)")
-    site = Path(config.site_dir)
-    (site / "llms.txt").write_text("\n".join(lines) + "\n")
+        listed = listed.replace(f"]({page.file.src_uri})", f"]({page.url}index.html)")
+    (site / "llms.txt").write_text(listed)
     texts = [page.markdown for page in _pages if page.markdown and "\n::: " not in page.markdown]
     (site / "llms-full.txt").write_text("\n\n".join([title, *texts]))

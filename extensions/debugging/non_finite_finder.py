@@ -170,7 +170,7 @@ class NonFiniteFinder(Extension):
             whys = train_manager.ranks.gather(why)
             why = next((one for one in whys if one not in (UNKNOWN, EARLIER)), why)
         what = f"{happened} in step {step}, epoch {epoch}: {why.what}"
-        finding = Finding(CHECK, "error", what, why.where, why.cure, {"step": step, "epoch": epoch})
+        finding = Finding(CHECK, "error", what, why.where, why.cure, {"step": step, "epoch": epoch}, code="not-finite")
         with warnings.catch_warnings():  # add_finding warns, and the error below says the same
             warnings.simplefilter("ignore")
             train_manager.add_finding(finding)

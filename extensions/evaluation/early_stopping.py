@@ -173,7 +173,7 @@ class EarlyStopping(Extension):
             metric = repr(self._metric(train_manager))
             what = f"EarlyStopping saw no evaluation of {metric} after the start, so it could not stop the training"
             cure = 'let the training evaluate: eval_at=("start", "epoch")'
-            train_manager.add_finding(Finding("early stopping", "warning", what, cure=cure))
+            train_manager.add_finding(Finding("early stopping", "warning", what, cure=cure, code="no-evaluation"))
 
     def _put_back(self, train_manager: TrainManager) -> None:
         """Put the best weights back, if the model was trained since they were found."""

@@ -205,7 +205,9 @@ class EMA(Extension):
         if (call.entry is None and step_num == start_step) or run.stops_run or not self._is_mostly_first_weights():
             return
         if run.entry in ("train", None):  # None: the program has put all of its calls into a run
-            train_manager.add_finding(Finding("EMA", "warning", MOSTLY_FIRST, cure=CURE))
+            train_manager.add_finding(
+                Finding("EMA", "warning", MOSTLY_FIRST, cure=CURE, code="average-of-first-weights")
+            )
         else:  # of many calls of train_on_batch or train_steps, only the program knows which is the last
             tell_at_exit(f"{MOSTLY_FIRST} ({CURE})", train_manager._counts)
 

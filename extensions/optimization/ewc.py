@@ -101,7 +101,7 @@ class EWC(Extension):
             first = self.after[0]
             what = f"EWC has taken no anchor after the phase {first!r}: this program has had {', '.join(phases)}"
             cure = did_you_mean(near(first, phases)) or 'name the phases as they are opened: EWC(after="first")'
-            train_manager.add_finding(Finding("EWC", "warning", what, cure=cure))
+            train_manager.add_finding(Finding("EWC", "warning", what, cure=cure, code="no-anchor"))
 
     def anchor(self, train_manager: TrainManager, name: str) -> None:
         """Take an anchor of the present weights with the present training data, unless there is one of this name."""

@@ -240,7 +240,7 @@ def _overflow(optimizer_name: str) -> Finding:
     what = f"{IN_A_ROW} steps in a row were skipped, as the gradients overflow in float16 at any scale"
     where = "" if optimizer_name == "optimizer" else optimizer_name
     cure = "give MixedPrecision(torch.bfloat16), or look for inf and nan: NonFiniteFinder()"
-    return Finding("mixed precision", "warning", what, where, cure)
+    return Finding("mixed precision", "warning", what, where, cure, code="gradient-overflow")
 
 
 def _unknown_dtype(value: object) -> InputError:

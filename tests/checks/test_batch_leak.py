@@ -96,7 +96,7 @@ def test_a_norm_over_the_batch_is_a_note() -> None:
     found.require_none()
     assert str(found) == (
         "batch leak  note: BatchNorm1d mixes the examples of a batch on purpose in train mode; what is before\n"
-        "              and after was judged\n              where  norm\n"
+        "              and after was judged [norm-over-batch]\n              where  norm\n"
         "            looked at: 12 of 12 changes ran, train mode"
     )
 
@@ -141,7 +141,7 @@ def test_the_finding_names_the_example_that_is_affected() -> None:
     found = check_batch_leak(nn.Sequential(nn.Linear(3, 2), ThirdIntoFifth()), torch.randn(8, 3))
 
     assert str(found[0]) == (
-        "error: what the model returns for example 5 depends on other examples\n"
+        "error: what the model returns for example 5 depends on other examples [output-leak]\n"
         "  where  1 (ThirdIntoFifth)\n"
         "  do     look in its forward for a view, a reduction, an index or a state that mixes examples; "
         "if that is intended, pass allow=['1']"

@@ -57,7 +57,8 @@ def test_a_column_against_a_row_is_an_error_that_tells_the_shapes() -> None:
     found = check_loss_leak(squared, NUMBERS, NUMBERS.squeeze(1) + 1)
 
     assert str(found[0]) == (
-        "error: the loss compares each prediction with the targets of all examples: (8, 1) against (8,)\n"
+        "error: the loss compares each prediction with the targets of all examples: (8, 1) against (8,) "
+        "[stretched-targets]\n"
         "  where  the loss\n"
         "  do     give both one shape: targets.view_as(predictions)"
     )

@@ -39,6 +39,13 @@ def test_a_script_with_its_arguments_is_tuned_in_place_of_its_training(
     assert "trained" not in out
 
 
+def test_a_script_that_exits_before_it_trains_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text("import sys; sys.exit(2)")
+
+    assert cli.main(["tune", str(tmp_path / "train.py"), "--json"]) == 2
+    assert "train.py has called sys.exit(2) before its first training" in capsys.readouterr().out
+
+
 def test_a_script_that_does_not_train_cannot_be_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.py").write_text("print('nothing')")
 

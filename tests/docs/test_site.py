@@ -98,6 +98,28 @@ def test_every_page_is_in_the_navigation() -> None:
     assert [page for page in pages if f" {page}\n" not in listed] == []
 
 
+def test_the_list_for_language_models_has_every_page_in_a_line() -> None:
+    text = (ROOT / "docs" / "llms.txt").read_text()
+    listed = re.findall(r"^- \[.+?\]\((.+?)\)", text, re.MULTILINE)
+
+    assert sorted(listed) == sorted(
+        page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")
+    )
+    assert len(text.splitlines()) < 300
+
+
+def test_the_list_of_the_site_leads_to_its_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(SITE)
+    llms = importlib.import_module("llms")
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="how-to/data.md"), url="how-to/data/", markdown="# Data")
+    config = {"site_name": "S", "site_description": "D", "site_dir": tmp_path, "docs_dir": ROOT / "docs"}
+    llms.on_nav(SimpleNamespace(pages=[page]), None, None)
+    llms.on_post_build(SimpleNamespace(**config))
+
+    assert "](how-to/data/index.html): " in (tmp_path / "llms.txt").read_text()
+    assert (tmp_path / "llms-full.txt").read_text().endswith("# Data")
+
+
 def test_an_example_of_a_docstring_is_shown_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("griffe", reason="make docs installs it")
     monkeypatch.syspath_prepend(SITE)

@@ -242,7 +242,7 @@ def test_what_no_hook_makes_is_told_as_the_run_ends() -> None:
 
     (found,) = tm.findings
     assert str(found) == (
-        "warning: the checkpoint has a state of module of extension 'it', which was never made\n"
+        "warning: the checkpoint has a state of module of extension 'it', which was never made [attribute-never-made]\n"
         "  do     make it as before, in __init__ or in a hook; its state is saved again until then"
     )
 
@@ -263,7 +263,8 @@ def test_an_object_that_is_made_anew_in_each_step_begins_anew() -> None:
 
     assert it.biases != [5]
     assert str(tm.findings[0]) == (
-        "note: made of extension 'it' was made anew in train_step_batch, without its state in the checkpoint\n"
+        "note: made of extension 'it' was made anew in train_step_batch, without its state in the checkpoint "
+        "[attribute-made-anew]\n"
         "  do     if it is to resume, look for it first: if self.made is None"
     )
 

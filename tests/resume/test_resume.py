@@ -82,7 +82,7 @@ def test_the_number_of_workers_may_be_another_one_after_a_resume(before: int, af
     assert differences(whole_of("seeded_data_loader_with_augmentation"), end_of(resumed)) == []
 
 
-KILLED = ["all_recipes_at_once", "nested_phases", "two_optimizers", "a_wrapper_of_a_shuffled_data_loader"]
+KILLED = ["all_recipes_at_once", "nested_phases", "two_optimizers", "wrapper_of_a_loader_with_a_generator"]
 
 
 @pytest.mark.slow

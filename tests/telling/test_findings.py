@@ -66,3 +66,16 @@ def test_a_finding_is_the_same_after_json() -> None:
     finding = Finding("loss", "warning", "high", numbers={"loss": 9.5, "expected": 2.3})
 
     assert Finding.from_dict(json.loads(json.dumps(finding.to_dict()))) == finding
+
+
+def test_the_code_of_a_finding_stands_behind_its_text() -> None:
+    finding = Finding("input", "error", "the labels are texts", "targets", code="text-labels")
+
+    assert str(finding) == "error: the labels are texts [text-labels]\n  where  targets"
+    assert finding.to_dict()["code"] == "text-labels"
+
+
+def test_findings_are_data_for_programs() -> None:
+    data = json.loads(json.dumps(Findings([LEAK], [BLIND]).to_dict()))
+
+    assert data == {"is_clean": False, "findings": [LEAK.to_dict()], "covered": [vars(BLIND)]}

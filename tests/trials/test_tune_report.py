@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+
+from train_manager.files.json_text import text_of
 from train_manager.trials.tricks import Trick
 from train_manager.trials.tune_report import Tried, TuneReport
 
@@ -39,6 +42,20 @@ def test_it_shows_times_differences_failures_and_the_lines_to_paste() -> None:
         "    fuse(tm.optimizer)",
         "    tm.train_data = InMemory(x, y, batch_size=4)",
     ]
+
+
+def test_a_program_gets_the_names_of_the_tricks_and_nan_as_json() -> None:
+    data = json.loads(text_of(report(Tried((FUSED,), 0.8), Tried((IN_MEMORY,), failed="it failed")).as_json()))
+
+    assert (data["best"], data["lines"], data["notes"]) == (["fused"], ["fuse(tm.optimizer)"], ["a note"])
+    nan = {"$float": "nan"}
+    assert data["tried"][2] == {
+        "tricks": ["InMemory"],
+        "ratio": nan,
+        "loss": nan,
+        "weights": nan,
+        "failed": "it failed",
+    }
 
 
 def test_of_trials_that_are_as_fast_the_one_of_fewer_tricks_is_the_best() -> None:

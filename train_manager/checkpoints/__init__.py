@@ -24,5 +24,5 @@ Its files in reading order; each imports only those above it:
     opened_folder  the folder of a training that runs: its lock, and the checkpoint to resume from
     selection     the choices of a user about the content of a checkpoint
     arguments     the arguments of Checkpoints: when to save, and where to resume
-    as_text       the contents of a checkpoint, as lines, read without torch
+    as_text       the contents of a checkpoint, as lines or as data, read without torch
 """

@@ -1,4 +1,4 @@
-"""The contents of a checkpoint, or of a file of tensors, as lines of text; needs no torch."""
+"""The contents of a checkpoint, or of a file of tensors, as lines of text or as data; needs no torch."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ TEXT: Final = 100  # characters of a value, after which it is cut off
 # The label of each entry of what holds several of a kind; what is neither here nor in ENTRIES is named only.
 EACH: Final = {"metrics": "metrics", "optimizers": "optimizer", "extensions": "extension"}
 ENTRIES: Final = ("counts", "data", "history")
+AS_DATA: Final = ("counts", "history", "findings")  # parts of the state that a program gets as they are
 
 
 def checkpoint_lines(path: Path, *, shows_all: bool = False) -> Iterator[str]:
@@ -36,12 +37,34 @@ def checkpoint_lines(path: Path, *, shows_all: bool = False) -> Iterator[str]:
     # The manifest is small and has a hash of itself, so its lines are shown even where another file is damaged.
     verify(path)
     with translate_gone_errors(path):
-        with open_file(path / TREE) as file:
-            state = json_of(file.read(), str(path / TREE))
-        if not isinstance(state, dict):
-            raise CheckpointError(f"{path} is damaged: {TREE} is not an object", name=path.name)
-        yield from _state_lines(state)
+        yield from _state_lines(_read_state(path))
         yield from tensor_lines("model", path / MODEL, shows_all=shows_all)
+
+
+def checkpoint_data(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the same as data: the manifest, then parts of the state, then the tensors; values as in ``json_values``.
+
+    Raises:
+        CheckpointError: the folder is damaged or is not a checkpoint. A sound manifest is yielded before the error.
+    """
+    yield "manifest", read_manifest(path)
+    verify(path)
+    with translate_gone_errors(path):
+        state = _read_state(path)
+        yield "epoch", state.get("epoch_num")
+        yield from ((name, state.get(name)) for name in AS_DATA)
+        parts = parts_of(Decoder()(state.get("parameters")))
+        yield "parameters", {name: expression(value) for name, value in parts.items() if value is not None}
+        yield from tensor_data(path / MODEL)
+
+
+def tensor_data(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield name, shape and dtype of each tensor of a ``.safetensors`` file, as one list.
+
+    Raises:
+        CheckpointError: it is not such a file, or it is cut off.
+    """
+    yield "tensors", [dict(zip(("name", "shape", "dtype"), row, strict=True)) for row in _tensor_rows(path)]
 
 
 def tensor_lines(title: str, path: Path, *, shows_all: bool = False) -> Iterator[str]:
@@ -50,14 +73,7 @@ def tensor_lines(title: str, path: Path, *, shows_all: bool = False) -> Iterator
     Raises:
         CheckpointError: it is not such a file, or it is cut off.
     """
-    with open_file(path, follow=True):  # the library would wait for a pipe in the place of the file
-        try:
-            # Only the header is read: a file of 10 GB is listed as fast as one of 10 kB.
-            with safe_open(path, framework="numpy") as file:
-                found = [(name, file.get_slice(name)) for name in sorted(file.keys())]
-                rows = [(name, one.get_shape(), one.get_dtype()) for name, one in found]
-        except SafetensorError as error:
-            raise no_tensors_error(path, error) from None
+    rows = _tensor_rows(path)
     yield line(title, f"{_count(len(rows), 'tensor')}, {_count(sum(math.prod(row[1]) for row in rows), 'number')}")
     shown = [(name, "x".join(map(str, shape)) or "scalar", dtype) for name, shape, dtype in rows]
     shown = shown if shows_all else shown[:TENSORS_SHOWN]
@@ -76,6 +92,25 @@ def line(label: str, value: object) -> str:
 def reason(error: CheckpointError, path: Path) -> str:
     """Return the text of an error about a checkpoint, without the path of the checkpoint."""
     return error.what.replace(f"{path} is damaged: ", "").replace(f"{path} ", "").replace(f"{path}/", "")
+
+
+def _tensor_rows(path: Path) -> list[tuple[str, list[int], str]]:
+    with open_file(path, follow=True):  # the library would wait for a pipe in the place of the file
+        try:
+            # Only the header is read: a file of 10 GB is listed as fast as one of 10 kB.
+            with safe_open(path, framework="numpy") as file:
+                found = [(name, file.get_slice(name)) for name in sorted(file.keys())]
+                return [(name, one.get_shape(), one.get_dtype()) for name, one in found]
+        except SafetensorError as error:
+            raise no_tensors_error(path, error) from None
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    with open_file(path / TREE) as file:
+        state = json_of(file.read(), str(path / TREE))
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{path} is damaged: {TREE} is not an object", name=path.name)
+    return state
 
 
 def _manifest_lines(manifest: Mapping[str, Any]) -> Iterator[str]:

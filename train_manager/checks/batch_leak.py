@@ -37,21 +37,24 @@ RANDOM_HALVES: Final = 4
 FORWARD: Final = "look in its forward for a view, a reduction, an index or a state that mixes examples"
 
 RULES: Final = {
-    "value": ("what the model returns for example {example}{of} depends on other examples", FORWARD),
+    "value": ("output-leak", "what the model returns for example {example}{of} depends on other examples", FORWARD),
     "reaches": (
+        "gradient-reaches-others",
         "the gradient of other examples' outputs reaches example {example}{of}",
         "look in it for a detached path, a backward of its own or a hook that mixes examples",
     ),
     "depends": (
+        "gradient-depends-on-others",
         "the gradient{of} that some examples give depends on the others, though the outputs do not",
         "look in it for a backward of its own, a hook or a detached path that mixes examples",
     ),
     "sum": (
+        "gradients-do-not-add-up",
         "the gradients{of} of two halves of the batch do not add up to those of the whole batch",
         "look in it for a backward of its own or a hook that scales by all gradients together",
     ),
 }
-"""The text of the finding if a rule does not hold, and its cure."""
+"""The code of the finding if a rule does not hold, its text, and its cure."""
 
 Allowed = Chosen | type[nn.Module]
 """A module that may mix examples: the module, its name, or its class."""
@@ -323,9 +326,9 @@ def _finding_of(leak: Leak, name: str | None, model: nn.Module) -> Finding:
     allowed = f"; if that is intended, pass allow=[{name!r}]" if name else ""
     numbers: dict[str, float | int | str] = {"way": "forward" if leak.is_forward else "backward", "change": leak.size}
     numbers |= {} if leak.example is None else {"example": leak.example}
-    what, cure = RULES[leak.rule]
+    code, what, cure = RULES[leak.rule]
     of = f" in {leak.of!r}" if leak.of else ""
-    return Finding(CHECK, "error", what.format(example=leak.example, of=of), where, cure + allowed, numbers)
+    return Finding(CHECK, "error", what.format(example=leak.example, of=of), where, cure + allowed, numbers, code)
 
 
 def _note_of(norms: Mapping[str, nn.Module]) -> Finding:
@@ -334,4 +337,4 @@ def _note_of(norms: Mapping[str, nn.Module]) -> Finding:
     what = f"{kinds} mixes the examples of a batch on purpose in train mode; what is before and after was judged"
     first, rest = list(norms)[:NORMS], len(norms) - NORMS
     named = ", ".join(name or "the model itself" for name in first)
-    return Finding(CHECK, "note", what, f"{named} and {rest} more" if rest > 0 else named)
+    return Finding(CHECK, "note", what, f"{named} and {rest} more" if rest > 0 else named, code="norm-over-batch")

@@ -188,7 +188,8 @@ def _too_large(name: str, loss: float, expected: float, text: str) -> list[Findi
     cure = "begin with smaller weights in the last layer, and look at the scale of the inputs"
     if name == "mse_loss":
         cure = "scale the targets to mean 0 and variance 1, or let the last bias begin with their mean"
-    return [Finding(CHECK, "warning", what, "", f"that is {text}: {cure}", {"loss": loss, "expected": expected})]
+    numbers = {"loss": loss, "expected": expected}
+    return [Finding(CHECK, "warning", what, "", f"that is {text}: {cure}", numbers, code="large-first-loss")]
 
 
 def _measured(call: LossCall) -> tuple[float, float, str] | None:
@@ -228,7 +229,8 @@ def _misgiven(call: LossCall) -> Iterator[Finding]:
     """Yield findings about outputs of a kind that the loss function does not take."""
     if call.name == "mse_loss" and (shapes := stretched_shapes(call.output, call.target)):
         what = f"mse_loss compares each prediction with the targets of all examples: {shapes}"
-        yield Finding(CHECK, "error", what, "the loss", "give both one shape: targets.view_as(prediction)")
+        cure = "give both one shape: targets.view_as(prediction)"
+        yield Finding(CHECK, "error", what, "the loss", cure, code="stretched-mse")
     layer = "sigmoid" if call.name == "binary_cross_entropy_with_logits" and call.made_by == "Sigmoid" else ""
     if call.name in ("cross_entropy", "nll_loss") and classes_of(call.output) > 1:
         rows = call.output.movedim(1 if call.output.dim() > 1 else 0, -1).double()
@@ -238,10 +240,11 @@ def _misgiven(call: LossCall) -> Iterator[Finding]:
         if call.name == "nll_loss" and not _are_one(rows.exp().sum(-1)):
             what = "nll_loss is given numbers that are not logarithms of probabilities"
             cure = "put a log_softmax before it, or take cross_entropy"
-            yield Finding(CHECK, "error", what, call.made_by.lower(), cure)
+            yield Finding(CHECK, "error", what, call.made_by.lower(), cure, code="nll-without-logarithms")
     if layer:
         what = f"{call.name} is given probabilities, but takes what comes before a {layer}"
-        yield Finding(CHECK, "error", what, call.made_by.lower(), f"leave the {layer} out of the model")
+        cure = f"leave the {layer} out of the model"
+        yield Finding(CHECK, "error", what, call.made_by.lower(), cure, code="probabilities-as-logits")
 
 
 def _are_one(sums: Tensor) -> bool:

@@ -89,14 +89,15 @@ class RowsRead:
         for place, bad in self._bad.items():
             kind, are = "targets" if place == "targets" else "inputs", "is" if bad == 1 else "are"
             what = f"{bad:,} of {self._numbers[place]:,} numbers in the {kind} {are} nan or infinite"
-            yield Finding(CHECK, "error", what, place, "leave these rows out, or fill them in", {"count": bad})
+            cure = "leave these rows out, or fill them in"
+            yield Finding(CHECK, "error", what, place, cure, {"count": bad}, code="data-not-finite")
         for path, (_, is_same) in self._same.items():
             same, count = int(is_same.sum()), len(is_same)
             if same and self.count > 1:
                 what = f"{same} of {count} features {'is' if same == 1 else 'are'} the same in all {self.count} rows"
                 level: Level = "warning" if same == count else "note"
                 cure = "they tell the model nothing: were they read as intended?"
-                yield Finding(CHECK, level, what, _in_batch(path), cure)
+                yield Finding(CHECK, level, what, _in_batch(path), cure, code="constant-feature")
 
     def _count(self, place: str, values: Tensor) -> None:
         bad = int((~values.isfinite()).sum()) if values.is_floating_point() else 0
@@ -128,10 +129,11 @@ def check_rows(train: RowsRead, name: str, evaluated: RowsRead, *, is_itself: bo
     what = f"{shared:,} of the {count:,} {rows} of evaluation set {name!r} are in train_data"
     numbers = {"shared": shared, "compared": evaluated.count}
     if is_itself or name.startswith("train"):
-        yield Finding(CHECK, "note", what + (" itself" if is_itself else ""), name, "", numbers)
+        what += " itself" if is_itself else ""
+        yield Finding(CHECK, "note", what, name, "", numbers, code="training-rows-evaluated")
     else:
         cure = "split the data before they are repeated or augmented, and by what belongs together"
-        yield Finding(CHECK, "warning", what, name, cure, numbers)
+        yield Finding(CHECK, "warning", what, name, cure, numbers, code="shared-rows")
 
 
 def _hashes(tensors: Sequence[Tensor]) -> list[int]:
@@ -176,7 +178,7 @@ def check_scale(layer: str, given: Tensor) -> Iterator[Finding]:
         what = f"numbers of a scale of {float(size):.3g} reach the first layer"
         cure = "standardise the features: (x - mean) / std, of the training data"
     if size > LARGE:
-        yield Finding(CHECK, "warning", what, layer, cure, {"scale": float(size)})
+        yield Finding(CHECK, "warning", what, layer, cure, {"scale": float(size)}, code="unscaled-input")
 
 
 def check_labels(batches: Sequence[Tensor]) -> Iterator[Finding]:
@@ -188,7 +190,7 @@ def check_labels(batches: Sequence[Tensor]) -> Iterator[Finding]:
     if batches and all(one.numel() >= ROWS and one.unique().numel() == 1 for one in batches):
         each = "the first batch" if len(batches) == 1 else f"each of the first {len(batches)} batches"
         cure = "are the data sorted by class? shuffle them"
-        yield Finding(CHECK, "warning", f"{each} has one class only", "targets", cure)
+        yield Finding(CHECK, "warning", f"{each} has one class only", "targets", cure, code="one-class-in-batch")
 
 
 def check_answers(call: Callable[[Any], Any], batch: Any, paths: Sequence[Path], covered: str) -> Findings:
@@ -211,13 +213,15 @@ def check_answers(call: Callable[[Any], Any], batch: Any, paths: Sequence[Path],
     found: list[Finding] = []
     if differ and of_rows and all(torch.allclose(one, one[:1].expand_as(one), rtol=1e-5) for one in of_rows):
         cure = "is an input used? do all units of a layer give 0? are the first weights 0?"
-        found.append(Finding(CHECK, "warning", f"the outputs are the same for all {size} examples", "", cure))
+        what = f"the outputs are the same for all {size} examples"
+        found.append(Finding(CHECK, "warning", what, "", cure, code="constant-output"))
         differ = []  # one finding is enough: no single input can matter then
     for path in differ:
         other = _outputs(call, put_together(batch, {path: rolled[path]}))
         if len(other) == len(base) and all(map(torch.equal, other, base)):
             cure = "does the model use it? else leave it out of the inputs"
-            found.append(Finding(CHECK, "warning", "no output depends on an input", _in_batch(path), cure))
+            what = "no output depends on an input"
+            found.append(Finding(CHECK, "warning", what, _in_batch(path), cure, code="unused-input"))
     return Findings(found, [Coverage(CHECK, covered)])
 
 

@@ -119,6 +119,8 @@ def stretched_shapes(predictions: Any, targets: Any) -> str:
 def _finding(stretched: str) -> Finding:
     if stretched:
         what = f"the loss compares each prediction with the targets of all examples: {stretched}"
-        return Finding(CHECK, "error", what, "the loss", "give both one shape: targets.view_as(predictions)")
+        cure = "give both one shape: targets.view_as(predictions)"
+        return Finding(CHECK, "error", what, "the loss", cure, code="stretched-targets")
     what = "the loss of an example depends on the others in its batch, as that of a contrastive loss does on purpose"
-    return Finding(CHECK, "note", what, "the loss", "if yours does not: look in it for sums and shapes over the batch")
+    cure = "if yours does not: look in it for sums and shapes over the batch"
+    return Finding(CHECK, "note", what, "the loss", cure, code="loss-across-examples")

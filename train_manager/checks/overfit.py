@@ -51,14 +51,14 @@ def check_overfit(
     """
     if rates and not any(rates):
         cure = "give the optimizer a learning rate; if a schedule raises it, ask again after some steps"
-        return _found("warning", "the learning rate is 0, so nothing is learned", cure, [])
+        return _found("warning", "the learning rate is 0, so nothing is learned", cure, [], code="zero-learning-rate")
     losses, until = list[float](), perf_counter() + seconds
     while not losses or (len(losses) < STEPS and perf_counter() < until):
         losses.append(step())
         if not math.isfinite(losses[-1]):
             what = f"the loss of one batch became {losses[-1]} in step {len(losses)}"
             cure = "NonFiniteFinder names the module; is the learning rate too large? lr_finder(tm)"
-            return _found("error", what, cure, losses)
+            return _found("error", what, cure, losses, code="batch-not-finite")
         # A tenth of a negative loss is larger than the loss.
         if losses[0] <= 0:
             return Findings.not_looked(CHECK, f"the first loss is {losses[0]:.3g}, and a tenth of it tells nothing")
@@ -74,7 +74,9 @@ def check_overfit(
     level, how, cure = _judged(losses, rate, is_kept_up=bool(reasons), may_compete=may_compete)
     what = f"one batch was {how} learned: its loss went from {losses[0]:.3g} to {losses[-1]:.3g} in {_steps(losses)}"
     named = [*reasons, *slowed_by()]
-    return _found(level, what + (f", with {' and '.join(named)}" if named else ""), cure, losses)
+    return _found(
+        level, what + (f", with {' and '.join(named)}" if named else ""), cure, losses, code="batch-not-learned"
+    )
 
 
 def _judged(losses: Sequence[float], rate: str, *, is_kept_up: bool, may_compete: bool) -> tuple[Level, str, str]:
@@ -100,10 +102,10 @@ def _judged(losses: Sequence[float], rate: str, *, is_kept_up: bool, may_compete
     return "warning", "not", f"is {rate} too small (lr_finder(tm)), or a part of the model cut off?"
 
 
-def _found(level: Level, what: str, cure: str, losses: Sequence[float]) -> Findings:
+def _found(level: Level, what: str, cure: str, losses: Sequence[float], *, code: str) -> Findings:
     numbers = {"first_loss": losses[0], "lowest_loss": min(losses)} if losses else {}
     covered = Coverage(CHECK, f"{_steps(losses)} on one batch")
-    return Findings([Finding(CHECK, level, what, "", cure, numbers)], [covered])
+    return Findings([Finding(CHECK, level, what, "", cure, numbers, code)], [covered])
 
 
 def _steps(losses: Sequence[float]) -> str:

@@ -38,7 +38,7 @@ def check_parameters(model: nn.Module, optimizers: Mapping[str, Optimizer] | Opt
     >>> optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
     >>> model(torch.ones(3, 2)).sum().backward()
     >>> print(check_parameters(model, optimizer)[0])
-    warning: 2 parameters have a gradient and are in no optimizer
+    warning: 2 parameters have a gradient and are in no optimizer [parameter-without-optimizer]
       where  1.weight, 1.bias
       do     give them to one, or freeze them: requires_grad_(False)
 

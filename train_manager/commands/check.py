@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any, Final
 
+from train_manager.commands.answer import Answer
 from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
 from train_manager.telling.errors import CheckpointError
 
@@ -26,29 +26,31 @@ def add_to(commands: Any) -> None:
     command.add_argument("folder", type=Path, metavar="DIR", help="a train_dir, or one checkpoint")
 
 
-def check(options: argparse.Namespace) -> int:
+def check(options: argparse.Namespace) -> Answer:
     """Print a line for each checkpoint, and for each folder that was set aside or left over."""
     from train_manager.checkpoints.as_text import reason
     from train_manager.checkpoints.checkpoint_names import named_checkpoints
     from train_manager.checkpoints.hashed_file import Gone
     from train_manager.checkpoints.verification import is_damage, verify
 
-    code = ALL_IS_WELL
+    found, code = [], ALL_IS_WELL
     for path in named_checkpoints(options.folder):
         try:
             verify(path)
+            status, problem = "sound", ""
         except Gone:
             continue  # a run that saves has deleted it since it was listed
         except CheckpointError as error:
-            word = "damaged" if is_damage(error) else "unreadable"
-            print(f"{path.name}  {word}: {reason(error, path)}")
+            status, problem = "damaged" if is_damage(error) else "unreadable", reason(error, path)
             code = NOT_AS_IT_SHOULD_BE
-        else:
-            print(f"{path.name}  sound")
-        sys.stdout.flush()  # a large checkpoint takes seconds to read: its line is seen before the next one begins
-    for name, what in _set_aside(options.folder):
-        print(f"{name}  {what}")
-    return code
+        found.append({"name": path.name, "status": status, "problem": problem})
+        if not options.json:
+            # A large checkpoint takes seconds to read: its line is seen before the next one begins.
+            print(f"{path.name}  {status}{problem and f': {problem}'}", flush=True)
+    others = [{"name": name, "what": what} for name, what in _set_aside(options.folder)]
+    for other in [] if options.json else others:
+        print(f"{other['name']}  {other['what']}")
+    return Answer(code, {"checkpoints": found, "others": others})
 
 
 def _set_aside(folder: Path) -> list[tuple[str, str]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
+from train_manager.commands.answer import Answer
 from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
 
 
@@ -21,12 +21,11 @@ def add_to(commands: Any) -> None:
     command.set_defaults(command=compare)
     command.add_argument("runs", metavar="RUN", nargs="+", help="a train_dir, or TRAIN_DIR#RUN_ID")
     command.add_argument("--all", action="store_true", help="also show equal values; of a single run, its record")
-    command.add_argument("--json", action="store_true", help="print all that is known, as JSON")
     text = "write a page with all of it and with the curves, which refers to no other file"
     command.add_argument("--html", type=Path, metavar="FILE", help=text)
 
 
-def compare(options: argparse.Namespace) -> int:
+def compare(options: argparse.Namespace) -> Answer:
     """Print how runs compare, or write it as a page."""
     from train_manager.reporting.terminal import print_lines, terminal_width
     from train_manager.runs.comparing.compare_runs import compare_runs
@@ -39,13 +38,12 @@ def compare(options: argparse.Namespace) -> int:
             f"{options.html} is a folder", name="html", cure=f"name a file: --html {options.html / 'runs.html'}"
         )
     compared = compare_runs(options.runs)
-    if options.json:
-        print(json.dumps(compared.as_json(), indent=1))
-    else:
+    if not options.json:
         print_lines(compared.lines(terminal_width(), shows_all=options.all))
     if options.html is not None:
         write_report(options.runs, options.html)
         if not options.json:
             print(f"\nwritten to {options.html}")
     # Metrics do not count: two runs of the same code and arguments may differ in them.
-    return NOT_AS_IT_SHOULD_BE if compared.differences() else ALL_IS_WELL
+    code = NOT_AS_IT_SHOULD_BE if compared.differences() else ALL_IS_WELL
+    return Answer(code, compared.as_json())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any, Final
 
-from train_manager.commands.exit_codes import ALL_IS_WELL, CANNOT_BE_DONE
-from train_manager.telling.errors import did_you_mean, near
+from train_manager.commands.answer import Answer
+from train_manager.commands.exit_codes import ALL_IS_WELL
+from train_manager.telling.errors import InputError, did_you_mean, near
 
 # The extension of each tool, by the name of the extra that it needs.
 SINKS: Final = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "WandB"}
@@ -57,7 +57,7 @@ def setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def export(options: argparse.Namespace) -> int:
+def export(options: argparse.Namespace) -> Answer:
     """Send the metrics of a run, and print their number."""
     import train_manager.extensions
 
@@ -66,7 +66,7 @@ def export(options: argparse.Namespace) -> int:
         count = sink.export(options.train_dir, options.run)
     # The package of the tool is missing: the message names the extra to install, and needs no traceback.
     except ImportError as error:
-        print(f"train-manager: {error}", file=sys.stderr)
-        return CANNOT_BE_DONE
-    print(f"{count:,} metrics sent to {options.to}")
-    return ALL_IS_WELL
+        raise InputError(str(error)) from error
+    if not options.json:
+        print(f"{count:,} metrics sent to {options.to}")
+    return Answer(ALL_IS_WELL, {"to": options.to, "metrics": count})

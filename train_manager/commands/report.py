@@ -11,6 +11,7 @@ from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
+from train_manager.commands.answer import Answer
 from train_manager.commands.exit_codes import ALL_IS_WELL
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def add_to(commands: Any) -> None:
     command.add_argument("--points", type=Path, metavar="FILE", help="write the curves too, as lines of JSON")
 
 
-def report(options: argparse.Namespace) -> int:
+def report(options: argparse.Namespace) -> Answer:
     """Write a page, once or until the runs have ended."""
     from train_manager.runs.showing.page import default_target, run_to_show, write_page, write_text
     from train_manager.telling.errors import InputError
@@ -52,9 +53,13 @@ def report(options: argparse.Namespace) -> int:
     write_page(runs, target)
     if options.points is not None:
         write_text(options.points, "".join(point_lines(runs)), "points")
-        print(f"points written to {options.points}")
-    print(f"written to {target}")
-    return ALL_IS_WELL
+    if not options.json:
+        print(
+            *([] if options.points is None else [f"points written to {options.points}"]),
+            f"written to {target}",
+            sep="\n",
+        )
+    return Answer(ALL_IS_WELL, {"html": str(target), "points": options.points and str(options.points)})
 
 
 def renew(paths: Sequence[str], target: Path, seconds: float) -> None:

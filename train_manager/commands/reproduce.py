@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from train_manager.commands.answer import Answer, error_data
 from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
 
 INTERRUPTED: Final = 130  # the code of shells for a program that Ctrl-C has ended: 128 + SIGINT
@@ -39,7 +40,7 @@ def add_to(commands: Any) -> None:
     command.add_argument("--quiet", action="store_true", help="do not show the output of the program")
 
 
-def reproduce(options: argparse.Namespace) -> int:
+def reproduce(options: argparse.Namespace) -> Answer:
     """Run a recorded run again, and print how its metrics compare."""
     from train_manager.reporting.terminal import print_wrapped
     from train_manager.runs.repeating.reproduce import reproduce  # needs torch
@@ -58,11 +59,13 @@ def reproduce(options: argparse.Namespace) -> int:
             say=print_wrapped,
             show=None if options.quiet else _show,
         )
-    except KeyboardInterrupt:
-        print("\ntrain-manager: interrupted; the program was ended, and its files removed", file=sys.stderr)
-        return INTERRUPTED
-    print_wrapped(str(report))
-    return ALL_IS_WELL if report.identical else NOT_AS_IT_SHOULD_BE
+    except KeyboardInterrupt as error:
+        told = "interrupted; the program was ended, and its files removed"
+        print(f"\ntrain-manager: {told}", file=sys.stderr)
+        return Answer(INTERRUPTED, error_data(error, told))
+    if not options.json:
+        print_wrapped(str(report))
+    return Answer(ALL_IS_WELL if report.identical else NOT_AS_IT_SHOULD_BE, report.as_json())
 
 
 def _ask(question: str) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from train_manager.commands.answer import Answer
 from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
 
 
@@ -24,10 +24,9 @@ def add_to(commands: Any) -> None:
     command.add_argument("--sort", metavar="COLUMN", default="began", help=text)
     command.add_argument("--parameters", action="store_true", help="show the parameters that differ between the runs")
     command.add_argument("--all", action="store_true", help="list also runs that trained nothing")
-    command.add_argument("--json", action="store_true", help="print all that is known, as JSON")
 
 
-def runs(options: argparse.Namespace) -> int:
+def runs(options: argparse.Namespace) -> Answer:
     """Print a line for each run below a folder."""
     from train_manager.reporting.terminal import Line, print_lines, printable, terminal_width
     from train_manager.reporting.values import plural
@@ -41,10 +40,11 @@ def runs(options: argparse.Namespace) -> int:
     found, problems = summaries_below(options.folder)
     found = sorted_runs(found, options.sort)
     # All runs, also those that trained nothing: a program that reads the list can filter by "trained".
+    damaged = [{"train_dir": str(path.parent), "problem": text} for path, text in problems.items()]
+    data = {"runs": [run.as_json() for run in found], "damaged": damaged}
+    answer = Answer(NOT_AS_IT_SHOULD_BE if problems else ALL_IS_WELL, data)
     if options.json:
-        damaged = [{"train_dir": str(path.parent), "problem": text} for path, text in problems.items()]
-        print(json.dumps({"runs": [run.as_json() for run in found], "damaged": damaged}, indent=1))
-        return NOT_AS_IT_SHOULD_BE if problems else ALL_IS_WELL
+        return answer
     listed = [run for run in found if run.trained or options.all]
     if listed:
         print_lines(run_lines(listed, options.folder, terminal_width(), options.sort, parameters=options.parameters))
@@ -56,4 +56,4 @@ def runs(options: argparse.Namespace) -> int:
     sys.stdout.flush()
     for text in problems.values():
         print(printable(f"train-manager: {text}"), file=sys.stderr)
-    return NOT_AS_IT_SHOULD_BE if problems else ALL_IS_WELL
+    return answer

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from train_manager.commands.answer import Answer
 from train_manager.commands.exit_codes import ALL_IS_WELL
 
 
@@ -31,11 +32,13 @@ def add_to(commands: Any) -> None:
     command.add_argument("--quiet", action="store_true", help="print no line for each trial")
 
 
-def tune(options: argparse.Namespace) -> int:
+def tune(options: argparse.Namespace) -> Answer:
     """Run a script up to its first training, and print how the trials of that compare."""
     from train_manager.reporting.terminal import print_wrapped
     from train_manager.trials.tune import tune_script  # needs torch
 
     given = {"steps": options.steps, "without": options.without, "quiet": options.quiet}
-    print_wrapped(str(tune_script(options.script, options.arguments, **given)))
-    return ALL_IS_WELL
+    report = tune_script(options.script, options.arguments, **given)
+    if not options.json:
+        print_wrapped(str(report))
+    return Answer(ALL_IS_WELL, report.as_json())

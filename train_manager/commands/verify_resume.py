@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from train_manager.commands.answer import Answer
 from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
 
 
@@ -32,15 +34,16 @@ def add_to(commands: Any) -> None:
     command.add_argument("--folder", type=Path, metavar="DIR", help=text)
 
 
-def verify_resume(options: argparse.Namespace) -> int:
+def verify_resume(options: argparse.Namespace) -> Answer:
     """Run a script straight, and killed and resumed, and print how the ends compare."""
     from train_manager.trials.verify_resume import verify_script  # needs torch
 
     report = verify_script(
         options.script, options.arguments, at=options.at, lose=options.lose, folder=options.folder, say=_say
     )
-    print(report)
-    return ALL_IS_WELL if report.identical else NOT_AS_IT_SHOULD_BE
+    if not options.json:
+        print(report)
+    return Answer(ALL_IS_WELL if report.identical else NOT_AS_IT_SHOULD_BE, asdict(report))
 
 
 def _say(text: str) -> None:

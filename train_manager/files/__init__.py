@@ -3,7 +3,7 @@
 Its files in reading order; each imports only those above it:
 
     atomic        files and folders that are there as a whole or not at all, and their names
-    json_text     the value of a JSON text that may be damaged
+    json_text     the value of a JSON text that may be damaged, and plain data as such a text
     json_values   Python values as JSON, and back
     secrets       passwords and keys: in a text, by their names, in files that must not be copied
     train_dirs    the folder for the files of extensions, and its replacement in a repeated run

@@ -21,7 +21,7 @@ def check_last_batch(model: Any, data: Any, processes: int, frozen: Collection[i
     >>> from train_manager import InMemory
     >>> data, norm = InMemory(torch.zeros(9, 2), batch_size=4), nn.BatchNorm1d(2)
     >>> print(check_last_batch(norm, data, processes=1)[0])
-    warning: BatchNorm gets one example of the last batch of an epoch
+    warning: BatchNorm gets one example of the last batch of an epoch [one-example-for-norm]
       do     give drop_last=True, or another batch_size
 
     Args:
@@ -41,7 +41,8 @@ def check_last_batch(model: Any, data: Any, processes: int, frozen: Collection[i
         return []
     what = "BatchNorm gets one example of the last batch of an epoch"
     where = "" if processes == 1 else f"{rest} examples for {processes} processes"
-    return [Finding("last batch", "warning", what, where, "give drop_last=True, or another batch_size")]
+    cure = "give drop_last=True, or another batch_size"
+    return [Finding("last batch", "warning", what, where, cure, code="one-example-for-norm")]
 
 
 def _rest_of(data: Any) -> int:

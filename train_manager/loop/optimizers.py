@@ -178,10 +178,11 @@ def find_rates_below_zero(optimizers: Mapping[str, Optimizer]) -> list[Finding]:
     []
     >>> optimizer.param_groups[0]["lr"] -= 0.2
     >>> print(find_rates_below_zero({"optimizer": optimizer})[0])
-    warning: a learning rate is below 0, so steps make the loss larger
+    warning: a learning rate is below 0, so steps make the loss larger [negative-learning-rate]
       do     end the schedule at 0: max(0.0, rate)
     """
     what, cure = "a learning rate is below 0, so steps make the loss larger", "end the schedule at 0: max(0.0, rate)"
     rates = ((name, group.get("lr")) for name, optimizer in optimizers.items() for group in optimizer.param_groups)
     below = dict.fromkeys(name for name, rate in rates if isinstance(rate, float) and rate < 0)
-    return [Finding("learning rate", "warning", what, "" if name == "optimizer" else name, cure) for name in below]
+    places = ("" if name == "optimizer" else name for name in below)
+    return [Finding("learning rate", "warning", what, where, cure, code="negative-learning-rate") for where in places]

@@ -495,7 +495,11 @@ class Saving(Asking[Model]):
             # As the uninterrupted program does, for an epoch or a batch; unless hooks have missed it until here.
             what = f"{label} was made anew in {place[-1]}, without its state in the checkpoint"
             cure = f"if it is to resume, look for it first: if self.{name} is None"
-            self.add_finding(Finding(RESUME, "note" if looked_for_at is None else "warning", what, cure=cure))
+            self.add_finding(
+                Finding(
+                    RESUME, "note" if looked_for_at is None else "warning", what, cure=cure, code="attribute-made-anew"
+                )
+            )
 
     def _tell_of_awaited_attributes(self) -> None:
         """Warn of states in the checkpoint whose attributes no extension has made."""
@@ -503,7 +507,7 @@ class Saving(Asking[Model]):
             for name in awaited_states(one):
                 what = f"the checkpoint has a state of {name} of extension {extension!r}, which was never made"
                 cure = "make it as before, in __init__ or in a hook; its state is saved again until then"
-                self.add_finding(Finding(RESUME, "warning", what, cure=cure))
+                self.add_finding(Finding(RESUME, "warning", what, cure=cure, code="attribute-never-made"))
 
     def _open_lifetimes(self) -> dict[str, list[Lifetime]]:
         """Return the lifetimes that continue: of open epochs, of the training and the open phases, and of all."""

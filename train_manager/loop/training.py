@@ -191,7 +191,7 @@ class Training(TrainingCall[Model]):
         if 2 * epoch.skipped > epoch.batches:
             what = "hooks have skipped more than half of the batches of an epoch (SkipBatch)"
             numbers = {"epoch": self.epoch_num + 1, "skipped": epoch.skipped, "batches": epoch.batches}
-            self.add_finding(Finding("skipped batches", "note", what, numbers=numbers))
+            self.add_finding(Finding("skipped batches", "note", what, numbers=numbers, code="batches-skipped"))
 
     def _complete_epoch(self) -> None:
         """Step the schedules, and count the epoch, before its post hooks."""

@@ -173,7 +173,9 @@ class ClassReader:
         if int(between) == count:
             what = "each prediction is a number between 0 and 1, and was compared with 0: every example is of class 1"
             cure = "give loss=nn.BCELoss() itself if these are probabilities, else let the model return logits"
-            train_manager.add_finding(Finding("classes", "warning", what, "", cure, {"examples": count}))
+            train_manager.add_finding(
+                Finding("classes", "warning", what, "", cure, {"examples": count}, code="probabilities-against-zero")
+            )
 
 
 # ---- counts ----------------------------------------------------------------------------------------------------------

@@ -27,51 +27,63 @@ CHECK: Final = "parameters"
 WINDOWS: Final = 10
 WHOLE: Final = 4  # of a module with more parameters than these, the module is named in place of its parameters
 
-Texts = tuple[Level, str, str]
-"""How bad a finding is, what was found, and the cure; "{...}" stands for numbers and words in singular or plural."""
+Texts = tuple[str, Level, str, str]
+"""The code of a finding, how bad it is, what was found, and the cure.
+
+In the texts "{...}" stands for numbers and words in singular or plural.
+"""
 
 UNOWNED: Final[Texts] = (
+    "parameter-without-optimizer",
     "warning",
     "{count} {parameters} {have} a gradient and {are} in no optimizer",
     "give {them} to one, or freeze {them}: requires_grad_(False)",
 )
 SHARED: Final[Texts] = (
+    "parameter-in-two-optimizers",
     "warning",
     "{count} {parameters} {are} in several optimizers",
     "give {them} to one: each would step {them}",
 )
 FROZEN: Final[Texts] = (
+    "frozen-group",
     "warning",
     "{count} {parameters} {are} frozen, and a group of {which} has no other",
     "leave the group out, or train it: requires_grad_(True)",
 )
 IDLE: Final[Texts] = (
+    "no-gradient",
     "warning",
     "{count} {parameters} of {which} {have} no gradient after a backward pass",
     "does the loss depend on {them}, without detach() or no_grad()? else freeze {them}: requires_grad_(False)",
 )
 ZEROS: Final[Texts] = (
+    "zero-gradient",
     "warning",
     "{count} {parameters} of {which} {have} a gradient of zeros alone",
     "is a layer behind {them} dead, or multiplied by zero? behind a layer that begins with zeros it is so at step 1",
 )
 # Before a softmax or a norm, a bias shifts all outputs alike, and has no gradient.
 SHIFTS: Final[Texts] = (
+    "zero-gradient-of-bias",
     "note",
     "{count} {parameters} of {which} {have} a gradient of zeros alone, in a layer that learns",
     "a loss of differences does not see what all outputs share: bias=False leaves {them} out",
 )
 AMONG_OTHERS: Final[Texts] = (
+    "frozen-among-trained",
     "note",
     "{count} {parameters} of {which} {are} frozen, beside others that are trained",
     "leave {them} out of the optimizer if that is for good; each step passes over {them}",
 )
 OF_THE_LOSS: Final[Texts] = (
+    "loss-without-optimizer",
     "warning",
     "{count} {parameters} of the loss {are} in no optimizer",
     "give {them} to one: [*model.parameters(), *loss.parameters()], or freeze {them}: requires_grad_(False)",
 )
 UNREGISTERED: Final[Texts] = (
+    "unregistered-parameter",
     "error",
     "{count} {tensors} that {learn} {are} not among the parameters of the model",
     "keep layers in an nn.ModuleList, not in a list; give a tensor as nn.Parameter; or freeze {them}: "
@@ -153,7 +165,7 @@ def find_woken(model: Any, resting: Collection[str], trained: Collection[int]) -
             woken.append(f"{name}.")
     names = ", ".join(name[:-1] for name in woken)
     cure = f'keep it in eval mode: FreezeModules("{names.split(", ")[0]}", dropout="off")'
-    return [Finding(CHECK, "warning", WOKEN, names, cure)] if woken else []
+    return [Finding(CHECK, "warning", WOKEN, names, cure, code="frozen-part-awake")] if woken else []
 
 
 @final
@@ -214,7 +226,8 @@ def check_beside(module: nn.Module, sums: list[float], counts: dict[str, int]) -
     if counts != counts_now and sums == sums_now:  # the parameters of a mean teacher change too
         what = f"a {type(module).__name__} that no optimizer trains is in train mode, so its statistics change"
         names = ", ".join(name for name in counts if counts[name] != counts_now[name])
-        yield Finding(CHECK, "warning", what, names, "call its eval() before the training")
+        cure = "call its eval() before the training"
+        yield Finding(CHECK, "warning", what, names, cure, code="teacher-in-train-mode")
 
 
 def any_nonzero(gradient: Tensor) -> bool:
@@ -249,7 +262,8 @@ def check_modes(model: nn.Module) -> Iterator[Finding]:
         if names:
             layers = f"{kind} is" if len(names) == 1 else f"{kind}s are"
             what = f"{len(names):,} {layers} in eval mode, while the model is trained"
-            yield Finding(CHECK, "warning", what, ", ".join(names), "call model.train() after each evaluation")
+            cure = "call model.train() after each evaluation"
+            yield Finding(CHECK, "warning", what, ", ".join(names), cure, code="layer-in-eval-mode")
 
 
 def _is_trained(name: str, model: nn.Module) -> bool:
@@ -272,9 +286,9 @@ def make_findings(
         return []
     words = dict(zip(MANY, ONE if len(found) == 1 else MANY, strict=True))
     which = "the optimizer" if optimizer == "optimizer" else f"optimizer {optimizer!r}"
-    level, what, cure = texts
+    code, level, what, cure = texts
     what, cure = (text.format(**words, count=f"{len(found):,}", which=which) for text in (what, cure))
-    return [Finding(CHECK, level, what, ", ".join(places(found, names)), cure)]
+    return [Finding(CHECK, level, what, ", ".join(places(found, names)), cure, code=code)]
 
 
 def names_of(model: Any, of_loss: Iterable[nn.Module]) -> dict[int, str]:

@@ -30,10 +30,10 @@ class FoundError(TrainManagerError, AssertionError):
 class Finding:
     """Something that a check has found.
 
-    >>> print(Finding("parameters", "error", "1 parameter is in no optimizer", "head.weight", "give it to one"))
-    error: 1 parameter is in no optimizer
-      where  head.weight
-      do     give it to one
+    >>> print(Finding("inputs", "error", "the labels are texts", "targets", "give it numbers", code="text-labels"))
+    error: the labels are texts [text-labels]
+      where  targets
+      do     give it numbers
 
     Attributes:
         check: the check.
@@ -42,6 +42,7 @@ class Finding:
         where: the module, the parameter or the line; empty if it is of no place.
         cure: what to do about it.
         numbers: what was measured.
+        code: its name for programs, which does not change with its text; of an error, the class.
     """
 
     check: str
@@ -50,10 +51,11 @@ class Finding:
     where: str = ""
     cure: str = ""
     numbers: Mapping[str, float | int | str] = field(default_factory=dict, hash=False)
+    code: str = ""
 
     def __str__(self) -> str:
         rows = [f"  {label:<6} {text}" for label, text in (("where", self.where), ("do", self.cure)) if text]
-        return "\n".join([f"{self.level}: {self.what}", *rows])
+        return "\n".join([f"{self.level}: {self.what}{self.code and f' [{self.code}]'}", *rows])
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -143,6 +145,11 @@ class Findings(Sequence[Finding]):
         """
         if not self.is_clean:
             raise FoundError(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as data that JSON can hold."""
+        found, covered = ([asdict(one) for one in of] for of in (self, self.covered))
+        return {"is_clean": self.is_clean, "findings": found, "covered": covered}
 
     def __str__(self) -> str:
         # Checks with findings come first; each check has one block of lines.

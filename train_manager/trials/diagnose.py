@@ -111,7 +111,7 @@ def _changing(train_manager: TrainManager, keep: Collection[str]) -> list[Findin
         return []
     what = "paused while the checks looked, and modifies what is trained on"
     cure = f"if the training needs it: diagnose(tm, keep={resting})"
-    return [Finding("paused extensions", "note", what, ", ".join(resting), cure)]
+    return [Finding("paused extensions", "note", what, ", ".join(resting), cure, code="extension-paused")]
 
 
 def _require_checks(checks: Any) -> list[str]:
@@ -247,7 +247,9 @@ def _labels_and_scale(first: FirstSteps) -> Findings:
     labels = [one for one in targets if isinstance(one, Tensor) and one.dim() == 1 and one.dtype == torch.long]
     found = [*check_labels(labels), *(one for layer, given in first.layers for one in check_scale(layer, given))]
     if isinstance(first.failed, LabelsOutOfRange):
-        found.append(Finding("input", "error", first.failed.what, "targets", first.failed.cure))
+        found.append(
+            Finding("input", "error", first.failed.what, "targets", first.failed.cure, code="label-out-of-range")
+        )
     return Findings(found)
 
 

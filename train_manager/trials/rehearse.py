@@ -118,7 +118,9 @@ class Rehearsal:
         planned = max(1, self._tm.epochs - self._tm.epoch_num)
         with Trial(self._tm, "rehearse", copied=working(self._tm)) as trial:
             for name, why in trial.left_out.items():
-                self._find(Finding(STAGES, "note", f"extension {name!r} was left out: {why}"))
+                self._find(
+                    Finding(STAGES, "note", f"extension {name!r} was left out: {why}", code="extension-left-out")
+                )
             sets = self._read(data)
             try:
                 trial.move_files()
@@ -181,13 +183,16 @@ class Rehearsal:
                 if isinstance(value, float) and not math.isfinite(value):
                     of = f"set {row['set']!r}" if "set" in row else "the training"
                     cure = "is it divided by zero? a batch may have no example of a class"
-                    self._find(Finding(STAGES, "warning", f"{name!r} of {of} is {value}", cure=cure))
+                    self._find(
+                        Finding(STAGES, "warning", f"{name!r} of {of} is {value}", cure=cure, code="metric-not-finite")
+                    )
 
     def _look_at_graphs(self, held: list[Tensor]) -> None:
         if held:
             what = f"tensors of the first {STEPS - 1} steps are kept with the graphs that they were computed by"
             cure = "keep tensor.detach(), or tensor.item(): with its graph each keeps the memory of a step"
-            self._find(Finding(GRAPHS, "error", what, holder_of(held, self._tm), cure, {"tensors": len(held)}))
+            where, numbers = holder_of(held, self._tm), {"tensors": len(held)}
+            self._find(Finding(GRAPHS, "error", what, where, cure, numbers, code="graph-kept"))
         self.covered.append(Coverage(GRAPHS, f"what the first {STEPS} steps have left"))
 
     def _look_at_disk(self, disk: DiskWatch, planned: int) -> None:
@@ -197,7 +202,8 @@ class Rehearsal:
         if needed > free:
             what = f"the disk has {room} free, but {planned} epochs write {need} at least"
             numbers = {"free": free, "needed": needed}
-            self._find(Finding(DISK, "error", what, cure="make room, or keep fewer checkpoints", numbers=numbers))
+            cure = "make room, or keep fewer checkpoints"
+            self._find(Finding(DISK, "error", what, "", cure, numbers, code="disk-too-small"))
         self.covered.append(Coverage(DISK, f"{need} of {room} that are free, for {planned} epochs"))
 
     def _load_checkpoint(self, saved: list[Path]) -> None:
@@ -344,7 +350,7 @@ def _size_of(folder: Path) -> int:
 
 
 def finding_of(check: str, error: Exception, *, before: str = "", place: str = "") -> Finding:
-    """Return an error as a finding, with its traceback among the numbers.
+    """Return an error as a finding, with its class as the code and its traceback among the numbers.
 
     Args:
         check: the check in which the error was raised.
@@ -357,7 +363,7 @@ def finding_of(check: str, error: Exception, *, before: str = "", place: str = "
     at = ", ".join([*([f"at stage {stage}"] if stage else []), *([f"with {place}"] if place else [])])
     what = f"{before}{kind}{f': {text}' if text else ''}{f' ({at})' if at else ''}"
     numbers = {"traceback": "".join(traceback.format_exception(error))}
-    return Finding(check, "error", what, _line_in(error), cure, numbers)
+    return Finding(check, "error", what, _line_in(error), cure, numbers, code=kind)
 
 
 def _line_in(error: BaseException) -> str:

@@ -344,6 +344,9 @@ def tune_script(
         script_as_function(script, arguments)()
     except Tuned as ended:
         outcome = ended.outcome
+    except SystemExit as end:  # of argparse, if the script lacks an argument
+        what = f"{script.name} has called sys.exit({end.code!r}) before its first training"
+        raise InputError(what, cure="its own arguments follow --: train-manager tune SCRIPT -- arguments") from None
     except Exception as error:
         outcome = error
     else:

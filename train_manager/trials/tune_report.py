@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Final, final
+from typing import Any, Final, final
 
 from train_manager.reporting.values import align_columns, plural
 from train_manager.trials.tricks import Trick
@@ -50,6 +50,10 @@ class Tried:
         differences = ("0" if one == 0 else f"{one:.1e}" for one in (self.loss, self.weights))
         return [self.name, f"{self.ratio:.2f}", f"{1000 * self.ratio * seconds:.3g} ms", *differences]
 
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {**vars(self), "tricks": [one.name for one in self.tricks]}
+
 
 @final
 @dataclass(frozen=True)
@@ -82,6 +86,11 @@ class TuneReport:
         """The code that puts the tricks of ``best`` in place, below ``tm = TrainManager(...)``."""
         imports = sorted({line for one in self.best.tricks for line in one.imports})
         return "\n".join([*imports, *(line for one in self.best.tricks for line in one.lines)])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data, with the names of the tricks of ``best`` and its lines."""
+        tried = [one.as_json() for one in self.tried]
+        return {**vars(self), "tried": tried, "best": self.best.as_json()["tricks"], "lines": self.lines.splitlines()}
 
     def __str__(self) -> str:
         trials, steps = plural(len(self.tried), "trial"), plural(self.steps, "step")

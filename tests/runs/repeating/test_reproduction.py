@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from train_manager.files.json_text import text_of
 from train_manager.runs.repeating.metrics import MetricValues, compare_metrics
 from train_manager.runs.repeating.reproduction import Reproduction
 from train_manager.runs.store.schema import Series
@@ -35,6 +37,17 @@ def test_the_first_value_that_differs_is_told_with_what_lies_around() -> None:
         "  packages: numpy 1.0 in the record, 2.0 now\n"
         "files: /tmp/r"
     )
+
+
+def test_a_program_gets_the_comparison_as_data() -> None:
+    metrics = compare_metrics(run(0.5, 0.25, norm=[1.0]), run(0.5, float("nan"), other=[1.0]))
+    data = json.loads(text_of(Reproduction(metrics, folder=Path("/tmp/r")).as_json()))
+
+    assert (data["identical"], data["folder"], data["metrics"]["losses"]) == (False, "/tmp/r", 2)
+    name = "loss (train_step_batch)"
+    assert data["metrics"]["first"] == {"step": 2, "series": name, "one": 0.25, "other": {"$float": "nan"}}
+    assert data["metrics"]["differing"] == {name: 1}
+    assert data["metrics"]["only_in"][0] == {"norm": {"number": 1, "first": 1, "last": 1}}
 
 
 def test_a_cause_is_told_where_nothing_that_was_recorded_differs() -> None:

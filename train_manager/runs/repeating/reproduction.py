@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from train_manager.reporting.terminal import printable
 from train_manager.reporting.values import plural
@@ -44,6 +44,21 @@ class Reproduction:
     @property
     def _is_empty(self) -> bool:
         return not self.metrics.losses + self.metrics.metrics
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data; a series as it is called in the text."""
+        found = self.metrics
+        metrics = {
+            **vars(found),
+            "first": found.first and {**asdict(found.first), "series": series_text(found.first.series)},
+            "differing": {series_text(series): count for series, count in found.differing.items()},
+            "only_in": [
+                {series_text(series): one._asdict() for series, one in alone.items()} for alone in found.only_in
+            ],
+            "left_out": [*map(series_text, found.left_out)],
+        }
+        folder = self.folder and str(self.folder)
+        return {"identical": self.identical, **vars(self), "metrics": metrics, "folder": folder}
 
     def __str__(self) -> str:
         return "\n".join(map(printable, [*self._result(), *self._surroundings(), *self._folder_line()]))
