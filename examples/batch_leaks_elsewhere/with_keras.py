@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import keras
+from torch import nn
 
 from train_manager.telling.findings import Findings
 from train_manager.tools import check_batch_leak
+
+# They mix examples on purpose. Those of torch are put into train mode by each call of a TorchModuleWrapper.
+NORMS = (keras.layers.BatchNormalization, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class BatchLeakCheck(keras.callbacks.Callback):
     """Ask the model, before its first training step, whether the examples of the batch leak into each other.
 
-    A leak is a warning. The BatchNormalization of Keras mixes examples on purpose, so it is allowed. ``options`` are
-    those of ``check_batch_leak``.
+    A leak is a warning. ``options`` are those of ``check_batch_leak``.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -36,12 +40,18 @@ class BatchLeakCheck(keras.callbacks.Callback):
             self.model.train_step = look_and_step
 
     def _look(self, inputs: Any) -> None:
-        norms = [one for one in self.model.modules() if isinstance(one, keras.layers.BatchNormalization)]
-        options = {"allow": norms, **self.options}
-        self.findings = check_batch_leak(self.model, (inputs,), call=call, **options)
+        # Keras keeps layers in lists of its own, where torch does not see them. The model is last: names are the first.
+        modules = nn.ModuleDict({**dict(layers_of(self.model)), "model": self.model})
+        norms = [one for one in modules.modules() if isinstance(one, NORMS)]
+        options = {"allow": norms, "call": lambda _, batch: self.model(batch[0], training=True), **self.options}
+        self.findings = check_batch_leak(modules, (inputs,), **options)
         if not self.findings.is_clean:
             warnings.warn(f"\n{self.findings}", stacklevel=2)
 
 
-def call(model: Any, batch: Any) -> Any:
-    return model(batch[0], training=True)
+def layers_of(model: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the layers of a model, and those of models in it, with their names."""
+    for layer in model.layers:
+        yield prefix + layer.name, layer
+        if isinstance(layer, keras.Model):
+            yield from layers_of(layer, f"{prefix}{layer.name}/")
