@@ -30,10 +30,12 @@ class BatchLeakCheck(Callback):
                 if module in self._handles:
                     self._handles.pop(module).remove()
             pl_module.trainer = None  # without a trainer, self.log in a forward writes nothing
-            found = check_batch_leak(network, {**dict(enumerate(args)), **kwargs}, call=call, **self.options)
+            batch: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+            # The whole LightningModule is given, so that names are those in it; the network alone is called.
+            found = check_batch_leak(pl_module, batch, call=lambda _, given: call(network, given), **self.options)
             pl_module.trainer = trainer
-            (rank_zero_info if found.is_clean else rank_zero_warn)(f"{type(network).__name__}\n{found}")
-            self.findings += found
+            (rank_zero_info if found.is_clean else rank_zero_warn)(f"\n{found}")
+            self.findings = (self.findings or Findings()) + found
 
         if self.findings is None:
             self.findings = Findings()

@@ -24,7 +24,7 @@ class BatchLeakCheck(TrainerCallback):
         self.options = options
         self.findings: Findings | None = None
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **others: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         def look(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if model.training:
                 handle.remove()  # first, because the check calls the model too
@@ -32,7 +32,7 @@ class BatchLeakCheck(TrainerCallback):
                 (logger.info if self.findings.is_clean else logger.warning)("\n%s", self.findings)
 
         if self.findings is None:
-            handle = model.register_forward_pre_hook(look, with_kwargs=True)
+            handle = given["model"].register_forward_pre_hook(look, with_kwargs=True)
 
 
 def call(model: nn.Module, batch: Any) -> Any:

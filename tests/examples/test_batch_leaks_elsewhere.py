@@ -1,9 +1,8 @@
-"""The checks of ``examples/batch_leaks_elsewhere`` in the loops that they are for; `make other-loops` installs these."""
+"""The callbacks of ``examples/batch_leaks_elsewhere`` in the loops of their toolkits; `make other-loops` installs these."""
 
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 
 import pytest
 

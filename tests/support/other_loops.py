@@ -9,7 +9,7 @@ import importlib
 import random
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
@@ -133,10 +133,10 @@ def with_keras(net: nn.Module, check: Any) -> nn.Module:
         keras.layers.Dropout(0.5, seed=1),
         keras.layers.Dense(3),
     ]
-    model: nn.Module = keras.Sequential([keras.Input((4,)), *layers])
+    model: Any = keras.Sequential([keras.Input((4,)), *layers])
     model.compile("adam", loss=lambda targets, prediction: F.cross_entropy(prediction, targets.long()))
     model.fit(DataLoader(examples(), BATCH_SIZE, shuffle=True), verbose=0, callbacks=[check] if check else [])
-    return model
+    return cast(nn.Module, model)
 
 
 TRAINS: Final[dict[str, Train]] = {
