@@ -1,4 +1,4 @@
-"""The callbacks of ``examples/batch_leaks_elsewhere`` in the loops of their toolkits; `make other-loops` installs these."""
+"""The callbacks of ``examples/batch_leaks_elsewhere`` in their toolkits, which `make other-loops` installs."""
 
 from __future__ import annotations
 
