@@ -10,7 +10,8 @@ PY   := $(VENV)/bin/python
 PINS := $(VENV)/constraints.txt
 OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 
-.PHONY: demo test versions check sinks sweeps exports adapters pages real-models docs bench bench-peers chaos playground clean
+.PHONY: demo test versions check sinks sweeps exports adapters other-loops pages real-models docs bench bench-peers \
+    chaos playground clean
 
 # If it is killed:  make demo RESUME=1
 demo: $(OK)
@@ -59,6 +60,14 @@ adapters: $(OK)
 	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) transformers peft || \
 	    $(PY) -m pip install -q -c $(PINS) transformers peft
 	@$(RUN_TESTS) tests/examples/test_lora.py $(ARGS)
+
+# Lightning, Ignite, transformers and Keras train with the callbacks of examples/batch_leaks_elsewhere; they are
+# installed first.
+OTHER_LOOPS := accelerate keras lightning pytorch-ignite transformers
+other-loops: $(OK)
+	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) $(OTHER_LOOPS) || \
+	    $(PY) -m pip install -q -c $(PINS) $(OTHER_LOOPS)
+	@$(RUN_TESTS) tests/examples/test_batch_leaks_elsewhere.py --all-places $(ARGS)
 
 # The buttons of the page of a run are pressed in the Chromium that the machine has, and axe-core looks at it.
 pages: $(OK)
