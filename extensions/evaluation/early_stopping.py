@@ -26,6 +26,7 @@ from train_manager.metrics.monitor import (
 )
 from train_manager.model.per_object import name_of_part
 from train_manager.rebuilding.recorded import recorded
+from train_manager.runs.showing.ending import restored_text
 from train_manager.telling.findings import Finding
 from train_manager.telling.showing import cut
 from train_manager.validation import require_count, require_number
@@ -206,11 +207,6 @@ class EarlyStopping(Extension):
         here = self.monitor, self.patience.mode
         if here == (state["monitor"], state["mode"]):
             self._found.load_state_dict(state["found"])
-
-
-def restored_text(step_num: int) -> str:
-    """Return the end of the reason of a stop after which weights are restored, by their step."""
-    return f"; the weights of step {step_num} are restored"
 
 
 @final

@@ -13,7 +13,6 @@ from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
 from train_manager.core.stage import Stage
 from train_manager.data.readable import length_of
-from train_manager.extensions.logging.ending import ending_lines, evaluations_so_far
 from train_manager.loop.losses import display_values
 from train_manager.manager import TrainManager
 from train_manager.metrics.monitor import (
@@ -29,6 +28,7 @@ from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.epoch_table import TRAINING, EpochLines, Row, epoch_label
 from train_manager.reporting.lines import width_of_lines, write_line
 from train_manager.reporting.values import plural, texts_of
+from train_manager.runs.showing.ending import ending_lines, evaluations_so_far
 from train_manager.schedules import every as every_nth
 from train_manager.schedules import scheduled
 from train_manager.telling.errors import InputError

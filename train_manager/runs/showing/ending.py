@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from train_manager.extensions.evaluation.early_stopping import restored_text
 from train_manager.loop.progress import EVALUATIONS
 from train_manager.metrics.monitor import Monitor, best_of
 from train_manager.reporting.epoch_table import epoch_label
@@ -17,12 +16,10 @@ from train_manager.signals import where_it_goes_on
 from train_manager.telling.source_locations import display_path
 
 if TYPE_CHECKING:
-    from train_manager.manager import TrainManager
-
-ONE_OF_MANY = ("train_on_batch", "train_epoch")  # calls that a program makes one after another
+    from train_manager.loop.run import Run
 
 
-def ending_lines(train_manager: TrainManager, error: BaseException | None, monitor: Monitor) -> Iterator[str]:
+def ending_lines(train_manager: Run[Any], error: BaseException | None, monitor: Monitor) -> Iterator[str]:
     """Yield the last lines of a run; none of a run that has not trained, or is one of many.
 
     Args:
@@ -33,7 +30,7 @@ def ending_lines(train_manager: TrainManager, error: BaseException | None, monit
     run, step_num = train_manager._progress.run, train_manager.step_num
     reason = run.stop_reason if error is None else type(error).__name__
     has_ended = run.has_trained(step_num) or (error is None and reason is not None)
-    if not has_ended or run.entry in EVALUATIONS or (run.entry in ONE_OF_MANY and reason is None):
+    if not has_ended or run.entry in EVALUATIONS or (reason is None and is_one_of_many(train_manager)):
         return
     if error is not None or train_manager._asked_from_outside is not None:
         then = where_it_goes_on(step_num, run.saved_at)
@@ -47,7 +44,15 @@ def ending_lines(train_manager: TrainManager, error: BaseException | None, monit
         yield from files_lines(train_manager.train_dir)
 
 
-def place(train_manager: TrainManager) -> str:
+def is_one_of_many(train_manager: Run[Any]) -> bool:
+    """Return whether a run is a call that a program makes again and again: of a batch, or of one epoch."""
+    run = train_manager._progress.run
+    first_step = run.first_step or 0
+    epochs = sum(row["step"] > first_step for row in train_manager.history.epochs)
+    return run.entry in ("train_on_batch", "train_epoch") or (run.entry == "train_epochs" and epochs < 2)
+
+
+def place(train_manager: Run[Any]) -> str:
     """Return where the training is: after its last epoch, in an epoch, or else at a step."""
     row, step_num = next(reversed(train_manager.history.epochs), {}), train_manager.step_num
     if row.get("step") == step_num and row.get("phase") is None and not row.get("partial"):
@@ -58,7 +63,7 @@ def place(train_manager: TrainManager) -> str:
     return f"in epoch {epoch_label(present, train_manager.epochs).strip()} (step {step_num})"
 
 
-def weights_text(train_manager: TrainManager, monitor: Monitor) -> str:
+def weights_text(train_manager: Run[Any], monitor: Monitor) -> str:
     """Return whose weights are in the model; empty if nothing was evaluated, put back or averaged."""
     restored_at, step_num = train_manager._progress.run.restored_at, train_manager.step_num
     metric = monitor.metric or f"{next(iter(train_manager.eval_data), 'valid')}/loss"
@@ -80,7 +85,7 @@ def weights_text(train_manager: TrainManager, monitor: Monitor) -> str:
     return "; ".join(texts)
 
 
-def at_step(step_num: int, train_manager: TrainManager) -> str:
+def at_step(step_num: int, train_manager: Run[Any]) -> str:
     """Return the place of an evaluation of the past: the start, the epoch that ended there, or else the step."""
     if step_num == train_manager.first_step:
         return "the start"
@@ -101,7 +106,7 @@ def files_lines(train_dir: Path) -> Iterator[str]:
         yield f"its files are in {folder}"
 
 
-def evaluations_so_far(train_manager: TrainManager) -> Iterable[Mapping[str, Any]]:
+def evaluations_so_far(train_manager: Run[Any]) -> Iterable[Mapping[str, Any]]:
     """Return the rows of the history for the evaluations of the training, or of the phase that is open."""
     phase, first_step, found = train_manager.fixtures["phase_name"], train_manager.first_step, {}
     for row in train_manager.history.evaluations:
@@ -109,3 +114,8 @@ def evaluations_so_far(train_manager: TrainManager) -> Iterable[Mapping[str, Any
             # The last evaluation at a step: at the first, an earlier phase of the same name may have had one.
             found[row["step"], row["set"]] = row
     return found.values()
+
+
+def restored_text(step_num: int) -> str:
+    """Return the end of the reason of a stop after which weights are restored, by their step."""
+    return f"; the weights of step {step_num} are restored"
