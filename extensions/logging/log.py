@@ -51,6 +51,7 @@ class Log(Extension):
     start               0.6979
     1/2       0.7001    0.6867     ...  best
     2/2       0.6762    0.6540     ...  best
+    done after epoch 2/2 (step 6); the model has its last weights, the best by valid/loss (0.6540)
 
     A line has the mean loss of the training over the examples of the epoch, and what hooks add to ``train_result``, as
     ``Metrics`` does; the results of each evaluation set; the seconds of the training without the evaluation; and "best"
@@ -58,8 +59,13 @@ class Log(Extension):
     evaluation before the first epoch. If an evaluation is within an epoch, or an epoch is left before its end, the line
     begins with the step.
 
-    In a terminal the lines stand above the bars; in a notebook they are a table that is updated in place. An evaluation
-    that is a run of its own has no line.
+    In a terminal the lines stand above the bars, and columns that have no room are left out, the monitored one last; in
+    a notebook they are a table that is updated in place. An evaluation that is a run of its own has no line.
+
+    The last line says where and by what the run ended, and whose weights the model has; after an error or a signal,
+    instead of the weights, what is saved and how to resume. With a ``train_dir`` the command that shows its files
+    follows. Calls of one epoch or one batch (``train_epochs(1)``, ``train_on_batch``) have no last line unless they are
+    stopped: a run that is held open around them has one.
 
     With a number, or a schedule, there are lines for batches:
 
@@ -70,6 +76,7 @@ class Log(Extension):
     step 4, epoch 2, batch 1 of 3, loss 0.6871
     step 6, epoch 2, batch 3 of 3, loss 0.6738
     step 6, epoch 2, valid: loss 0.654
+    done after epoch 2/2 (step 6); the model has its last weights, the best by valid/loss (0.6540)
 
     The arguments choose the entries of such a line. Its rate counts from the line before, so the first line has none:
 
