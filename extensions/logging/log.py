@@ -92,7 +92,7 @@ class Log(Extension):
 
     *Asks for:* the fixtures that ``show`` names, at the end of ``train_step_batch``; ``checkpoint_loaded``,
     ``step_num``, ``epoch_num``, ``batch_num``, ``samples_seen``, ``train_result``, ``eval_results``,
-    ``standalone_eval`` and ``stage``.
+    ``standalone_eval``, ``stage`` and ``exc_value``.
 
     *Leaves behind:* lines of text.
 
