@@ -46,12 +46,14 @@ def last_model(folder: Path) -> dict[str, Tensor]:
 def test_the_demo_prints_a_line_for_each_epoch_and_reads_more_than_98_percent(whole: tuple[str, Path]) -> None:
     output, folder = whole
     table, _, end = output.partition("\n\n")
-    groups, header, start, *epochs = table.splitlines()
+    groups, header, start, *epochs, done, look = table.splitlines()
     assert groups.split() == ["training", "held", "out"]
     assert header.split() == ["epoch", "loss", "accuracy", "loss", "accuracy", "seconds"]
     assert start.startswith("start")
     assert [line.split()[0] for line in epochs] == [f"{epoch}/12" for epoch in range(1, 13)]
-    assert max(map(len, table.splitlines())) <= 80
+    assert max(map(len, [groups, header, start, *epochs])) <= 80
+    assert done.startswith("done after epoch 12/12 (step 264); the model has its last weights")
+    assert look == "look at it: train-manager report runs/digits-1"
     lines = end.splitlines()
     assert [line.split()[0] for line in lines] == ["accuracy", "training", "curves", "report", "program"]
     accuracy = re.search(r"([\d.]+)% of the 450 held-out digits", lines[0])

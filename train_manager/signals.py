@@ -99,25 +99,20 @@ def wait_for_the_signal_of_a_worker(error: Exception) -> None:
         time.sleep(SAME_SIGNAL)
 
 
-def note_what_is_saved(interrupt: KeyboardInterrupt, *, step: int, saved_at: int | None) -> None:
-    """Note on an interrupt, in one line, what was saved and how to resume.
+def where_it_goes_on(step: int, saved_at: int | None) -> str:
+    """Return what a run that is left has saved, and how to resume.
 
-    >>> interrupt = KeyboardInterrupt()
-    >>> note_what_is_saved(interrupt, step=5, saved_at=4)
-    >>> interrupt.__notes__
-    ['stopped at step 5; with Checkpoints(resume=True) the program goes on from step 4, which is saved']
+    >>> where_it_goes_on(5, saved_at=4)
+    'with Checkpoints(resume=True) the program goes on from step 4, which is saved'
 
     Args:
-        interrupt: leaves a run.
         step: how many steps are done.
         saved_at: the step of the last checkpoint of the run; None if the run has saved none.
     """
     if saved_at is None:
-        then = "this run has saved no checkpoint (the extension Checkpoints saves and resumes)"
-    else:
-        which = "this step" if saved_at == step else f"step {saved_at}"
-        then = f"with Checkpoints(resume=True) the program goes on from {which}, which is saved"
-    interrupt.add_note(f"stopped at step {step}; {then}")
+        return "this run has saved no checkpoint (the extension Checkpoints saves and resumes)"
+    which = "this step" if saved_at == step else f"step {saved_at}"
+    return f"with Checkpoints(resume=True) the program goes on from {which}, which is saved"
 
 
 def is_at_a_prompt() -> bool:

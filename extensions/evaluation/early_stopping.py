@@ -26,6 +26,7 @@ from train_manager.metrics.monitor import (
 )
 from train_manager.model.per_object import name_of_part
 from train_manager.rebuilding.recorded import recorded
+from train_manager.runs.showing.ending import restored_text
 from train_manager.telling.findings import Finding
 from train_manager.telling.showing import cut
 from train_manager.validation import require_count, require_number
@@ -155,7 +156,7 @@ class EarlyStopping(Extension):
         found = self._found.of(train_manager)
         best = "nan" if found.patience.best is None else f"{found.patience.best:.4g}"
         waited = f"in {found.patience.waited} evaluations"
-        end = "" if found.best is None else f"; the weights of step {found.best.step_num} are restored"
+        end = "" if found.best is None else restored_text(found.best.step_num)
         reason = f"EarlyStopping: {self._metric(train_manager)!r} was no better than {best} {waited}{end}"
         train_manager.stop(reason)
 
@@ -181,7 +182,9 @@ class EarlyStopping(Extension):
         # In a run without training (an evaluation, say) the weights in the model are those that the user has put there.
         if found.best is not None and found.is_trained and found.best.put_back(train_manager):
             found.is_trained = False
-            train_manager._progress.run.keep_results(found.best.results, found.best.step_num)
+            run = train_manager._progress.run
+            run.restored_at = found.best.step_num
+            run.keep_results(found.best.results, found.best.step_num)
 
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
         """Forget the best weights, if they do not fit any more: a layer has grown."""

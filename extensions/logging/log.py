@@ -25,12 +25,15 @@ from train_manager.metrics.monitor import (
     monitor_of,
 )
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.epoch_table import TRAINING, EpochLines, Row
-from train_manager.reporting.lines import write_line
+from train_manager.reporting.epoch_table import TRAINING, EpochLines, Row, epoch_label
+from train_manager.reporting.lines import width_of_lines, write_line
 from train_manager.reporting.values import plural, texts_of
+from train_manager.runs.showing.ending import ending_lines, evaluations_so_far
 from train_manager.schedules import every as every_nth
 from train_manager.schedules import scheduled
 from train_manager.telling.errors import InputError
+from train_manager.telling.source_locations import display_path
+from train_manager.telling.wrapping import wrap_text
 from train_manager.validation import require_count, require_one_of
 
 COUNTS = ("step", "epoch", "batch")  # the entries that a line of a batch may begin with
@@ -48,6 +51,7 @@ class Log(Extension):
     start               0.6979
     1/2       0.7001    0.6867     ...  best
     2/2       0.6762    0.6540     ...  best
+    done after epoch 2/2 (step 6); the model has its last weights, the best by valid/loss (0.6540)
 
     A line has the mean loss of the training over the examples of the epoch, and what hooks add to ``train_result``, as
     ``Metrics`` does; the results of each evaluation set; the seconds of the training without the evaluation; and "best"
@@ -55,8 +59,13 @@ class Log(Extension):
     evaluation before the first epoch. If an evaluation is within an epoch, or an epoch is left before its end, the line
     begins with the step.
 
-    In a terminal the lines stand above the bars; in a notebook they are a table that is updated in place. An evaluation
-    that is a run of its own has no line.
+    In a terminal the lines stand above the bars, and columns that have no room are left out, the monitored one last; in
+    a notebook they are a table that is updated in place. An evaluation that is a run of its own has no line.
+
+    The last line says where and by what the run ended, and whose weights the model has; after an error or a signal,
+    instead of the weights, what is saved and how to resume. With a ``train_dir`` the command that shows its files
+    follows. Calls of one epoch or one batch (``train_epochs(1)``, ``train_on_batch``) have no last line unless they are
+    stopped: a run that is held open around them has one.
 
     With a number, or a schedule, there are lines for batches:
 
@@ -67,6 +76,7 @@ class Log(Extension):
     step 4, epoch 2, batch 1 of 3, loss 0.6871
     step 6, epoch 2, batch 3 of 3, loss 0.6738
     step 6, epoch 2, valid: loss 0.654
+    done after epoch 2/2 (step 6); the model has its last weights, the best by valid/loss (0.6540)
 
     The arguments choose the entries of such a line. Its rate counts from the line before, so the first line has none:
 
@@ -82,7 +92,7 @@ class Log(Extension):
 
     *Asks for:* the fixtures that ``show`` names, at the end of ``train_step_batch``; ``checkpoint_loaded``,
     ``step_num``, ``epoch_num``, ``batch_num``, ``samples_seen``, ``train_result``, ``eval_results``,
-    ``standalone_eval`` and ``stage``.
+    ``standalone_eval``, ``stage`` and ``exc_value``.
 
     *Leaves behind:* lines of text.
 
@@ -147,11 +157,13 @@ class Log(Extension):
     def post_load_checkpoint(self, checkpoint_loaded: Path | bool, train_manager: TrainManager) -> None:
         if checkpoint_loaded:
             done = plural(train_manager.epoch_num, "epoch")  # the name of the checkpoint has the step
-            write_line(f"resumes from {display_path(checkpoint_loaded)} ({done} done)", self.file)
+            where = "a checkpoint" if checkpoint_loaded is True else display_path(str(checkpoint_loaded))
+            write_line(f"resumes from {where} ({done} done)", self.file)
 
     def pre_train(self, epoch_num: int, step_num: int, train_manager: TrainManager) -> None:
         # The time between two training calls must not lower the rate of the first line.
         self._last = None
+        self._lines.monitored = self._monitor_of(train_manager).metric
         if is_at_start(epoch_num, step_num, train_manager.first_step):
             self._begin_table()
 
@@ -182,8 +194,15 @@ class Log(Extension):
         self._begin_table()
 
     @always
-    def post_run(self) -> None:
+    @priority(100)  # after the hooks that put other weights into the model, and that write the last files
+    def post_run(self, exc_value: BaseException | None, train_manager: TrainManager) -> None:
         self._lines.print_waiting(self.file)  # the last epoch of a loop without train()
+        told = list(ending_lines(train_manager, exc_value, self._monitor_of(train_manager)))
+        for line in told:
+            for part in wrap_text("", line, "  ", width_of_lines(self.file)):
+                write_line(part, self.file)
+        if told and self.file is None:
+            train_manager._progress.run.end_is_told = True
 
     def post_eval(
         self,
@@ -218,8 +237,7 @@ class Log(Extension):
         self, own: Mapping[str, Mapping[str, float]], results: Mapping[str, Mapping[str, float]], tm: TrainManager
     ) -> bool:
         """Return whether no evaluation of the training, or of the phase, was as good as this one."""
-        active = (one for name, one in tm.extensions.items() if name not in tm.paused_extensions)
-        monitor = self._monitor or monitor_of(active) or Monitor(None, "min", "Log")
+        monitor = self._monitor_of(tm)
         if monitor.metric is None:
             first, result = next(iter(own.items()))
             metric, value = f"{first}/loss", result.get("loss")
@@ -227,6 +245,10 @@ class Log(Extension):
             metric = monitor.metric
             value = metric_value(metric, results, tm.eval_data, monitor.asked_by, tm.optimizers)
         return value is not None and is_best(value, metric, monitor.mode, evaluations_so_far(tm))
+
+    def _monitor_of(self, tm: TrainManager) -> Monitor:
+        active = (one for name, one in tm.extensions.items() if name not in tm.paused_extensions)
+        return self._monitor or monitor_of(active) or Monitor(None, "min", "Log")
 
     # ---- a line for each batch -------------------------------------------------------------------------------------
 
@@ -261,39 +283,9 @@ def evaluation_label(step_num: int, epoch_num: int, train_manager: TrainManager)
     return epoch_label(last, train_manager.epochs) if is_at_end else f"step {step_num}"
 
 
-def epoch_label(epoch: Mapping[str, Any], total: int) -> str:
-    """Return the place of a row of the history: its epoch, with the number of all unless ``train_epochs(n)`` goes on.
-
-    >>> epoch_label({"epoch": 3, "step": 60}, 12), epoch_label({"epoch": 3, "step": 50, "partial": True}, 12)
-    (' 3/12', 'step 50')
-    """
-    if epoch.get("partial"):
-        return f"step {epoch['step']}"
-    number = epoch["epoch"]
-    return f"{number:>{len(str(total))}}/{total}" if number <= total > 1 else f"{number}"
-
-
-def evaluations_so_far(train_manager: TrainManager) -> Iterable[Mapping[str, Any]]:
-    """Return the rows of the history for the evaluations of the training, or of the phase that is open."""
-    phase, first_step, found = train_manager.fixtures["phase_name"], train_manager.first_step, {}
-    for row in train_manager.history.evaluations:
-        if row.get("phase") == phase and row["step"] >= first_step and "standalone" not in row:
-            # The last evaluation at a step: at the first, an earlier phase of the same name may have had one.
-            found[row["step"], row["set"]] = row
-    return found.values()
-
-
 def entries(texts: Mapping[str, str]) -> list[str]:
     """Return the entries of a line: names with their texts."""
     return [f"{name} {text}" for name, text in texts.items()]
-
-
-def display_path(checkpoint: Path | bool) -> str:
-    """Return the path of a checkpoint, from the working folder if it is in there."""
-    if isinstance(checkpoint, bool):
-        return "a checkpoint"
-    here = Path.cwd()
-    return str(checkpoint.relative_to(here) if checkpoint.is_relative_to(here) else checkpoint)
 
 
 def counts_of(step_num: int, epoch_num: int, *, is_in_epoch: bool) -> dict[str, str]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from train_manager.reporting.epoch_table import EpochTable, Row
 
 TRAINED = {"training": {"loss": 0.5}}
@@ -40,6 +42,30 @@ def test_two_sets_with_two_metrics_fit_into_80_columns() -> None:
     metrics = {"loss": 0.012345, "accuracy": 0.98765}
     row = Row("12/12", dict.fromkeys(["training", "valid", "test"], metrics), seconds=12345.6, is_best=True)
     assert max(map(len, EpochTable().lines(row))) <= 80
+
+
+SIX = dict.fromkeys(("loss", "accuracy", "precision", "recall", "f1", "auroc"), 0.5)
+THREE_SETS = Row("12/12", dict.fromkeys(["training", "valid", "test"], SIX), seconds=12345.6, is_best=True)
+
+
+@pytest.mark.parametrize("width", [20, 80, 120, 160])
+def test_columns_that_have_no_room_are_left_out_and_counted(width: int) -> None:
+    groups, names, line = EpochTable().lines(THREE_SETS, width=width)
+    shown = len(names.split()) - len(["epoch", "seconds"])
+    assert max(map(len, (groups, names, line))) <= width or shown == 1
+    assert groups.endswith(f"  +{18 - shown} in tm.history")
+    assert len(line.split()) == shown + 3
+
+
+def test_the_monitored_column_is_shown_first_then_the_first_of_each_group() -> None:
+    assert EpochTable().lines(THREE_SETS, width=70, monitored="valid/f1")[1].split() == [
+        *("epoch", "loss", "loss", "f1", "loss", "seconds")
+    ]
+
+
+def test_a_table_that_fits_has_all_columns() -> None:
+    widest = max(map(len, EpochTable().lines(THREE_SETS)))
+    assert EpochTable().lines(THREE_SETS, width=widest) == EpochTable().lines(THREE_SETS)
 
 
 def test_a_long_name_of_a_set_is_cut() -> None:

@@ -35,7 +35,7 @@ from train_manager.loop.progress import EVALUATIONS
 from train_manager.loop.saving import Saving
 from train_manager.loop.setup import Setup
 from train_manager.loop.skip import skippable
-from train_manager.signals import note_what_is_saved
+from train_manager.signals import where_it_goes_on
 from train_manager.telling.errors import CheckError, StageError
 from train_manager.telling.source_locations import users_level
 from train_manager.telling.tracebacks import hide_own_frames
@@ -157,7 +157,9 @@ class Run(Saving[Model]):
             if isinstance(error, KeyboardInterrupt) and entry not in EVALUATIONS:
                 if self._asked_from_outside is not None:
                     error.__notes__ = []  # they name Checkpoints.around_run, which has raised it after the last step
-                note_what_is_saved(error, step=self.step_num, saved_at=self._progress.run.saved_at)
+                if not self._progress.run.end_is_told:
+                    then = where_it_goes_on(self.step_num, self._progress.run.saved_at)
+                    error.add_note(f"stopped at step {self.step_num}; {then}")
             hide_own_frames(error)
             self.ranks.fail(error)
             raise
@@ -198,7 +200,7 @@ class Run(Saving[Model]):
                 self.call_by_name(self.initialize_params)
                 self._has_run = True
             self._load_checkpoint()
-            step_num = self.step_num
+            self._progress.run.first_step = self.step_num
             try:
                 yield
             except BaseException:
@@ -208,7 +210,8 @@ class Run(Saving[Model]):
                 self._progress.run.is_ending = True
             self._progress.present_epoch.losses.check()  # the last losses of train_on_batch: no epoch looks at them
             self._warn_of_epochs_without_end()
-            if self.step_num > step_num:  # in a run that only evaluates, no hook of the training has made anything
+            # In a run that only evaluates, no hook of the training has made anything.
+            if self._progress.run.has_trained(self.step_num):
                 self._tell_of_awaited_attributes()
             if not is_evaluation:
                 self._drop_windows("the run ended")

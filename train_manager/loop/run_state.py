@@ -29,6 +29,9 @@ class RunState:
         # The results of the last evaluation in the present training call, and the step_num of this evaluation.
         self.results: dict[str, EvalResult] = {}
         self.results_at: int | None = None
+        self.first_step: int | None = None  # the step_num as its body began, after the load of a checkpoint
+        self.restored_at: int | None = None  # the step_num of the weights that a hook has put back as the run ended
+        self.end_is_told = False  # Log has printed how the run ended and how to resume, so no error need say so
 
     def stop(self, reason: str, at: str, asked_by: str | None, whole_run: bool) -> None:
         """Request the end after this step or this epoch; after a request for this step the epoch is not waited for."""
@@ -56,6 +59,10 @@ class RunState:
         self.saved_at = self.saved_at if other.saved_at is None else other.saved_at
         if other.stops_run:
             self.requests = other.requests.stop_alone.joined(self.requests)
+
+    def has_trained(self, step_num: int) -> bool:
+        """Return whether a batch was trained on in this run, by the number of those trained on in all."""
+        return self.first_step is not None and step_num > self.first_step
 
     def keep_results(self, results: dict[str, EvalResult], step_num: int | None) -> None:
         """Keep the results of an evaluation, and of which step they are."""

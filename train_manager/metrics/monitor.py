@@ -150,12 +150,20 @@ def is_best(value: float, metric: str, mode: str, earlier: Iterable[Mapping[str,
         mode: "min" or "max".
         earlier: the rows of the history for the evaluations before it.
     """
-    patience = Patience(1, mode)
-    for row in earlier:
-        name = metric.removeprefix(f"{row['set']}/")
-        if name != metric and name in row:
-            patience.is_over(float(row[name]))
+    best, patience = best_of(metric, mode, earlier), Patience(1, mode)
+    if best is not None:
+        patience.is_over(best[0])
     return not patience.is_over(value)
+
+
+def best_of(metric: str, mode: str, rows: Iterable[Mapping[str, Any]]) -> tuple[float, Mapping[str, Any]] | None:
+    """Return the best value among the rows of the history for evaluations, and its row; None if all are nan."""
+    patience, found = Patience(1, mode), None
+    for row in rows:
+        name = metric.removeprefix(f"{row['set']}/")
+        if name != metric and name in row and not patience.is_over(float(row[name])):
+            found = float(row[name]), row
+    return found
 
 
 def is_at_start(epoch_num: int, step_num: int, first_step: int) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from html import escape
-from typing import TextIO, final
+from typing import Any, TextIO, final
 
 from train_manager.metrics.history_rows import PART
-from train_manager.reporting.lines import NotebookOutput, is_notebook, write_line
+from train_manager.reporting.lines import NotebookOutput, is_notebook, width_of_lines, write_line
+from train_manager.reporting.terminal import UNLIMITED
 from train_manager.reporting.values import number_text, short_name
 
 Column = tuple[str, str]
@@ -19,6 +20,8 @@ LABEL = 5  # letters of the first column, for labels such as 12/12
 TRAINING = "training"  # the name of the first group
 NARROWEST = 7  # letters of a column, for numbers such as 0.01234
 LONGEST_NAME = 24
+LINE_END = len("  seconds  best")
+LEFT_OUT = "  +{} in tm.history"  # behind the names of the groups, if columns have no room
 
 
 @final
@@ -57,19 +60,24 @@ class EpochTable:
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self._columns: list[Column] = []  # of the header that was printed last
+        self._shown: list[Column] = []  # those of them that have room in the line
         self._expected: list[Column] = []  # columns of that header that no row has had yet
         self._label_width = LABEL
 
     def has(self, group: str) -> bool:
         """Return whether there are columns of a group."""
-        return group in self._groups()
+        return any(of == group for of, _ in self._columns)
 
-    def lines(self, row: Row, expected: Iterable[Column] = ()) -> list[str]:
+    def lines(
+        self, row: Row, expected: Iterable[Column] = (), *, width: int = UNLIMITED, monitored: str | None = None
+    ) -> list[str]:
         """Add a row, and return its line, below a header if need be.
 
         Args:
             row: the row.
             expected: columns that later rows are likely to have; one that the next row with its group lacks is dropped.
+            width: of a line. Columns that have no room in a new header are left out of it and of the lines below it.
+            monitored: group and name of the column that is left out last, as "valid/loss".
         """
         self.rows.append(row)
         found, expected = row.columns, list(expected)
@@ -79,8 +87,10 @@ class EpochTable:
         before = self._columns, self._label_width
         self._columns, self._expected = in_groups([*expected, *known, *found]), expected
         self._label_width = max(self._label_width, len(row.label))
-        has_header = before == (self._columns, self._label_width)
-        return [self._line(row)] if has_header else [*self._header(), self._line(row)]
+        if before == (self._columns, self._label_width):
+            return [self._line(row)]
+        self._fit(width, monitored)
+        return [*self._header(), self._line(row)]
 
     def html(self) -> str:
         """Return the whole table, as a notebook shows it."""
@@ -100,14 +110,31 @@ class EpochTable:
 
     # ---- lines -----------------------------------------------------------------------------------------------------
 
+    def _fit(self, width: int, monitored: str | None) -> None:
+        """Show the columns that have room: the monitored one, then the first of each group, the second of each, ..."""
+        self._shown = self._columns
+        if self._width_of_groups() + LINE_END <= width:
+            return
+        room = width - max(LINE_END, len(LEFT_OUT.format(len(self._columns))))
+        names = {group: [name for of, name in self._columns if of == group] for group, _ in self._columns}
+        self._shown = []
+        for column in sorted(self._columns, key=lambda one: ("/".join(one) != monitored, names[one[0]].index(one[1]))):
+            shown, self._shown = self._shown, [one for one in self._columns if one in (*self._shown, column)]
+            if shown and self._width_of_groups() > room:
+                self._shown = shown
+
+    def _width_of_groups(self) -> int:
+        return self._label_width + sum(len(BETWEEN_GROUPS) + self._width(group) for group in self._groups())
+
     def _header(self) -> list[str]:
         groups = [BETWEEN_GROUPS + short_name(g, LONGEST_NAME).center(self._width(g)) for g in self._groups()]
         names = ""
         for group in self._groups():
             cells = (header_name((group, name), self._columns).rjust(width) for name, width in self._widths(group))
             names += BETWEEN_GROUPS + BETWEEN.join(cells)
+        left_out = len(self._columns) - len(self._shown)
         return [
-            f"{'':{self._label_width}}{''.join(groups)}".rstrip(),
+            f"{'':{self._label_width}}{''.join(groups)}{LEFT_OUT.format(left_out) if left_out else ''}".rstrip(),
             f"{'epoch':{self._label_width}}{names}{BETWEEN}seconds",
         ]
 
@@ -122,10 +149,10 @@ class EpochTable:
         return f"{row.label:{self._label_width}}{cells}{BETWEEN}{seconds:>7}{'  best' if row.is_best else ''}".rstrip()
 
     def _groups(self) -> list[str]:
-        return list(dict.fromkeys(group for group, _ in self._columns))
+        return list(dict.fromkeys(group for group, _ in self._shown))
 
     def _widths(self, group: str) -> list[tuple[str, int]]:
-        names = [name for of, name in self._columns if of == group]
+        names = [name for of, name in self._shown if of == group]
         widths = [max(NARROWEST, len(header_name((group, name), self._columns))) for name in names]
         # A name that is wider than its columns widens the first of them.
         short = len(short_name(group, LONGEST_NAME)) - sum(widths) - len(BETWEEN) * (len(widths) - 1)
@@ -145,9 +172,14 @@ class EpochTable:
 
 @final
 class EpochLines:
-    """The lines of the epochs: the metrics of the training wait for the evaluation after the epoch."""
+    """The lines of the epochs: the metrics of the training wait for the evaluation after the epoch.
+
+    Attributes:
+        monitored: set and metric of the column that a narrow terminal shows first.
+    """
 
     def __init__(self) -> None:
+        self.monitored: str | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -190,7 +222,8 @@ class EpochLines:
         # The line "start" has evaluations only. Columns for the training, which most likely has the same metrics, are
         # made at once: otherwise the next line would need another header.
         metrics = [] if self._table.has(TRAINING) or TRAINING in row.groups else next(iter(row.groups.values()))
-        for line in self._table.lines(row, [(TRAINING, name) for name in metrics]):
+        expected = [(TRAINING, name) for name in metrics]
+        for line in self._table.lines(row, expected, width=width_of_lines(file), monitored=self.monitored):
             write_line(line, file)
 
 
@@ -203,6 +236,18 @@ def seconds_cell(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return f"{seconds:.{2 if seconds < 10 else 1 if seconds < 100 else 0}f}"
+
+
+def epoch_label(epoch: Mapping[str, Any], total: int) -> str:
+    """Return the place of a row of the history: its epoch, with the number of all unless ``train_epochs(n)`` goes on.
+
+    >>> epoch_label({"epoch": 3, "step": 60}, 12), epoch_label({"epoch": 3, "step": 50, "partial": True}, 12)
+    (' 3/12', 'step 50')
+    """
+    if epoch.get("partial"):
+        return f"step {epoch['step']}"
+    number = epoch["epoch"]
+    return f"{number:>{len(str(total))}}/{total}" if number <= total > 1 else f"{number}"
 
 
 def header_name(column: Column, columns: Collection[Column]) -> str:

@@ -7,6 +7,9 @@ from typing import Any, TextIO, final
 
 from tqdm import tqdm
 
+from train_manager.reporting.terminal import UNLIMITED
+from train_manager.telling.wrapping import line_width
+
 
 def write_line(text: str, file: TextIO | None = None) -> None:
     """Print a line at once; in a terminal above the bars that are drawn there, which stay whole.
@@ -19,6 +22,11 @@ def write_line(text: str, file: TextIO | None = None) -> None:
     encoding = getattr(file, "encoding", None) or "utf-8"
     tqdm.write(text.encode(encoding, "replace").decode(encoding), file=file)
     file.flush()
+
+
+def width_of_lines(file: TextIO | None = None) -> int:
+    """Return how wide a line may be: as wide as the terminal; in a file, a pipe or a notebook it has no limit."""
+    return line_width(UNLIMITED) if file is None or file is sys.stdout else UNLIMITED
 
 
 def is_notebook(file: TextIO | None = None) -> bool:

@@ -6,7 +6,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 import torch
@@ -25,11 +25,18 @@ END = "(?:(?=  best$)|$)"  # of their place in a line of an epoch, which has 7 c
 RATE = re.compile(r", [0-9.]+ \S+$")
 
 
+def without_ending(file: TextIO | None) -> list[str]:
+    """Return the lines before those that say how a training ended."""
+    assert isinstance(file, io.StringIO)
+    found = file.getvalue().splitlines()
+    return found[: next((number for number, line in enumerate(found) if re.match("done|stopped", line)), len(found))]
+
+
 def lines(log: Log, *others: Extension, **options: Any) -> list[str]:
     """Return the lines of a training, whose rates are left out."""
     log.file = io.StringIO()
     tiny_manager(log, *others, **options).train()
-    return [RATE.sub("", line) for line in log.file.getvalue().splitlines()]
+    return [RATE.sub("", line) for line in without_ending(log.file)]
 
 
 def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
@@ -106,7 +113,7 @@ def epoch_lines(*others: Extension, log: Log | None = None, **options: Any) -> l
     log = log or Log()
     log.file = io.StringIO()
     tiny_manager(log, *others, **options).train()
-    return [re.sub(rf"(?=.{{7}}{END}) *{SECONDS}{END}", "   x", line) for line in log.file.getvalue().splitlines()]
+    return [re.sub(rf"(?=.{{7}}{END}) *{SECONDS}{END}", "   x", line) for line in without_ending(log.file)]
 
 
 def test_an_epoch_is_a_line_with_training_evaluation_metrics_and_seconds() -> None:
@@ -127,7 +134,7 @@ def test_a_phase_has_a_table_of_its_own() -> None:
         with tm.phase("head", epochs=1):
             tm.train()
         tm.train_epochs(1)
-    assert [line.split()[0] for line in log.file.getvalue().splitlines()] == [  # type: ignore[union-attr]
+    assert [line.split()[0] for line in without_ending(log.file)] == [
         *("training", "epoch", "start", "1/2"),
         *("training", "epoch", "start", "1"),
         *("training", "epoch", "2/2"),
@@ -153,7 +160,7 @@ def test_best_is_the_best_of_a_phase_or_of_what_is_around_it() -> None:
         with tm.phase("head", epochs=2):
             tm.train()
         tm.train()
-    lines = [line for line in log.file.getvalue().splitlines() if "/" in line]  # type: ignore[union-attr]
+    lines = [line for line in without_ending(log.file) if "/" in line]
     assert [(line.split("/")[0], line.endswith("best")) for line in lines] == [
         ("1", True),
         ("1", True),
@@ -171,7 +178,7 @@ def test_a_second_training_from_the_first_step_has_a_header_of_its_own() -> None
     tm.load_state_dict(begun)
     tm.train()
     told = [line.split()[0] for line in log.file.getvalue().splitlines()]  # type: ignore[union-attr]
-    assert told == ["training", "epoch", "1", "training", "epoch", "1"]
+    assert told == ["training", "epoch", "1", "done", "training", "epoch", "1", "done"]
 
 
 def test_an_epoch_that_was_printed_is_not_repeated_in_the_line_of_a_later_evaluation() -> None:
@@ -290,7 +297,7 @@ def test_a_paused_extension_does_not_say_which_epoch_is_best() -> None:
     tm = tiny_manager(log, EarlyStopping(F1), epochs=2)
     with tm.run(), tm.phase("head", without="early_stopping", epochs=1):
         tm.train()
-    assert log.file.getvalue().endswith("best\n")  # type: ignore[union-attr]
+    assert without_ending(log.file)[-1].endswith("best")
 
 
 def test_what_only_lines_of_batches_have_is_refused_for_epochs() -> None:
@@ -310,7 +317,7 @@ def test_after_an_error_in_an_evaluation_the_training_of_its_epoch_has_a_line() 
     log = Log(file=io.StringIO())
     with pytest.raises(ValueError, match="on purpose"):
         tiny_manager(log, Extension.of(post_eval_step_batch=fail), epochs=2).train()
-    assert log.file.getvalue().splitlines()[-1].startswith("1/2       0.7001")  # type: ignore[union-attr]
+    assert without_ending(log.file)[-1].startswith("1/2       0.7001")
 
 
 def test_a_line_stands_above_the_bars_of_a_terminal() -> None:
@@ -370,7 +377,7 @@ def test_an_evaluation_as_a_call_leaves_an_epoch_is_of_that_epoch() -> None:
 
 def test_lines_are_printed_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     tiny_manager(Log(3, show=(), counts="step"), eval_data=None).train()
-    assert capsys.readouterr().out == "step 3\n"
+    assert capsys.readouterr().out.splitlines()[0] == "step 3"
 
 
 # ---- what a line has -------------------------------------------------------------------------------------------------
@@ -457,7 +464,7 @@ def test_the_rate_can_be_left_out() -> None:
 def test_the_line_of_an_evaluation_has_no_rate_and_the_next_has_one_since_then() -> None:
     file = io.StringIO()
     tiny_manager(Log(3, show=(), counts="step", file=file)).train()
-    before, line, after = file.getvalue().splitlines()
+    before, line, after = without_ending(file)
     assert (before.startswith("step 0, valid"), after.startswith("step 3, valid")) == (True, True)
     assert RATE.search(line)
     assert not RATE.search(after)

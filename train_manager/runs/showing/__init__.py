@@ -1,7 +1,8 @@
-"""Pictures and pages of runs: of a run as one page of HTML, and of one that trains in a notebook.
+"""Pictures and pages of runs: of a run as one page of HTML, of one that trains in a notebook; and its last lines.
 
 Its files in reading order; each imports only those above it:
 
+    ending         the last lines of a training: by what it ended, and whose weights the model has
     live_losses    the losses of batches as short curves, while they are measured
     live_svg       the picture that a notebook shows while a run is open
     clocks         which epoch, example and second a step was at
