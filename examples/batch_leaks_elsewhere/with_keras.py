@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -19,12 +19,12 @@ NORMS = (keras.layers.BatchNormalization, nn.BatchNorm1d, nn.BatchNorm2d, nn.Bat
 class BatchLeakCheck(keras.callbacks.Callback):
     """Ask the model, before its first training step, whether the examples of the batch leak into each other.
 
-    A leak is a warning. ``options`` are those of ``check_batch_leak``.
+    A leak is a warning. ``allow``, a list, and ``options`` are those of ``check_batch_leak``.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, allow: Sequence[Any] = (), **options: Any) -> None:
         super().__init__()
-        self.options = options
+        self.allow, self.options = allow, options
         self.findings: Findings | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -43,10 +43,14 @@ class BatchLeakCheck(keras.callbacks.Callback):
         # Keras keeps layers in lists of its own, where torch does not see them. The model is last: names are the first.
         modules = nn.ModuleDict({**dict(layers_of(self.model)), "model": self.model})
         norms = [one for one in modules.modules() if isinstance(one, NORMS)]
-        options = {"allow": norms, "call": lambda _, batch: self.model(batch[0], training=True), **self.options}
-        self.findings = check_batch_leak(modules, (inputs,), **options)
+        batch = tuple(inputs) if isinstance(inputs, list) else inputs  # a list could be one of examples
+        options = {"allow": [*norms, *self.allow], **self.options}
+        self.findings = check_batch_leak(modules, batch, call=self._call, **options)
         if not self.findings.is_clean:
             warnings.warn(f"\n{self.findings}", stacklevel=2)
+
+    def _call(self, _: Any, batch: Any) -> Any:
+        return self.model(list(batch) if isinstance(batch, tuple) else batch, training=True)
 
 
 def layers_of(model: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
