@@ -62,7 +62,7 @@ def test_a_program_says_what_it_has_come_to(
     torch.manual_seed(0)
     example.main()
 
-    assert re.search(PROGRAMS[name][1], capsys.readouterr().out)
+    assert re.search(PROGRAMS[name][1], capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", ["detector", "dqn", "graph_network"])
