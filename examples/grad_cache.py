@@ -59,6 +59,7 @@ class GradCache(TrainManager):
                 states.append(torch.get_rng_state())
                 places.append(model(chunk))
         all_places = torch.cat(places).requires_grad_()
+        torch.clear_autocast_cache()  # of the pass without gradients, whose 16-bit weights have no graph
         loss = info_nce(all_places)
         (gradient,) = torch.autograd.grad(loss, all_places)
         for chunk, state, weight in zip(chunks, states, gradient.split(CHUNK), strict=True):

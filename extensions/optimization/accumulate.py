@@ -81,7 +81,8 @@ class Accumulate(Extension):
 
     *Leaves behind:* a modified ``update_ends`` and ``backward_loss``, and the mean gradient when
     ``train_optimizer_step`` runs; ``update_loss`` of that stage is the loss of the large batch, as nanoGPT and the
-    Trainer of transformers log it. Within a window that stage does not open, and ``update_num`` stays.
+    Trainer of transformers log it (``Accumulate(1)``: of the single batch). Within a window that stage does not open,
+    and ``update_num`` stays.
 
     Args:
         batches: the number of batches for one step.
@@ -149,11 +150,13 @@ class Accumulate(Extension):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the step at which the window began, and the weight in it for each optimizer."""
-        weights = {name: dict(vars(weight)) for name, weight in self._weights.items()}
+        # A window that goes on adds to its list, which must not reach the state.
+        weights = {name: {**vars(weight), "losses": [*weight.losses]} for name, weight in self._weights.items()}
         return {**super().state_dict(), "first_step": self._first_step, "weights": weights}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self._first_step = state["first_step"]
-        self._weights = {name: Weight(**weight) for name, weight in state["weights"].items()}
+        saved = state["weights"].items()
+        self._weights = {name: Weight(**{**weight, "losses": [*weight["losses"]]}) for name, weight in saved}

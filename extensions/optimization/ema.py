@@ -61,10 +61,11 @@ class EMA(Extension):
     ``train_step_batch``; and around ``run``, ``phase``, ``eval_step_epoch`` and ``predict``. Inside the last two stages
     the model has the averaged weights; at their end, also after an error, it has the trained weights again.
 
-    *Asks for:* the model, ``step_num`` and ``start_step``; ``optimizer`` and ``optimizer_name`` if they are alive.
+    *Asks for:* the model, ``step_num``, ``start_step`` and ``datasource_name``; ``optimizer`` and ``optimizer_name`` if
+    they are alive.
 
-    *Leaves behind:* its attribute ``average``; a finding if more than half of it is its first weights as ``train``
-    ends, or the program.
+    *Leaves behind:* its attribute ``average``; with ``sets`` more sets in ``eval_data`` while a run is open; a finding
+    if more than half of the average is its first weights as ``train`` ends, or the program.
 
     Args:
         decay: the share of the old average that stays, from 0 to below 1; or a function of the number of steps that are
@@ -130,6 +131,10 @@ class EMA(Extension):
             raise InputError(what, name="sets", asked_by="EMA", cure="name the sets as in eval_data: EMA(sets=[...])")
         # A phase that does not evaluate has no sets. The new ones are last, so that the others draw what they drew.
         added = {f"{name}{WITH_AVERAGE}": sets[name] for name in self.sets if sets}
+        other = next((name for name, data in added.items() if sets.get(name, data) is not data), None)
+        if other is not None:
+            what = f"EMA evaluates a set a second time as {other!r}, but eval_data has another set of this name"
+            raise InputError(what, name="sets", asked_by="EMA", cure="give that set another name")
         train_manager.eval_data = {**sets, **added}
         try:
             yield

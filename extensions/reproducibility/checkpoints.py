@@ -376,7 +376,8 @@ class Checkpoints(Extension):
                 f"no checkpoint holds tensors that have changed since the training began, as {argument} leaves them out"
             )
             cure = 'a training that resumes begins them anew; only="trainable" saves what changes'
-            train_manager.add_finding(Finding("checkpoints", "note", what, list_names(changed), cure))
+            found_out = Finding("checkpoints", "note", what, list_names(changed), cure, code="trained-but-left-out")
+            train_manager.add_finding(found_out)
         return found
 
     def _save(self, step_num: int, state: dict[str, Any], base: Mapping[str, str], train_manager: TrainManager) -> Path:

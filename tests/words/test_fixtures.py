@@ -13,6 +13,7 @@ from tests.support.refusals import refusal
 from train_manager import Extension
 from train_manager.errors import FixtureNotFound, StageError
 from train_manager.extensions import (
+    Accumulate,
     Avg,
     ClipGradients,
     EvalTotals,
@@ -27,6 +28,7 @@ from train_manager.testing import Recorder, tiny_manager
 from train_manager.words.fixtures import EXTENSIONS, FIXTURES, STAGES, SUMMARIES
 
 SHIPPED: dict[str, Callable[[], Extension]] = {
+    "Accumulate(1)": lambda: Accumulate(1),
     'Avg("loss")': lambda: Avg("loss"),
     "ClipGradients": lambda: ClipGradients(1.0),
     "EvalTotals": EvalTotals,

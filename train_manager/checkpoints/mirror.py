@@ -141,4 +141,4 @@ class Mirror:
         reason = cause.strerror if isinstance(cause, OSError) else error.what
         what = f"checkpoints could not be copied to the mirror: {reason}"
         cure = "the training goes on, and copies what is missing with each further checkpoint"
-        self.trouble = Finding("mirror", "warning", what, str(self.path), cure)
+        self.trouble = Finding("mirror", "warning", what, str(self.path), cure, code="mirror-behind")

@@ -213,7 +213,8 @@ class Batch(Run[Model]):
         """
         name, used = self._optimizer_in_batch(optimizer, "backward")
         weighted = loss if weight is None else with_weight(loss, weight)
-        self._train_backward(self._loss_to_update(weighted, name), name, used, retain_graph)
+        is_gradient = isinstance(weight, Tensor) and weight.dim() > 0  # its product with values is no loss to be shown
+        self._train_backward(self._loss_to_update(weighted, name, is_shown=not is_gradient), name, used, retain_graph)
 
     def step(self, optimizer: str | None = None) -> None:
         """Step an optimizer if its window ends with this batch (``update_ends``) and has had a backward."""
@@ -270,7 +271,7 @@ class Batch(Run[Model]):
         except SkipStage as skip:
             raise_if_of_another(skip, *self.fixtures.path, "train_loss_forward")
 
-    def _loss_to_update(self, given: Tensor | Callable[[], Tensor], name: str) -> Backward:
+    def _loss_to_update(self, given: Tensor | Callable[[], Tensor], name: str, *, is_shown: bool = True) -> Backward:
         """Return the loss that ``update`` was given, and a function that computes it anew."""
         step, fixtures = self._progress.step, self.fixtures
         if name in step.asked_to_step and not (fixtures["update_begins"] and fixtures["update_ends"]):
@@ -283,7 +284,9 @@ class Batch(Run[Model]):
             loss, again = step.losses.take(require_loss_to_update(given)), None
         if loss is step.loss_after_hooks:  # nothing was added: it is the loss that forward() has returned
             return Backward(loss, self._forward_again)
-        step.losses.add_update(name, require_training_loss(loss))
+        require_training_loss(loss)
+        if is_shown:
+            step.losses.add_update(name, loss)
         return Backward(loss, again)
 
     def _compute_loss(self, function: Callable[[], Tensor], losses: Losses | None = None) -> Tensor:

@@ -19,7 +19,8 @@ from train_manager.loop.outputs import count_rows, require_batch_size, require_s
 
 ANEW: Final = (
     *("inputs", "targets", "true_batch_size", "global_batch_size", "prediction", "loss"),
-    *("unpack_batch", "get_true_batch_size", "model_forward", "train_model_forward", "eval_model_forward"),
+    *("unpack_batch", "get_true_batch_size", "train_get_true_batch_size", "eval_get_true_batch_size"),
+    *("model_forward", "train_model_forward", "eval_model_forward"),
 )
 """The fixtures of a batch that a probe computes anew, and the methods whose fixtures it computes anew."""
 
@@ -115,7 +116,8 @@ def another_batch(store: Store, kind: str, batch: Any) -> Iterator[None]:
         unpacked = unpack(batch) if as_usual else require_unpacked(chosen.unpack_batch())
         fixtures.define_all(unpacked)
         spreads = store.value("train_manager")._spreads
-        counted = count_rows(batch, spreads, unpacked) if as_usual else chosen.get_true_batch_size()
+        count = chosen.train_get_true_batch_size if kind == "train" else chosen.eval_get_true_batch_size
+        counted = count_rows(batch, spreads, unpacked) if as_usual else count()
         size = require_batch_size(counted)
         sizes = ("true_batch_size", "global_batch_size") if kind == "train" else ("true_batch_size",)
         fixtures.define_all(dict.fromkeys(sizes, size))

@@ -80,7 +80,7 @@ EXTENSIONS: Final = {
         Provided("metrics", "Metrics", "train_step_batch"),
         Provided("num_batches", "EvalTotals", "eval_step_epoch"),
         Provided("num_samples", "EvalTotals", "eval_step_epoch"),
-        Provided("update_loss", "Accumulate", "train_optimizer_step"),
+        Provided("update_loss", "Accumulate(1)", "train_optimizer_step"),
         Provided("warm_up_factor", "WarmUp", "train_step_batch"),
         Provided("writer", "MetricStore", "run"),
     )

@@ -186,8 +186,18 @@ def test_the_loss_of_an_update_is_the_same_after_a_resume_within_its_window(tmp_
     assert first.seen + rest.seen == whole.seen
 
 
+def test_a_state_keeps_its_losses_while_the_window_goes_on() -> None:
+    tm = tiny_manager(accumulate := Accumulate(3), train_data=batches(5, 3, 4), epochs=1)
+    with tm.run():
+        tm.train_steps(1)
+        state = accumulate.state_dict()
+        tm.train_steps(1)
+
+    assert len(state["weights"]["optimizer"]["losses"]) == 1
+
+
 def test_without_the_extension_the_error_names_it() -> None:
-    with pytest.raises(CheckError, match=r"add the extension Accumulate of train_manager\.extensions"):
+    with pytest.raises(CheckError, match=r"add the extension Accumulate\(1\) of train_manager\.extensions"):
         tiny_manager(Logged()).train()
 
 

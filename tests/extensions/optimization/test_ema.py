@@ -14,7 +14,7 @@ from tests.extensions.optimization.ema_averages import Weights, averages, same, 
 from tests.support.checkpointing import path_of
 from tests.support.ctrl_c import CtrlC
 from tests.support.rotation import stride
-from train_manager import Extension, InputError, SkipStage
+from train_manager import Extension, InMemory, InputError, SkipStage
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.extensions import EMA, Checkpoints, Constrain, EarlyStopping
 from train_manager.extensions.optimization.ema import decay_after
@@ -367,3 +367,11 @@ def test_a_set_that_there_is_not_is_refused() -> None:
         "EMA was given the set 'vald', but eval_data has 'valid'",
         "  name the sets as in eval_data: EMA(sets=[...])",
     ]
+
+
+def test_a_set_that_has_the_name_already_is_refused() -> None:
+    data = {"valid": InMemory(torch.rand(4, 2), torch.zeros(4).long(), batch_size=4)}
+    data["valid_ema"] = InMemory(torch.rand(4, 2), torch.zeros(4).long(), batch_size=4)
+
+    with pytest.raises(InputError, match="as 'valid_ema', but eval_data has another set of this name"):
+        tiny_manager(EMA(sets=["valid"]), eval_data=data).train()
