@@ -1,28 +1,10 @@
-"""What torch looks at before it calls a graph, and which of its warnings are kept back."""
+"""Which warnings of torch about its graphs are kept back."""
 
 from __future__ import annotations
 
 import logging
-from types import SimpleNamespace
 
-import pytest
-
-from train_manager.model.graph import TooOften, _may_change
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "is_looked_at"),
-    [
-        ("CLOSURE_MATCH", "G['__import_torch_dot_nn_dot_modules_dot_linear'].F.linear", False),
-        ("CLOSURE_MATCH", "G['__import_train_manager_dot_model_dot_arithmetic']._step_adam", False),
-        ("BUILTIN_MATCH", "G['__builtins_dict___2']['zip']", False),
-        ("CLOSURE_MATCH", "G['__import_my_dot_model'].activation", True),
-        ("CONSTANT_MATCH", "G['torch'].backends.mha", True),
-        ("TENSOR_MATCH", "model._modules['0']._parameters['weight']", True),
-    ],
-)
-def test_before_a_call_all_is_looked_at_but_functions_of_libraries(kind: str, name: str, is_looked_at: bool) -> None:
-    assert _may_change([SimpleNamespace(guard_type=kind, name=name)]) == [is_looked_at]
+from train_manager.model.graph import TooOften
 
 
 def run() -> None:

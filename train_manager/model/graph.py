@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FunctionType
 from typing import Any, Final, Never, final
 from unittest.mock import patch
 
 import torch
-
-IDENTITIES: Final = frozenset({"CLOSURE_MATCH", "MODULE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH"})
-"""The conditions of torch that a name stands for the same function, module or class as before."""
-
-LIBRARIES: Final = ("G['__import_torch_dot_", "G['__import_train_manager_dot_", "G['torch']", "G['__builtins_dict_")
-"""How torch's names of what torch, this library and Python have begin in conditions."""
 
 
 @final
@@ -38,8 +32,7 @@ class Graph:
         own = FunctionType(function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__)
         own.__module__, own.__kwdefaults__ = function.__module__, function.__kwdefaults__
         TOO_OFTEN.look_at(own.__code__)
-        options: dict[str, Any] = {"guard_filter_fn": _may_change}
-        self._compiled = torch.compile(own, fullgraph=True, dynamic=False, options=options)
+        self._compiled = torch.compile(own, fullgraph=True, dynamic=False)
         self.is_made = False
 
     def __call__(self, *arguments: Any) -> Any:
@@ -58,14 +51,6 @@ class Graph:
             raise NotMade(_why_it_failed(error)) from error
         self.is_made = True
         return returned
-
-
-def _may_change(guards: Sequence[Any]) -> list[bool]:
-    """Return of each condition that torch looks at before a call whether it may change.
-
-    That a name in a module of torch or of this library still stands for the same function is not looked at.
-    """
-    return [not (one.guard_type in IDENTITIES and one.name.startswith(LIBRARIES)) for one in guards]
 
 
 def _errors_of_torch() -> Any:
