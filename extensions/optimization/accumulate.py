@@ -32,6 +32,7 @@ class Weight:
     total: Any = 0.0
     last_step: int | None = None  # of the batch counted last: it counts once, however often it runs backward
     losses: list[Tensor] = field(default_factory=list)  # of the backward passes, each multiplied by its weight
+    is_over: bool = False  # the optimizer steps: what is left serves update_loss alone
     running: Tensor | None = None  # the loss of the backward pass that runs, which counts once it has ended
 
     def of(self, size: Any) -> Any:
@@ -135,7 +136,8 @@ class Accumulate(Extension):
         self._weights[optimizer_name].add(global_batch_size, step_num)
 
     def pre_train_optimizer_step(self, optimizer: Optimizer, optimizer_name: str) -> None:
-        total = self._weights[optimizer_name].total
+        weight = self._weights[optimizer_name]
+        total, weight.is_over = weight.total, True
         with torch.no_grad():
             for parameter in parameters_with_gradients(optimizer):
                 assert parameter.grad is not None
@@ -151,7 +153,8 @@ class Accumulate(Extension):
     def state_dict(self) -> dict[str, Any]:
         """Return the step at which the window began, and the weight in it for each optimizer."""
         # A window that goes on adds to its list, which must not reach the state.
-        weights = {name: {**vars(weight), "losses": [*weight.losses]} for name, weight in self._weights.items()}
+        windows = {name: weight for name, weight in self._weights.items() if not weight.is_over}
+        weights = {name: {**vars(weight), "losses": [*weight.losses]} for name, weight in windows.items()}
         return {**super().state_dict(), "first_step": self._first_step, "weights": weights}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -264,7 +264,10 @@ def test_a_comparison_of_two_runs_names_what_differs_in_their_files(tmp_path: Pa
     compared = compare_runs([tmp_path / "a" / "run", tmp_path / "b" / "run"])
 
     different = {name: cells for name, cells in compared.parameters.items() if len({*cells}) > 1}
-    assert different == {"model.description.module.trunk.layers.0.out_features": ("6", "5")}
+    assert different == {
+        "model.description.module.trunk.layers.0.out_features": ("6", "5"),
+        "model size": ("63 parameters, 21 of them trained", "53 parameters, 18 of them trained"),
+    }
 
 
 # ---- extensions ----

@@ -72,7 +72,7 @@ def programs() -> dict[str, str]:
         "digits.py": without_stubs((ROOT / "examples" / "digits.py").read_text(encoding="utf-8")),
         "misspelt.py": "from train_manager import TrainManager\nTrainManager(modle=None)\n",
         "known_types.py": known,
-        "other_type.py": known.replace("decay, float", "decay, int"),
+        "other_type.py": known.replace("warm_up, bool", "warm_up, int"),
     }
 
 

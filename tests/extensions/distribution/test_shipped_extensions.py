@@ -115,7 +115,7 @@ class Shipped(NamedTuple):
 STORE = r"metrics\.sqlite"
 SHIPPED: dict[str, Shipped] = {
     "ProgressBar": Shipped(lambda: [ProgressBar(force=True, interval=0, file=sys.stdout)], printed=r"epochs: 100%"),
-    "Log": Shipped(lambda: [Log()], printed=r"\n1/2 .* best\n2/2 .* best\n\Z"),
+    "Log": Shipped(lambda: [Log()], printed=r"\n1/2 .* best\n2/2 .* best\ndone after epoch 2/2 .*\n\Z"),
     "Log(every=2)": Shipped(
         lambda: [Log(every=2)], printed=r"step 2, epoch 1, batch 2 of 6, loss 1\.\d+, [\d.]+ examples/s\n"
     ),
@@ -268,13 +268,13 @@ def train_and_draw(distributed: bool) -> dict[str, Any]:
 def test_losses_of_batches_are_labelled_as_those_of_rank_0(fork_server: ForkServer, tmp_path: Path) -> None:
     first, second = trained_on_ranks(fork_server, tmp_path, train_and_draw, True)
 
-    folder, label = tmp_path / "run", "loss (batches: rows of rank 0)"
+    folder, label = tmp_path / "run", "batch loss (rows of rank 0)"
     assert (folder / "plots/loss_curves.svg").read_text().count(f">{label}</text>") == 2  # by batch and by example
     assert f">{label}</text>" in first.value["live"]
     assert second.value["live"] == ""
     assert "training (rows of rank 0)" in (folder / "report.html").read_text()
-    assert [axes.get_ylabel() for axes in read_run(folder).loss_curves().axes] == ["loss", label, label]
-    assert first.value["loaded"] == ["loss", label, label]
+    assert [axes.get_ylabel() for axes in read_run(folder).loss_curves().axes] == ["epoch loss", label, label]
+    assert first.value["loaded"] == ["epoch loss", label, label]
     (ranks,) = MetricReader(folder).scalars("ranks").values()
     assert (ranks.steps, ranks.values) == ([1], [2.0])
     # Epochs and counts are of all rows.

@@ -187,13 +187,13 @@ def test_the_loss_of_an_update_is_the_same_after_a_resume_within_its_window(tmp_
 
 
 def test_a_state_keeps_its_losses_while_the_window_goes_on() -> None:
+    states: list[Any] = []
     tm = tiny_manager(accumulate := Accumulate(3), train_data=batches(5, 3, 4), epochs=1)
-    with tm.run():
-        tm.train_steps(1)
-        state = accumulate.state_dict()
-        tm.train_steps(1)
+    tm.add_extension(post_train_step_batch=lambda: states.append(accumulate.state_dict()["weights"]))
+    tm.train()
 
-    assert len(state["weights"]["optimizer"]["losses"]) == 1
+    assert [len(weights["optimizer"]["losses"]) for weights in states[:2]] == [1, 2]
+    assert states[2] == {}  # the window is over
 
 
 def test_without_the_extension_the_error_names_it() -> None:
