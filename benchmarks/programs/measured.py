@@ -12,10 +12,10 @@ import io
 import json
 import logging
 import os
-import resource
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from time import time
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ def measure(tool: str, name: str, rounds: int = 3, scale: float = 1.0, started: 
     first(problem.with_batches(FIRST), 1)
     to_first_steps = time() - started
     first(problem, 1)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_of_memory()
     plain = importlib.import_module(module_of("plain"))
     programs: dict[str, Program] = {form: getattr(module, form) for form in forms}
     programs |= {f"plain {form}": getattr(plain, form) for form in forms if hasattr(plain, form)}
@@ -59,6 +59,12 @@ def measure(tool: str, name: str, rounds: int = 3, scale: float = 1.0, started: 
         "seconds": seconds,
         "lines": {form: lines_of(module, form) for form in forms},
     }
+
+
+def peak_of_memory() -> float:
+    """MB that this program has had at once; `getrusage` would begin with those of the process that starts it."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def turn(program: Program, problem: Problem) -> Callable[[], float]:

@@ -6,12 +6,11 @@ from typing import Any
 
 from skorch import NeuralNet
 from skorch.callbacks import EpochScoring
-from skorch.dataset import Dataset
 from skorch.helper import predefined_split
 from torch import nn
 from torch.optim import AdamW
 
-from benchmarks.programs.problems import LR, Problem
+from benchmarks.programs.problems import LR, Marked, Problem
 
 
 def usual(problem: Problem, epochs: int) -> nn.Module:
@@ -25,7 +24,7 @@ def usual(problem: Problem, epochs: int) -> nn.Module:
         lr=LR,
         max_epochs=epochs,
         batch_size=problem.batch_size,
-        train_split=predefined_split(Dataset(*problem.valid)),
+        train_split=predefined_split(Marked(problem, problem.valid)),
         callbacks=[EpochScoring(accuracy, lower_is_better=False)],
     )
     net.fit(*problem.train)
@@ -41,7 +40,7 @@ def bare(problem: Problem, epochs: int) -> nn.Module:
         lr=LR,
         max_epochs=epochs,
         batch_size=problem.batch_size,
-        train_split=predefined_split(Dataset(*problem.valid)),
+        train_split=predefined_split(Marked(problem, problem.valid)),
         callbacks="disable",
         verbose=0,
     )
