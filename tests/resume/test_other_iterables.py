@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
+from tests.resume.of_data import Wrapper
 from tests.support.training import At
 from train_manager import TrainManager, every
 from train_manager.extensions import Checkpoints
@@ -29,18 +30,9 @@ def shuffled(**options: Any) -> DataLoader[Any]:
     return DataLoader(ROWS, batch_size=4, shuffle=True, **options)
 
 
-class Wrapper:
-    def __init__(self, batches: Any) -> None:
-        self.batches = batches
-
-    def __iter__(self) -> Iterator[Any]:
-        for inputs, targets in self.batches:
-            yield 2 * inputs, targets
-
-
 class Sized(Wrapper):
     def __len__(self) -> int:
-        return len(self.batches)
+        return len(self.inner)
 
 
 class Hidden:

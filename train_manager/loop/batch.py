@@ -213,7 +213,7 @@ class Batch(Run[Model]):
         """
         name, used = self._optimizer_in_batch(optimizer, "backward")
         weighted = loss if weight is None else with_weight(loss, weight)
-        is_gradient = isinstance(weight, Tensor) and weight.dim() > 0  # its product with values is no loss to be shown
+        is_gradient = isinstance(weight, Tensor) and weight.dim() > 0  # a gradient times values is not a loss
         self._train_backward(self._loss_to_update(weighted, name, is_shown=not is_gradient), name, used, retain_graph)
 
     def step(self, optimizer: str | None = None) -> None:

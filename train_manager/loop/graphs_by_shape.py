@@ -170,7 +170,7 @@ class GraphsByShape:
         self._watchers: list[Mapping[Any, Any]] = []  # the hooks of torch on modules, empty as a rule
 
     def note_time(self, seconds: float, *, is_graph: bool) -> str:
-        """Note the time of the last batch, until the price is known; return what is to be told then."""
+        """Note the time of the last batch, until the price is known; return the line that tells it then."""
         assert self.price is not None
         self.price.note(self.shape, seconds, is_graph=is_graph)
         if not self.price.is_known:
@@ -225,7 +225,7 @@ class Attempt:
         return loss
 
     def note_time(self) -> str:
-        """Note how long the batch has taken; return what is to be told of the price of the graph."""
+        """Note how long the batch has taken; return the line that tells the price of the graph, once it is known."""
         graphs = self.graphs
         if graphs.price is None or graphs.refused:
             return ""

@@ -20,7 +20,7 @@ NOTHING_SAVED = "this run has saved no checkpoint (the extension Checkpoints sav
 def ending(
     *extensions: Extension, call: Callable[[TrainManager], object] = TrainManager.train, **options: Any
 ) -> list[str]:
-    """Return the lines that are no line of the table, of a program that makes a call."""
+    """Run a program that makes a call, and return what it prints beside the table."""
     log = Log(file=io.StringIO())
     with contextlib.suppress(ValueError, KeyboardInterrupt):
         call(tiny_manager(log, *extensions, **options))
